@@ -1,0 +1,120 @@
+# lorogo: `make run` to try it, `make test` before a change goes in. Nothing but Python 3.11 is needed.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PACKAGES := $(patsubst %/,%,$(wildcard lorogo_*/))
+PROTOCOL_COVERAGE_MIN ?= 99
+# How many test processes; `make test TEST_WORKERS=0` runs them all in one.
+TEST_WORKERS ?= auto
+PYTEST_ARGS ?=
+
+# Your own shell's Python settings must not leak into .venv; an active environment does no harm.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The newest Python that we test on and that really starts (a version manager's stub may not).
+# Say `make PYTHON=/path/to/python` to choose another.
+AT_LEAST_311 := import sys; sys.exit(sys.version_info < (3, 11))
+ifndef PYTHON
+PYTHON = $(eval PYTHON := $$(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$$$p -c '$$(AT_LEAST_311)' >/dev/null 2>&1 && { echo $$$$p; exit; }; done))$(PYTHON)
+endif
+
+# Two shells may set up at once: where flock exists, the second waits for the first.
+LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
+
+.PHONY: help run install test lint format lock clean check-format check-types check-arrows check-tests
+
+help: ## this list
+	@echo "lorogo: make what?"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+# ------------------------------------------------------------------------------------- set-up
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "lorogo needs Python 3.11 or newer, and none was found on PATH." \
+	  "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c '$(AT_LEAST_311)' || { echo "$(PYTHON) is too old or does not start:" \
+	  "lorogo needs Python 3.11 or newer." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) lacks venv:" \
+	  "install it first (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@echo "== new environment in $(VENV), with $$("$(PYTHON)" --version)"
+	@$(LOCKED) sh -c 'test -x $(BIN)/python || "$(PYTHON)" -m venv --clear $(VENV)'
+
+# What it takes to run. A changed lock or pyproject.toml installs again.
+$(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
+	@echo "== install what lorogo needs to run"
+	@$(LOCKED) $(BIN)/python -m pip install --quiet --require-hashes -r requirements-run.lock
+	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Everything for developers: a superset of the above at the same versions.
+$(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
+	@echo "== install everything for developers"
+	@$(LOCKED) $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.run
+
+install: $(VENV)/.dev ## set up everything for developers in .venv
+
+# ---------------------------------------------------------------------------------------- run
+
+run: $(VENV)/.run ## set up, then run the dev stack: an embedded nats-server and a document server
+	@exec $(BIN)/lorogo dev
+
+# -------------------------------------------------------------------------------------- checks
+
+test: lint check-tests ## set up, then every check: ruff, format, mypy, import arrows, all tests
+	@echo "== all checks passed"
+
+lint: check-format check-types check-arrows ## ruff, format, mypy and the import arrows, without tests
+
+# The checks run one after another even under `make -j`: mypy and the tests want both cores.
+check-format: $(VENV)/.dev
+	@echo "== ruff check"
+	@$(BIN)/ruff check .
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check .
+
+check-types: $(VENV)/.dev | check-format
+	@echo "== mypy --strict"
+	@$(BIN)/mypy --strict $(PACKAGES) tests
+
+check-arrows: $(VENV)/.dev | check-types
+	@echo "== import arrows"
+	@$(BIN)/lint-imports --no-cache
+
+check-tests: $(VENV)/.dev | lint
+	@echo "== pytest, with the branch coverage of lorogo_protocol"
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=loadfile \
+	  --cov=lorogo_protocol --cov-branch --cov-report=term-missing:skip-covered \
+	  --cov-fail-under=$(PROTOCOL_COVERAGE_MIN) $(PYTEST_ARGS)
+
+format: $(VENV)/.dev ## put the code in order: ruff's fixes and its formatter
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+# --------------------------------------------------------------------------------------- locks
+
+# Pins stay as they are unless pyproject.toml asks for more; `make lock UPGRADE=--upgrade` moves them.
+# One lock serves CPython 3.11 and later on every system.
+UPGRADE ?=
+COMPILE = build/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+  --generate-hashes --no-emit-index-url --no-emit-find-links --annotation-style line \
+  --custom-compile-command "make lock" --group build $(UPGRADE)
+
+lock: $(BIN)/python ## write requirements.lock and requirements-run.lock anew from pyproject.toml
+	@$(BIN)/python -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet 'uv>=0.13,<0.14'
+	@$(COMPILE) --extra all --extra dev -o requirements.lock >/dev/null
+	@$(COMPILE) --extra all -c requirements.lock -o requirements-run.lock >/dev/null
+	@echo "== requirements.lock and requirements-run.lock are written"
+
+clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .import_linter_cache .coverage .coverage.* coverage.json *.egg-info
+	find lorogo_* tests -name __pycache__ -type d -prune -exec rm -rf {} +

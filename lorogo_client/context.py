@@ -1,0 +1,30 @@
+"""What every part of a client shares: the transport, the clock, chance, ids and settings."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lorogo_client.sending import Replies
+from lorogo_client.settings import ClientSettings
+from lorogo_client.starting import Starter
+from lorogo_transport.calls import Caller
+from lorogo_transport.clock import Clock
+from lorogo_transport.ports import Bus, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Made once by the client, and passed down."""
+
+    transport: Transport
+    clock: Clock
+    rng: random.Random
+    new_id: Callable[[], str]
+    settings: ClientSettings
+    caller: Caller
+    replies: Replies
+    starter: Starter
+
+    @property
+    def bus(self) -> Bus:
+        return self.transport.bus

@@ -1,0 +1,135 @@
+"""What an app that uses the client may have to handle.
+
+    LorogoError
+    ├── ClientError
+    │   ├── DocumentFailed      servers could not load it; a person must reset it (trace_id)
+    │   ├── DocumentDeleted     it was deleted; only `restore` brings it back
+    │   ├── UpdateRefused       the owner will never take one of our updates (log_id, reason)
+    │   │   └── TooLargeUpdate  because it has too many bytes
+    │   ├── ReadOnly            an edit in a session that was opened to read
+    │   ├── OfflineBufferFull   too much waits to be sent; the edit stays open in the document
+    │   ├── NotServed           retriable: no server took the document in time
+    │   ├── Timeout             retriable: it took longer than the caller allowed
+    │   ├── Unsaved             a session was left, and these edits have no ACK
+    │   └── SessionClosed       the session or its client is closed
+    ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
+    └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
+"""
+
+from typing import ClassVar
+
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.errors import StorageFull
+
+__all__ = [
+    "ClientError",
+    "DocumentDeleted",
+    "DocumentFailed",
+    "NotServed",
+    "OfflineBufferFull",
+    "ReadOnly",
+    "Refused",
+    "SessionClosed",
+    "StorageFull",
+    "Timeout",
+    "TooLargeUpdate",
+    "Unsaved",
+    "UpdateRefused",
+]
+
+
+class ClientError(LorogoError):
+    """Something that the client itself has to say."""
+
+    code = "client"
+
+
+class DocumentFailed(ClientError):
+    """Its status is ERROR: servers failed to load it too often."""
+
+    code = "document-failed"
+
+    def __init__(self, document_id: str, trace_id: str) -> None:
+        super().__init__(
+            f"servers failed to load {document_id} (trace {trace_id}); "
+            f"when the cause is gone: lorogo reset {document_id}"
+        )
+        self.document_id = document_id
+        self.trace_id = trace_id
+
+
+class DocumentDeleted(ClientError):
+    """The document was deleted."""
+
+    code = "deleted"
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(f"{document_id} was deleted; lorogo doc restore {document_id} brings it back")
+        self.document_id = document_id
+
+
+class UpdateRefused(ClientError):
+    """The owner will never take this update; what it holds stays in this replica only."""
+
+    code = "update-refused"
+
+    def __init__(self, log_id: str, reason: Reason, message: str) -> None:
+        super().__init__(f"update {log_id} was refused ({reason.value}): {message}")
+        self.log_id = log_id
+        self.reason = reason
+        self.message = message
+        self.code = reason.value
+
+
+class TooLargeUpdate(UpdateRefused):
+    """The update has more bytes than the owner takes."""
+
+
+class ReadOnly(ClientError):
+    """The session was opened to read; its edits are dropped, not sent."""
+
+    code = "read-only"
+
+
+class OfflineBufferFull(ClientError):
+    """Too much waits to be sent. Nothing is lost: the edit stays open, commit again later."""
+
+    code = "offline-buffer-full"
+    retriable: ClassVar[bool] = True
+
+
+class NotServed(ClientError):
+    """No server took the document in time."""
+
+    code = "not-served"
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, document_id: str, why: str) -> None:
+        super().__init__(f"nobody serves {document_id}: {why}; a server is started with: lorogo serve")
+        self.document_id = document_id
+
+
+class Timeout(ClientError):
+    """It took longer than allowed; the outcome may still come."""
+
+    code = "timeout"
+    retriable: ClassVar[bool] = True
+
+
+class Unsaved(ClientError):
+    """The session was left with edits that no server has confirmed."""
+
+    code = "unsaved"
+
+    def __init__(self, document_id: str, updates: int, why: str) -> None:
+        super().__init__(f"{document_id} was left with {updates} update(s) not ACKed: {why}")
+        self.document_id = document_id
+        self.updates = updates
+
+
+class SessionClosed(ClientError):
+    """The session, or the client that it came from, is closed."""
+
+    code = "session-closed"

@@ -1,0 +1,104 @@
+"""What a session tells its app: states, changes, presence; each reader has its own bounded queue."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from loro import DiffEvent
+
+from lorogo_protocol.errors import LorogoError
+
+T = TypeVar("T")
+
+
+class State(StrEnum):
+    """How things stand between this replica and the owner."""
+
+    OFFLINE = "offline"  # no connection; edits are kept
+    CONNECTING = "connecting"  # looking for the owner, or catching up with it
+    SAVING = "saving"  # something is not ACKed, or never will be (see `Session.problem`)
+    SAVED = "saved"  # every commit is ACKed
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An edit of somebody else, as Loro tells it."""
+
+    events: DiffEvent
+    sequence: int  # of the update in the WAL; after a sync, of the newest that it brought
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged:
+    """The reader was too slow and changes were dropped: read the document again."""
+
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """`session.doc` is another LoroDoc now, with our unsaved edits on top of the current state."""
+
+
+Item = Change | Lagged | Rebased
+
+
+class Feed(Generic[T]):
+    """An async iterator over what is pushed; when it is full, `overflow(dropped)` takes the place of all."""
+
+    def __init__(self, length_max: int, overflow: Callable[[int, T], T]) -> None:
+        self._items: deque[T] = deque()
+        self._length_max = length_max
+        self._overflow = overflow
+        self._arrived = asyncio.Event()
+        self._missed = 0
+        self._closed = False
+        self._error: LorogoError | None = None
+
+    def push(self, item: T) -> None:
+        """Add an item; never waits."""
+        if self._closed:
+            return
+        if len(self._items) >= self._length_max:
+            # a marker of an earlier overflow may be among what is dropped now: the count goes on
+            self._missed += len(self._items)
+            self._items.clear()
+            self._items.append(self._overflow(self._missed, item))
+        else:
+            self._items.append(item)
+        self._arrived.set()
+
+    def close(self, error: LorogoError | None = None) -> None:
+        """End the iteration after what is queued, with an error if there is one."""
+        if not self._closed:
+            self._closed, self._error = True, error
+            self._arrived.set()
+
+    def __aiter__(self) -> "Feed[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        while not self._items:
+            if self._closed:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._missed = 0
+        return self._items.popleft()
+
+
+def latest(first: T) -> "Feed[T]":
+    """A feed in which the newest item replaces an unread one; it begins with `first`."""
+    feed: Feed[T] = Feed(1, lambda _, newest: newest)
+    feed.push(first)
+    return feed
+
+
+def changes(length_max: int) -> "Feed[Item]":
+    """A feed of changes that says when it had to drop some."""
+    return Feed(length_max, lambda missed, _: Lagged(missed + 1))

@@ -1,0 +1,288 @@
+"""Local updates on their way: in order, under which log id, and what an answer means for them.
+
+Pure: time, chance and ids are arguments. A room asks what to send, sends it, and tells what came
+back. A log id names one byte string: what was sent once keeps its id and bytes until it is ACKed;
+only what was never sent may be merged.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from lorogo_client.settings import ClientSettings
+from lorogo_protocol.digest import digest
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack, Nack, Reply
+
+_SETTLED_MAX = 4096  # own log ids that are remembered to recognise their accepted copies
+
+
+class Next(Enum):
+    """What an answer asks for."""
+
+    SETTLED = auto()  # saved
+    AGAIN = auto()  # send the same bytes under the same id, after a pause
+    FIND_OWNER = auto()  # the same, but first look who serves the document
+    SYNC = auto()  # the owner lacks something: sync, then send all that it lacks
+    REBASE = auto()  # put our edits on the current state
+    DELETED = auto()
+    FULL = auto()  # the stream takes no more
+    REFUSED = auto()  # never
+    IGNORED = auto()  # not about anything that we sent
+
+
+def decide(reason: Reason) -> Next:
+    """What a NACK asks for."""
+    match reason:
+        case Reason.NOT_OWNER:
+            return Next.FIND_OWNER
+        case Reason.MISSING_DEPENDENCIES:
+            return Next.SYNC
+        case Reason.HISTORY_TRIMMED:
+            return Next.REBASE
+        case Reason.DELETED:
+            return Next.DELETED
+        case Reason.STORAGE_FULL:
+            return Next.FULL
+        case _:
+            return Next.AGAIN if reason.retriable else Next.REFUSED
+
+
+def backoff(attempt: int, *, least: float, most: float, jitter: float) -> float:
+    """Seconds to wait before attempt number `attempt` + 1; `jitter` is a number from 0 to 1."""
+    return min(most, least * 2.0 ** min(attempt, 30)) * (0.5 + jitter / 2)
+
+
+@dataclass(slots=True)
+class Flight:
+    """An update that has its log id."""
+
+    log_id: str
+    payload: bytes
+    digest: str
+    first: int  # the local commits that it holds
+    last: int
+    attempts: int = 0  # how often it was sent whole
+    waiting: bool = False  # it was sent, and `due` is when we stop waiting for the answer
+    due: float = 0.0  # when to send it, or send it again
+    sent_at: float = 0.0
+
+
+class Outbox:
+    """The updates of one replica that no owner has confirmed."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._queue: deque[tuple[int, bytes]] = deque()  # commits without a log id
+        self._queue_bytes = 0
+        self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
+        self._flight_bytes = 0
+        self._settled: OrderedDict[str, None] = OrderedDict()
+        self._commits = 0
+
+    # --- what is in it
+
+    @property
+    def commits(self) -> int:
+        """The number of the newest local commit."""
+        return self._commits
+
+    @property
+    def empty(self) -> bool:
+        """Whether every local commit is ACKed."""
+        return not self._queue and not self._flights
+
+    @property
+    def unsaved(self) -> int:
+        """How many updates are not ACKed."""
+        return len(self._queue) + len(self._flights)
+
+    @property
+    def unsaved_bytes(self) -> int:
+        return self._queue_bytes + self._flight_bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether no further commit should be made before something is ACKed."""
+        return self.unsaved_bytes >= self._settings.unsent_bytes_max
+
+    def saved_through(self, commit: int) -> bool:
+        """Whether that commit and all before it are ACKed."""
+        if self._queue and self._queue[0][0] <= commit:
+            return False
+        return all(flight.first > commit for flight in self._flights.values())
+
+    def owns(self, log_id: str) -> bool:
+        """Whether an accepted update is one of ours, so that it need not be imported."""
+        return log_id in self._flights or log_id in self._settled
+
+    def payloads(self) -> Iterator[bytes]:
+        """Every update that is not ACKed, oldest first."""
+        yield from (flight.payload for flight in self._flights.values())
+        yield from (payload for _, payload in self._queue)
+
+    # --- what comes in
+
+    def add(self, payload: bytes) -> int:
+        """Take a local commit; returns its number. Never refuses: the bytes are in the document."""
+        self._commits += 1
+        self._queue.append((self._commits, payload))
+        self._queue_bytes += len(payload)
+        return self._commits
+
+    def merge(self, join: Callable[[Sequence[bytes]], bytes]) -> None:
+        """Make as few updates as possible of what was never sent."""
+        if len(self._queue) < 2:
+            return
+        groups: list[list[tuple[int, bytes]]] = [[]]
+        size = 0
+        for commit, payload in self._queue:
+            if groups[-1] and size + len(payload) > self._settings.update_bytes_max:
+                groups.append([])
+                size = 0
+            groups[-1].append((commit, payload))
+            size += len(payload)
+        self._queue.clear()
+        self._queue_bytes = 0
+        for group in groups:
+            payload = group[0][1] if len(group) == 1 else join([one for _, one in group])
+            # a merged update is known by its first commit: who waits for any of them waits for all
+            self._queue.append((group[0][0], payload))
+            self._queue_bytes += len(payload)
+
+    def replace(self, payload: bytes, log_id: str) -> None:
+        """One update that holds everything which is not ACKed, instead of what was here."""
+        first = self._first()
+        self.clear()
+        if first > self._commits:
+            self._commits = first
+        self._fly(Flight(log_id, payload, digest(payload), first, self._commits))
+
+    def clear(self) -> None:
+        """Forget what is not ACKed."""
+        self._queue.clear()
+        self._flights.clear()
+        self._queue_bytes = self._flight_bytes = 0
+
+    # --- what goes out
+
+    def next_to_send(self, now: float, new_id: Callable[[], str]) -> Flight | None:
+        """The update to send now, in order; None if there is none, or no room in the window."""
+        for flight in self._flights.values():
+            if not flight.waiting and flight.due <= now:
+                return flight
+            if not flight.waiting:
+                return None  # in order: what comes after it waits with it
+        if not self._queue or not self._window_open():
+            return None
+        first, payload = self._queue.popleft()
+        self._queue_bytes -= len(payload)
+        last = self._queue[0][0] - 1 if self._queue else self._commits
+        flight = Flight(new_id(), payload, digest(payload), first, last)
+        self._fly(flight)
+        return flight
+
+    def sending(self, log_id: str, now: float) -> None:
+        """It goes out now; from now on an answer may come."""
+        flight = self._flights[log_id]
+        flight.attempts += 1
+        flight.waiting = True
+        self.sent(log_id, now)
+
+    def sent(self, log_id: str, now: float) -> None:
+        """All its chunks are out; the answer, if it is not here yet, has `reply_seconds`."""
+        flight = self._flights.get(log_id)
+        if flight is not None and flight.waiting:
+            flight.sent_at, flight.due = now, now + self._settings.reply_seconds
+
+    def unsent(self, log_id: str, now: float, jitter: float) -> None:
+        """It could not be sent; try again after a pause."""
+        flight = self._flights.get(log_id)
+        if flight is not None:
+            self._again(flight, now, jitter)
+
+    def overdue(self, now: float) -> list[Flight]:
+        """Updates whose answer did not come in time."""
+        return [flight for flight in self._flights.values() if flight.waiting and flight.due <= now]
+
+    def doubtful(self, now: float) -> bool:
+        """Whether an answer is later than usual, so that a ping is worth it."""
+        return any(
+            flight.waiting and now - flight.sent_at >= self._settings.doubt_seconds
+            for flight in self._flights.values()
+        )
+
+    def resend(self, now: float) -> None:
+        """Send everything that is in flight again: the owner may be another, or may not have heard it."""
+        for flight in self._flights.values():
+            flight.waiting, flight.due = False, now
+
+    def next_deadline(self) -> float | None:
+        """When something here is next due."""
+        times: list[float] = []
+        for flight in self._flights.values():
+            times.append(flight.due)
+            if flight.waiting:
+                times.append(flight.sent_at + self._settings.doubt_seconds)
+        return min(times, default=None)
+
+    def answer(self, reply: Reply, *, token: int, now: float, jitter: float) -> tuple[Next, Flight | None]:
+        """Take an answer; believed only with exact log id and digest.
+
+        `token` is the newest lease token seen: an ACK with a lower one comes from a server that lost
+        the document, so the update is sent again.
+        """
+        flight = self._flights.get(reply.log_id)
+        if flight is None or flight.digest != reply.digest:
+            return Next.IGNORED, None
+        match reply:
+            case Ack(lease=lease):
+                if lease < token:
+                    self._again(flight, now, jitter)
+                    return Next.FIND_OWNER, flight
+                self._settle(flight)
+                return Next.SETTLED, flight
+            case Nack(reason=reason):
+                verdict = decide(reason)
+                self._again(flight, now, jitter)
+                return verdict, flight
+
+    # --- inside
+
+    def _first(self) -> int:
+        """The oldest commit that is not ACKed; one after the newest if all are."""
+        firsts = [flight.first for flight in self._flights.values()]
+        if self._queue:
+            firsts.append(self._queue[0][0])
+        return min(firsts, default=self._commits + 1)
+
+    def _window_open(self) -> bool:
+        if not self._flights:
+            return True
+        settings = self._settings
+        return (
+            len(self._flights) < settings.in_flight_updates_max
+            and self._flight_bytes + len(self._queue[0][1]) <= settings.in_flight_bytes_max
+        )
+
+    def _fly(self, flight: Flight) -> None:
+        self._flights[flight.log_id] = flight
+        self._flight_bytes += len(flight.payload)
+
+    def _again(self, flight: Flight, now: float, jitter: float) -> None:
+        settings = self._settings
+        pause = backoff(
+            max(0, flight.attempts - 1),
+            least=settings.retry_seconds_min,
+            most=settings.retry_seconds_max,
+            jitter=jitter,
+        )
+        flight.waiting, flight.due = False, now + pause
+
+    def _settle(self, flight: Flight) -> None:
+        del self._flights[flight.log_id]
+        self._flight_bytes -= len(flight.payload)
+        self._settled[flight.log_id] = None
+        if len(self._settled) > _SETTLED_MAX:
+            self._settled.popitem(last=False)

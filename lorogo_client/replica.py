@@ -1,0 +1,177 @@
+"""The LoroDoc that an app edits: its commits are collected, others' edits are applied and told.
+
+Loro forgets a callback when its Subscription is dropped, when it returns anything but True, and panics
+when it raises: so the subscriptions are kept, and what they call only appends.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from loro import (
+    CounterSpan,
+    DiffEvent,
+    EncodedBlobMode,
+    EventTriggerKind,
+    ExportMode,
+    IdSpan,
+    LoroDoc,
+    VersionVector,
+)
+
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Applied, Unready
+
+log = structlog.get_logger(__name__)
+
+Spans = dict[int, tuple[int, int]]  # peer -> first counter and the one after the last
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of a replica; both are called inside Loro and must not raise."""
+
+    on_local: Callable[[bytes], None]
+    on_remote: Callable[[DiffEvent], None]
+
+
+class LocalReplica:
+    """A replica that tells what was committed here and what came from elsewhere."""
+
+    def __init__(self, listeners: Listeners, replica: crdt.Replica | None = None) -> None:
+        self._listeners = listeners
+        self._replica = crdt.Replica() if replica is None else replica
+        self._retired = False
+        doc = self._replica.doc
+        with crdt.guard():
+            self._subscriptions = (
+                doc.subscribe_local_update(self._local),
+                doc.subscribe_root(self._event),
+            )
+
+    @property
+    def doc(self) -> LoroDoc:
+        return self._replica.doc
+
+    @property
+    def open_edits(self) -> int:
+        """Operations that are not committed yet."""
+        with crdt.guard():
+            return self.doc.get_pending_txn_len()
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing was ever in it."""
+        with crdt.guard():
+            return self.doc.oplog_vv.encode() == crdt.nothing_known()
+
+    def commit(self, message: str | None = None) -> None:
+        with crdt.guard():
+            if message is None:
+                self.doc.commit()
+            else:
+                self.doc.commit_with(commit_msg=message)
+
+    def version(self) -> crdt.Version:
+        return self._replica.version()
+
+    def apply(self, update: bytes) -> Applied | Unready:
+        """Import what the owner accepted; edits that are open here are committed by it, and told."""
+        return self._replica.apply(update)
+
+    def covers(self, update: bytes) -> bool:
+        return self._replica.covers(update)
+
+    def merged(self, payloads: Sequence[bytes]) -> bytes:
+        """One update that holds what these local updates hold."""
+        with crdt.guard():
+            return self.doc.export(ExportMode.UpdatesInRange(_id_spans(spans_of(payloads))))
+
+    def lacking(self, vector: bytes, unsaved: Iterable[bytes]) -> bytes | None:
+        """What the vector lacks, as one update; None if `unsaved` holds all of that already."""
+        with crdt.guard():
+            self.doc.commit()
+            theirs = VersionVector.decode(vector)
+            missing = self.doc.oplog_vv.sub_iter(theirs)
+            if not missing:
+                return None
+            known = spans_of(unsaved)
+            if all(_within(span, known.get(span.peer)) for span in missing):
+                return None
+            return self.doc.export(ExportMode.Updates(theirs))
+
+    def everything_lacking(self, vector: bytes) -> bytes | None:
+        """What the vector lacks, as one update; None if it lacks nothing."""
+        return self.lacking(vector, ())
+
+    def rebased(
+        self, fresh: crdt.Replica, unsaved: Sequence[bytes], *, same_generation: bool
+    ) -> "tuple[LocalReplica, bool]":
+        """The fresh replica, under a new peer id, with our unsaved edits on top of its state.
+
+        This one is retired by it: a second rebase of the same edits would make them twice. The flag
+        says whether there were edits; the fresh replica's listener has heard their update then.
+        The base of the edits is what both have in common, so an edit that the owner took without
+        our hearing of it is not made twice. In another generation the owner may have forgotten what
+        it once ACKed, on purpose: there only what was never ACKed is put on top.
+        """
+        assert not self._retired
+        old = self.doc
+        with crdt.guard():
+            base = fresh.doc.oplog_vv.intersection(old.oplog_vv)
+            if not same_generation:
+                acked = old.oplog_vv
+                for peer, (first, end) in spans_of(unsaved).items():
+                    acked.shrink_to_exclude(IdSpan(peer, CounterSpan(first, end)))
+                base.merge(acked)
+            edited = bool(unsaved) and not base.includes_vv(old.oplog_vv)
+            diff = old.diff(old.vv_to_frontiers(base), old.oplog_frontiers) if edited else None
+        self._retired = True
+        replica = LocalReplica(self._listeners, fresh)
+        if diff is not None:
+            with crdt.guard():
+                fresh.doc.apply_diff(diff)
+                fresh.doc.commit()
+        return replica, edited
+
+    def retire(self) -> None:
+        """Hear no more of this document; whoever still edits it edits nothing."""
+        self._retired = True
+
+    def _local(self, update: bytes) -> bool:
+        if self._retired:
+            log.error("an edit of a replaced document is lost: ask session.doc for the current one")
+        else:
+            self._listeners.on_local(bytes(update))
+        return True
+
+    def _event(self, event: DiffEvent) -> None:
+        if not self._retired and event.triggered_by == EventTriggerKind.Import:
+            self._listeners.on_remote(event)
+
+
+def is_shallow(payload: bytes) -> bool:
+    """Whether it is a snapshot without its whole history: only an empty document can import it."""
+    with crdt.guard():
+        return LoroDoc.decode_import_blob_meta(payload, False).mode == EncodedBlobMode.ShallowSnapshot
+
+
+def spans_of(payloads: Iterable[bytes]) -> Spans:
+    """Which operations the updates hold, from the first to the last of each peer."""
+    spans: Spans = {}
+    with crdt.guard():
+        for payload in payloads:
+            meta = LoroDoc.decode_import_blob_meta(payload, False)
+            for span in meta.partial_end_vv.sub_iter(meta.partial_start_vv):
+                first, end = span.counter.start, span.counter.end
+                known = spans.get(span.peer, (first, end))
+                spans[span.peer] = (min(first, known[0]), max(end, known[1]))
+    return spans
+
+
+def _id_spans(spans: Spans) -> list[IdSpan]:
+    return [IdSpan(peer, CounterSpan(first, end)) for peer, (first, end) in spans.items()]
+
+
+def _within(span: IdSpan, known: tuple[int, int] | None) -> bool:
+    return known is not None and known[0] <= span.counter.start and span.counter.end <= known[1]

@@ -1,0 +1,94 @@
+"""Updates into the WAL, and the answers back: one inbox for all documents of a client."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+
+import structlog
+
+from lorogo_client.outbox import Flight
+from lorogo_client.settings import ClientSettings
+from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.replies import Reply
+from lorogo_transport.ports import Bus, Message, Subscription, Transport
+
+log = structlog.get_logger(__name__)
+
+_CHUNKS_AT_ONCE = 8
+
+
+class Replies:
+    """The inbox: every answer goes to the room that sent the update."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._inbox = ""
+        self._takers: dict[str, Callable[[Reply], None]] = {}
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> None:
+        self._inbox = self._bus.new_inbox()
+        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+        self._takers.clear()
+
+    def expect(self, log_id: str, taker: Callable[[Reply], None]) -> str:
+        """The inbox for the answers about one update."""
+        self._takers[log_id] = taker
+        return f"{self._inbox}.{log_id}"
+
+    def forget(self, log_id: str) -> None:
+        self._takers.pop(log_id, None)
+
+    def _on_message(self, message: Message) -> None:
+        log_id = message.subject.rpartition(".")[2]
+        taker = self._takers.get(log_id)
+        if taker is None:
+            return
+        try:
+            reply = replies.decode(message.data, message.headers)
+        except MalformedMessage as error:
+            log.warning("not an answer", log_id=log_id, problem=str(error))
+            return
+        if reply.log_id == log_id:
+            taker(reply)
+
+
+async def send(
+    transport: Transport, document_id: str, flight: Flight, inbox: str, settings: ClientSettings
+) -> None:
+    """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
+
+    A first try of few chunks is only published. A second try, and a long update, asks JetStream to
+    confirm each chunk: that slows us down to its pace, and it is how a full stream shows.
+    Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
+    """
+    stream = transport.stream(subjects.WAL_STREAM)
+    subject = subjects.wal(document_id)
+    size = chunks.chunk_bytes(transport.bus.max_payload, settings.chunk_bytes_max)
+    parts = list(chunks.split(flight.payload, flight.log_id, chunk_bytes_max=size, inbox=inbox))
+    if flight.attempts <= 1 and len(parts) <= settings.confirmed_chunks_min:
+        for part in parts:
+            await stream.append_unconfirmed(subject, part.data, headers=part.headers())
+        return
+    *body, final = parts
+    for start in range(0, len(body), _CHUNKS_AT_ONCE):
+        await _all_of(
+            stream.append(subject, part.data, headers=part.headers(), timeout=settings.reply_seconds)
+            for part in body[start : start + _CHUNKS_AT_ONCE]
+        )
+    await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
+
+
+async def _all_of(appends: Iterable[Coroutine[object, object, int]]) -> None:
+    """Run them together; the first error ends the others and is raised as it is."""
+    tasks = [asyncio.ensure_future(append) for append in appends]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

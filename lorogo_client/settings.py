@@ -1,0 +1,53 @@
+"""The client's settings: one frozen value, checked when it is made."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lorogo_protocol import limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How patient a client is, and how much it keeps in memory."""
+
+    connect_seconds: float = 5.0  # for the first connection to NATS
+    open_seconds: float = 30.0  # for a session to be usable, unless open() says otherwise
+    call_seconds: float = 30.0  # for a call to a document's owner, unless it says otherwise
+    close_seconds: float = 5.0  # how long leaving a session waits for what is not ACKed yet
+
+    reply_seconds: float = limits.REPLY_SECONDS  # without an answer: find the owner, send again
+    doubt_seconds: float = 1.0  # without an answer: ping once, so that a dead owner shows early
+    ping_seconds: float = 1.0
+    stale_seconds: float = limits.STALE_SECONDS
+    retry_seconds_min: float = 0.05
+    retry_seconds_max: float = 5.0
+    head_grace_seconds: float = 0.25  # a renewal may overtake the updates that it tells of
+
+    chunk_bytes_max: int = limits.CHUNK_BYTES_MAX
+    update_bytes_max: int = limits.UPDATE_BYTES_MAX
+    unsent_bytes_max: int = 64 * limits.MIB  # edits that wait for a connection
+    in_flight_updates_max: int = 256
+    in_flight_bytes_max: int = 8 * limits.MIB
+    confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
+    changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
+
+    presence_seconds: float = limits.PRESENCE_SECONDS
+    presence_bytes_max: int = limits.AWARENESS_BYTES_MAX
+
+    # "client": the client moves the status to STARTING itself. "server": it asks with an empty init,
+    # and needs no rights on the status bucket.
+    start: Literal["client", "server"] = "client"
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ValueError(f"{name} must be above 0, not {value!r}")
+        if self.start not in ("client", "server"):
+            raise ValueError(f"start must be 'client' or 'server', not {self.start!r}")
+        if self.retry_seconds_min > self.retry_seconds_max:
+            raise ValueError("retry_seconds_min must not be above retry_seconds_max")
+        if self.doubt_seconds > self.reply_seconds:
+            raise ValueError("doubt_seconds must not be above reply_seconds")
+        if self.update_bytes_max > limits.UPDATE_BYTES_MAX:
+            raise ValueError(f"update_bytes_max must not be above {limits.UPDATE_BYTES_MAX}")

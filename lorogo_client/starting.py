@@ -1,0 +1,296 @@
+"""Having a document served: ping, STARTING, init, and again, around the pure `lease.wish`.
+
+Staleness is measured by this process's clock, from when it first saw a revision, and only while it
+is connected: a process that could not hear a renewal must not conclude that there was none.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from lorogo_client.errors import DocumentFailed, NotServed
+from lorogo_client.outbox import backoff
+from lorogo_client.settings import ClientSettings
+from lorogo_protocol import headers as h
+from lorogo_protocol import lease, subjects
+from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.status import Failed, Starting, Up
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import (
+    NoResponders,
+    OutcomeUnknown,
+    RequestTimeout,
+    StreamMissing,
+    WrongLastSequence,
+)
+from lorogo_transport.ports import Message, Subscription, Transport
+from lorogo_transport.statuses import Statuses, heard
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
+
+
+@dataclass(slots=True)
+class Seen:
+    """How long this process has seen one revision."""
+
+    revision: int
+    seconds: float  # in earlier stretches of being connected
+    since: float | None  # of this stretch; None: not connected
+
+    def for_seconds(self, now: float) -> float:
+        return self.seconds + (0.0 if self.since is None else now - self.since)
+
+
+class Sightings:
+    """When this process first saw each document's revision. Pure; time comes in."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+        self._connected = True
+
+    def saw(self, document_id: str, revision: int, now: float, *, read: bool = True) -> float:
+        """Note a revision; returns for how many seconds it has been seen.
+
+        One that was `read` from the leader is the truth; one that was only heard may be overtaken.
+        """
+        seen = self._seen.get(document_id)
+        if seen is None or seen.revision != revision:
+            if seen is not None and not read and revision < seen.revision:
+                return seen.for_seconds(now)
+            seen = self._seen[document_id] = Seen(revision, 0.0, now if self._connected else None)
+        return seen.for_seconds(now)
+
+    def connection(self, connected: bool, now: float) -> None:
+        """Stop all watches while we could not hear a renewal."""
+        if connected == self._connected:
+            return
+        self._connected = connected
+        for seen in self._seen.values():
+            if not connected:
+                seen.seconds, seen.since = seen.for_seconds(now), None
+            else:
+                seen.since = now
+
+    def forget(self, document_id: str) -> None:
+        self._seen.pop(document_id, None)
+
+
+class Starter:
+    """Makes sure that documents are served."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        new_id: Callable[[], str],
+        settings: ClientSettings,
+    ) -> None:
+        self.bus = transport.bus
+        self.statuses = Statuses(transport)
+        self.clock = clock
+        self.rng = rng
+        self.new_id = new_id
+        self.settings = settings
+        self.sightings = Sightings()
+
+    def connection(self, connected: bool) -> None:
+        self.sightings.connection(connected, self.clock.now())
+
+    def heard(self, document_id: str, entry: Entry) -> None:
+        """A status was told on `loro.status.{id}`."""
+        self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
+
+    async def ping(self, document_id: str) -> bool | None:
+        """True: the owner answers; False: nobody listens; None: no answer in time."""
+        try:
+            await self.bus.request(subjects.ping(document_id), timeout=self.settings.ping_seconds)
+        except NoResponders:
+            return False
+        except RequestTimeout:
+            return None
+        return True
+
+    async def served(self, document_id: str, *, timeout: float) -> Entry | None:
+        """Return when an owner answers: its entry, or None if we may not read the bucket.
+
+        Raises NotServed after `timeout`, DocumentFailed, Disconnected.
+        """
+        attempt = _Attempt(self, document_id)
+        try:
+            async with asyncio.timeout(timeout):
+                if self.settings.start == "server":
+                    return await attempt.by_server()
+                return await attempt.by_client()
+        except TimeoutError:
+            raise NotServed(document_id, attempt.why or f"no answer in {timeout:g} s") from None
+        finally:
+            await attempt.close()
+
+
+class _Attempt:
+    """One call of `served`."""
+
+    def __init__(self, starter: Starter, document_id: str) -> None:
+        self._starter = starter
+        self._document_id = document_id
+        self._changed = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._told: Entry | None = None
+        self._tries = 0
+        self.why = ""
+
+    async def by_client(self) -> Entry:
+        """The client makes the STARTING move itself."""
+        starter, document_id = self._starter, self._document_id
+        mine = ""  # the operation of our own STARTING
+        mine_revision = answered_revision = 0
+        while True:
+            self._changed.clear()
+            try:
+                entry = await starter.statuses.read(document_id, timeout=starter.settings.reply_seconds)
+            except RequestTimeout:
+                self.why = "the status bucket does not answer"
+                await self._pause()
+                continue
+            except (StreamMissing, NoResponders):
+                self.why = "no server has run on this NATS yet"
+                await self._pause()
+                continue
+            answered = entry is not None and entry.revision == answered_revision
+            wish = self._wish(entry, None, answered)
+            if isinstance(wish, Ping):
+                wish = self._wish(entry, await starter.ping(document_id), answered)
+            match wish:
+                case Serve():
+                    assert entry is not None
+                    return entry
+                case GiveUp(trace_id):
+                    raise DocumentFailed(document_id, trace_id)
+                case Start(count, expected):
+                    operation = starter.new_id()
+                    revision = await self._move(Starting(operation, count, starter.clock.wall_ns()), expected)
+                    if revision:
+                        mine, mine_revision = operation, revision
+                        if await self._init(mine):
+                            answered_revision = revision
+                case Ping():
+                    self.why = "its owner does not answer"
+                    await self._look(_LOOK_SECONDS)
+                case Wait(seconds):
+                    ours = entry is not None and entry.revision == mine_revision and not answered
+                    if ours and await self._init(mine):
+                        answered_revision = mine_revision
+                    elif not ours:
+                        self.why = self.why or "another client or a server is starting it"
+                        await self._look(min(seconds, _LOOK_SECONDS))
+
+    async def by_server(self) -> Entry | None:
+        """Servers make the STARTING move for us."""
+        starter, document_id = self._starter, self._document_id
+        while True:
+            self._changed.clear()
+            if await starter.ping(document_id):
+                return self._told
+            if self._told is not None and isinstance(self._told.status, Failed):
+                raise DocumentFailed(document_id, self._told.status.trace_id)
+            await self._listen()
+            if await self._init(""):
+                await self._look(_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def _wish(self, entry: Entry | None, ping: bool | None, answered: bool) -> lease.Wish:
+        starter = self._starter
+        revision = 0 if entry is None else entry.revision
+        seen = starter.sightings.saw(self._document_id, revision, starter.clock.now())
+        stale = starter.settings.stale_seconds
+        return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
+
+    async def _move(self, status: Starting, expected: int) -> int:
+        """The revision of our STARTING; 0 if somebody was faster or nobody knows."""
+        starter = self._starter
+        try:
+            revision = await starter.statuses.write(
+                self._document_id,
+                status,
+                expected_revision=expected,
+                timeout=starter.settings.reply_seconds,
+            )
+        except (WrongLastSequence, OutcomeUnknown):
+            return 0
+        starter.sightings.saw(self._document_id, revision, starter.clock.now())
+        return revision
+
+    async def _init(self, operation: str) -> bool:
+        """Ask servers to take it; True if one answered that it does. Pauses if none did."""
+        starter = self._starter
+        try:
+            answer = await starter.bus.request(
+                subjects.init(self._document_id),
+                operation.encode(),
+                timeout=starter.settings.reply_seconds,
+            )
+        except NoResponders:
+            self.why = "no server is connected to NATS"
+        except RequestTimeout:
+            self.why = "no server answered the init"
+        else:
+            reason = answer.headers.get(h.REASON)
+            if reason is None:
+                self._tries = 0
+                self.why = "a server is loading it"
+                return True
+            self.why = answer.headers.get(h.MESSAGE) or reason
+            if reason == Reason.FAILED.value and not operation:
+                log.info("a server could not start a document", document=self._document_id, why=self.why)
+        await self._pause()
+        return False
+
+    async def _pause(self) -> None:
+        """Back off, or go on as soon as the status changes."""
+        settings = self._starter.settings
+        pause = backoff(
+            self._tries,
+            least=settings.retry_seconds_min,
+            most=min(settings.retry_seconds_max, settings.stale_seconds / 2),
+            jitter=self._starter.rng.random(),
+        )
+        self._tries += 1
+        await self._look(pause)
+
+    async def _look(self, seconds: float) -> None:
+        """Wait for a change of the status, but not longer than this."""
+        if await self._listen():
+            return  # only now would we hear of a change: read once more
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _listen(self) -> bool:
+        """Subscribe to the status; True if this was the first time."""
+        if self._subscription is not None:
+            return False
+        bus = self._starter.bus
+        self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
+        with suppress(RequestTimeout):
+            await bus.barrier()
+        return True
+
+    def _on_status(self, message: Message) -> None:
+        entry = heard(message)
+        if entry is not None:
+            self._told = entry
+            self._starter.heard(self._document_id, entry)
+            if isinstance(entry.status, Up | Failed) or not entry.server:
+                self._changed.set()
+

@@ -1,0 +1,85 @@
+"""Asking the owner for what we lack, and what its answer means for our replica."""
+
+from dataclasses import dataclass
+
+from lorogo_client.context import Context
+from lorogo_client.replica import LocalReplica, is_shallow
+from lorogo_protocol import calls, crdt
+from lorogo_protocol.calls import Body, Refused
+from lorogo_protocol.reasons import Reason
+
+_NO_HEADS = b"\x00"  # the frontiers of an empty document
+_MODES = ("current", "updates", "snapshot", "vector")
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The owner's answer, checked."""
+
+    mode: str  # current, updates or snapshot
+    payload: bytes
+    vector: bytes
+    sequence: int
+    lease: int
+    generation: int
+    presence: bytes
+
+
+async def ask(
+    context: Context,
+    document_id: str,
+    replica: LocalReplica | None,
+    *,
+    generation: int | None,
+    edited: bool,
+) -> Synced:
+    """Sync: by our frontiers, and by our version vector if we have edits or the owner asks for it.
+
+    Without a replica it asks for the whole state.
+    """
+    body: dict[str, object] = {"frontiers": _NO_HEADS}
+    if replica is not None:
+        version = replica.version()
+        body["frontiers"] = version.frontiers
+        if edited or replica.open_edits:
+            body["vector"] = version.vector
+        if generation is not None:
+            body["generation"] = generation
+    answer = await _call(context, document_id, body)
+    if answer.get("mode") == "vector":
+        body["vector"] = crdt.nothing_known() if replica is None else replica.version().vector
+        answer = await _call(context, document_id, body)
+    return _checked(answer)
+
+
+def needs_fresh(answer: Synced, replica: LocalReplica, *, same_generation: bool) -> bool:
+    """Whether our replica cannot take the answer and must be replaced by the owner's state."""
+    if replica.blank:
+        return False
+    return not same_generation or (answer.mode == "snapshot" and is_shallow(answer.payload))
+
+
+def fresh_replica(answer: Synced) -> crdt.Replica:
+    """A new replica with the owner's state. Raises InvalidUpdate."""
+    if not answer.payload:
+        return crdt.Replica()
+    return crdt.Replica.from_snapshot(answer.payload)
+
+
+async def _call(context: Context, document_id: str, body: Body) -> dict[str, object]:
+    return await context.caller.call("sync", document_id, body, timeout=context.settings.reply_seconds)
+
+
+def _checked(answer: Body) -> Synced:
+    mode = calls.need(answer, "mode", str)
+    if mode not in _MODES or mode == "vector":
+        raise Refused(Reason.INVALID_REQUEST, f"the owner answered a sync with the mode {mode[:20]!r}")
+    return Synced(
+        mode=mode,
+        payload=calls.maybe(answer, "payload", bytes) or b"",
+        vector=calls.need(answer, "vector", bytes),
+        sequence=calls.need(answer, "sequence", int),
+        lease=calls.need(answer, "lease", int),
+        generation=calls.need(answer, "generation", int),
+        presence=calls.maybe(answer, "presence", bytes) or b"",
+    )

@@ -1,0 +1,317 @@
+"""An update on its way: split into chunks, and put together again.
+
+`split()` cuts a payload; `Assembler` takes chunks in any order, interleaved, twice, and says when
+one is whole. Both ends use it: client to server on `loro.wal.{id}`, and every long call and reply.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import limits
+from lorogo_protocol.digest import digest
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.ids import check_token, is_inbox
+from lorogo_protocol.reasons import Reason
+
+CHUNKS_MAX = 16_384  # of one update; at 64 MiB that is 4 KiB a chunk
+_NUMBER_MAX = 999_999_999  # a hostile number must not allocate
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One message of an update."""
+
+    log_id: str
+    index: int
+    data: bytes
+    final: bool = False
+    count: int = 0  # final chunk only
+    digest: str = ""  # final chunk only
+    inbox: str = ""  # final chunk only; empty: nobody waits
+
+    def headers(self) -> dict[str, str]:
+        """As they travel."""
+        out = {h.LOG_ID: self.log_id, h.CHUNK_INDEX: str(self.index)}
+        if self.final:
+            out[h.FINAL] = "true"
+            out[h.DIGEST] = self.digest
+            out[h.CHUNK_COUNT] = str(self.count)
+            if self.inbox:
+                out[h.RESPONSE_INBOX] = self.inbox
+        return out
+
+
+def split(payload: bytes, log_id: str, *, chunk_bytes_max: int, inbox: str = "") -> Iterator[Chunk]:
+    """The payload as chunks; an empty payload is one empty final chunk."""
+    assert chunk_bytes_max > 0
+    count = max(1, -(-len(payload) // chunk_bytes_max))
+    last = count - 1
+    for index in range(last):
+        start = index * chunk_bytes_max
+        yield Chunk(log_id, index, payload[start : start + chunk_bytes_max])
+    tail = payload if count == 1 else payload[last * chunk_bytes_max :]
+    yield Chunk(log_id, last, tail, final=True, count=count, digest=digest(payload), inbox=inbox)
+
+
+def chunk_bytes(max_payload: int, wanted: int = limits.CHUNK_BYTES_MAX) -> int:
+    """The chunk payload to use on a server that takes `max_payload` bytes a message."""
+    room = max_payload - limits.CHUNK_HEADER_BYTES_RESERVED
+    if room <= 0:
+        raise ValueError(f"max_payload {max_payload} leaves no room for a chunk")
+    return min(wanted, room)
+
+
+def parse(headers: Mapping[str, str], data: bytes) -> Chunk:
+    """A chunk from its message, or MalformedMessage."""
+    log_id = headers.get(h.LOG_ID, "")
+    if not log_id:
+        raise MalformedMessage(f"no {h.LOG_ID}")
+    check_token(log_id, h.LOG_ID)
+    index = _number(headers, h.CHUNK_INDEX)
+    flag = headers.get(h.FINAL)
+    if flag is None:
+        return Chunk(log_id, index, data)
+    if flag != "true":
+        raise MalformedMessage(f"{h.FINAL} is {flag[:20]!r}, only 'true' is allowed")
+    count = _number(headers, h.CHUNK_COUNT) if h.CHUNK_COUNT in headers else index + 1
+    told = headers.get(h.DIGEST, "")
+    if told and not (told.isascii() and told.isdigit() and len(told) <= 20):
+        raise MalformedMessage(f"{h.DIGEST} is {told[:20]!r}, not a number")
+    inbox = headers.get(h.RESPONSE_INBOX, "")
+    if inbox and not is_inbox(inbox):
+        raise MalformedMessage(f"{h.RESPONSE_INBOX} is {inbox[:40]!r}, where no answer may go")
+    return Chunk(log_id, index, data, final=True, count=count, digest=told, inbox=inbox)
+
+
+def _number(headers: Mapping[str, str], name: str) -> int:
+    text = headers.get(name, "")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise MalformedMessage(f"{name} is {text[:20]!r}, not a number from 0 to {_NUMBER_MAX}")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """All chunks are here and the digest is right."""
+
+    log_id: str
+    payload: bytes
+    digest: str
+    inbox: str
+    first_sequence: int  # of its earliest chunk
+    sequence: int  # of its final chunk
+    sequences: tuple[int, ...]  # of every message that belongs to it
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """It can never become whole as it is; the sender must start again."""
+
+    log_id: str
+    reason: Reason
+    message: str
+    digest: str
+    inbox: str
+    sequences: tuple[int, ...]  # of every message that belongs to it
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The final chunk of an update that was ACKed before: ACK it again."""
+
+    log_id: str
+    digest: str
+    inbox: str
+    sequence: int  # where it was accepted
+
+
+Outcome = Assembled | Rejected | Repeated | None
+
+
+@dataclass(slots=True)
+class _Partial:
+    """What has come of one update."""
+
+    opened: float
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    sequences: list[int] = field(default_factory=list)
+    size: int = 0
+    final: Chunk | None = None
+    final_sequence: int = 0
+    final_seen: float = 0.0
+    refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
+
+
+class Assembler:
+    """Puts the updates of one document together, in bounded memory.
+
+    A log id names one byte string and one split. An ACKed id is remembered with its digest, so its
+    late chunks open no ghost; a rejected or expired id is forgotten and may begin afresh. Chunks
+    may come out of order: once the final chunk is here, the others have `grace_seconds`, which is
+    less than the sender's patience, so that a lost chunk is answered rather than waited out.
+    """
+
+    def __init__(
+        self,
+        *,
+        update_bytes_max: int = limits.UPDATE_BYTES_MAX,
+        unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX,
+        unfinished_updates_max: int = limits.UNFINISHED_UPDATES_MAX,
+        unfinished_seconds: float = limits.UNFINISHED_SECONDS,
+        grace_seconds: float = limits.CHUNK_GRACE_SECONDS,
+        remember_seconds: float = limits.REMEMBER_ACKED_SECONDS,
+        remember_max: int = limits.REMEMBER_ACKED_MAX,
+    ) -> None:
+        self._update_bytes_max = update_bytes_max
+        self._unfinished_bytes_max = unfinished_bytes_max
+        self._unfinished_updates_max = unfinished_updates_max
+        self._unfinished_seconds = unfinished_seconds
+        self._grace_seconds = grace_seconds
+        self._remember_seconds = remember_seconds
+        self._remember_max = remember_max
+        self._partials: OrderedDict[str, _Partial] = OrderedDict()  # oldest first
+        self._bytes = 0
+        self._acked: OrderedDict[str, tuple[float, str, int]] = OrderedDict()  # oldest first
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held for updates that are not whole yet."""
+        return self._bytes
+
+    @property
+    def unfinished(self) -> int:
+        """How many updates are not whole yet."""
+        return len(self._partials)
+
+    def first_unfinished(self) -> int | None:
+        """The lowest sequence that an unfinished update still needs."""
+        return min((min(partial.sequences) for partial in self._partials.values()), default=None)
+
+    def add(self, chunk: Chunk, *, sequence: int, now: float) -> Outcome:
+        """Take one chunk; None: not whole yet, or nothing to say."""
+        if (known := self._acked.get(chunk.log_id)) is not None:
+            _, known_digest, known_sequence = known
+            if not chunk.final:
+                return None
+            if chunk.digest == known_digest:
+                return Repeated(chunk.log_id, chunk.digest, chunk.inbox, known_sequence)
+            message = "this log id was ACKed with another digest"
+            return _rejected(chunk, Reason.DIGEST_MISMATCH, message, (sequence,))
+        if chunk.final and chunk.count != chunk.index + 1:
+            message = f"the count is {chunk.count}, the last index {chunk.index}"
+            return self._reject(chunk, Reason.CHUNK_MISSING, message, sequence)
+        if chunk.final and chunk.index == 0 and chunk.log_id not in self._partials:
+            return self._whole(chunk, chunk.data, (sequence,), sequence)  # the common case, nothing kept
+        return self._collect(chunk, sequence, now)
+
+    def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> None:
+        """Remember an update that was ACKed; what came of it twice meanwhile is forgotten."""
+        if log_id in self._partials:
+            self._bytes -= self._partials.pop(log_id).size
+        self._acked[log_id] = (now, digest_, sequence)
+        self._acked.move_to_end(log_id)
+        while len(self._acked) > self._remember_max:
+            self._acked.popitem(last=False)
+
+    def next_deadline(self) -> float | None:
+        """When `expire()` next has something to do."""
+        return min((self._deadline(partial) for partial in self._partials.values()), default=None)
+
+    def expire(self, now: float) -> list[Rejected]:
+        """Drop what has been unfinished for too long; forget ACKed ids that are old enough."""
+        while self._acked:
+            log_id, (when, _, _) = next(iter(self._acked.items()))
+            if now - when < self._remember_seconds:
+                break
+            del self._acked[log_id]
+        late = [log_id for log_id, partial in self._partials.items() if now >= self._deadline(partial)]
+        return [self._drop(log_id, Reason.CHUNK_MISSING, "not all chunks came in time") for log_id in late]
+
+    def _deadline(self, partial: _Partial) -> float:
+        if partial.final is not None:
+            return partial.final_seen + self._grace_seconds
+        return partial.opened + self._unfinished_seconds
+
+    def _collect(self, chunk: Chunk, sequence: int, now: float) -> Outcome:
+        partial = self._partials.get(chunk.log_id)
+        if partial is None:
+            partial = self._partials[chunk.log_id] = _Partial(opened=now)
+        partial.sequences.append(sequence)
+        if chunk.final:
+            if partial.final is None:
+                partial.final_seen = now  # only the first: who repeats it does not prolong the grace
+            partial.final, partial.final_sequence = chunk, sequence
+        if not partial.refused and not self._keep(partial, chunk):
+            return self._drop(chunk.log_id, Reason.DIGEST_MISMATCH, f"two different chunks {chunk.index}")
+        if partial.refused:
+            if partial.final is None:
+                return None
+            return self._drop(chunk.log_id, Reason.TOO_LARGE, partial.refused)
+        final = partial.final
+        if final is not None:
+            if max(partial.chunks) > final.index:
+                message = f"a chunk has an index above the last one, {final.index}"
+                return self._drop(chunk.log_id, Reason.CHUNK_MISSING, message)
+            if len(partial.chunks) == final.count:
+                return self._join(chunk.log_id, partial, final)
+        return self._bound()
+
+    def _keep(self, partial: _Partial, chunk: Chunk) -> bool:
+        """Hold the chunk's bytes; False if its place holds other bytes."""
+        before = partial.chunks.get(chunk.index)
+        if before is not None:
+            return before == chunk.data
+        partial.chunks[chunk.index] = chunk.data
+        partial.size += len(chunk.data)
+        self._bytes += len(chunk.data)
+        if partial.size > self._update_bytes_max:
+            self._forget_bytes(partial, f"it has more than {self._update_bytes_max} bytes")
+        elif chunk.index >= CHUNKS_MAX or len(partial.sequences) > 4 * CHUNKS_MAX:
+            self._forget_bytes(partial, f"it has more than {CHUNKS_MAX} chunks")
+        return True
+
+    def _forget_bytes(self, partial: _Partial, why: str) -> None:
+        self._bytes -= partial.size
+        partial.chunks, partial.size, partial.refused = {}, 0, why
+
+    def _join(self, log_id: str, partial: _Partial, final: Chunk) -> Outcome:
+        del self._partials[log_id]
+        self._bytes -= partial.size
+        payload = b"".join(partial.chunks[index] for index in range(final.count))
+        return self._whole(final, payload, tuple(partial.sequences), partial.final_sequence)
+
+    def _whole(self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int) -> Outcome:
+        if len(payload) > self._update_bytes_max:
+            message = f"it has more than {self._update_bytes_max} bytes"
+            return _rejected(final, Reason.TOO_LARGE, message, sequences)
+        actual = digest(payload)
+        if actual != final.digest:
+            return _rejected(final, Reason.DIGEST_MISMATCH, f"the bytes have digest {actual}", sequences)
+        return Assembled(final.log_id, payload, actual, final.inbox, min(sequences), sequence, sequences)
+
+    def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> Rejected:
+        """Refuse the final chunk and forget what came before it."""
+        if chunk.log_id in self._partials:
+            dropped = self._drop(chunk.log_id, reason, message)
+            return _rejected(chunk, reason, message, (*dropped.sequences, sequence))
+        return _rejected(chunk, reason, message, (sequence,))
+
+    def _drop(self, log_id: str, reason: Reason, message: str) -> Rejected:
+        partial = self._partials.pop(log_id)
+        self._bytes -= partial.size
+        final = partial.final or Chunk(log_id, 0, b"")
+        return _rejected(final, reason, message, tuple(partial.sequences))
+
+    def _bound(self) -> Outcome:
+        excess = self._bytes - self._unfinished_bytes_max
+        if excess <= 0 and len(self._partials) <= self._unfinished_updates_max:
+            return None
+        # The oldest whose going is enough; the one that just grew always is, so there is one.
+        oldest = next(log_id for log_id, partial in self._partials.items() if partial.size >= excess)
+        return self._drop(oldest, Reason.CHUNK_MISSING, "too many unfinished updates; this was the oldest")
+
+
+def _rejected(chunk: Chunk, reason: Reason, message: str, sequences: tuple[int, ...]) -> Rejected:
+    return Rejected(chunk.log_id, reason, message, chunk.digest, chunk.inbox, sequences)

@@ -1,0 +1,278 @@
+"""The border to Loro: the one module that catches its errors and reads its oddities.
+
+Loro's Python errors are bare `BaseException`s, and a panic inside it is a `PanicException`: both
+would pass through every `except Exception`. `guard()` turns them into ours. What else is odd:
+
+- an import may be *pending*: nothing, or only a part, was applied. A `Replica` looks at what an
+  update needs before it imports, so that an update is applied whole or not at all.
+- a document loaded from a shallow snapshot refuses edits that depend on what was trimmed.
+- Loro holds the interpreter's lock while it works: an import blocks every thread.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from loro import (
+    ID,
+    EncodedBlobMode,
+    EphemeralStore,
+    ExportMode,
+    Frontiers,
+    ImportBlobMetadata,
+    LoroDoc,
+    VersionVector,
+)
+
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
+
+_TRIMMED = ("not included in the shallow history", "before the shallow history's start")
+
+
+class CrdtPanic(CrdtError):
+    """Loro panicked: the document in memory must not be used any more."""
+
+    code = "crdt-panic"
+
+
+def _ours(error: BaseException) -> CrdtError | None:
+    """Our error for one of Loro's; None if it is not Loro's."""
+    if type(error).__name__ == "PanicException":
+        return CrdtPanic(str(error))
+    if type(error) is not BaseException:
+        return None
+    text = str(error)
+    if any(mark in text for mark in _TRIMMED):
+        return HistoryTrimmed(text)
+    if "Decode error" in text or "decode" in text.lower():
+        return InvalidUpdate(text)
+    return CrdtError(text)
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Turn whatever Loro raises inside into CrdtError, InvalidUpdate, HistoryTrimmed or CrdtPanic."""
+    try:
+        yield
+    except BaseException as error:
+        if (ours := _ours(error)) is None:
+            raise
+        raise ours from None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """As `guard()`, around foreign bytes: what Loro has no better word for is InvalidUpdate."""
+    try:
+        with guard():
+            yield
+    except CrdtError as error:
+        if type(error) is CrdtError:
+            raise InvalidUpdate(str(error)) from None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Where a replica stands, in Loro's own encodings."""
+
+    frontiers: bytes
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The whole update is in the document; `new` is False if all of it was there before."""
+
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """The update depends on changes that are not here; nothing was applied."""
+
+
+class Replica:
+    """A LoroDoc whose imports are whole or nothing, and whose errors are ours."""
+
+    def __init__(self, doc: LoroDoc | None = None) -> None:
+        self.doc: LoroDoc = LoroDoc() if doc is None else doc  # type: ignore[no-untyped-call]  # loro's stub
+
+    @classmethod
+    def from_snapshot(cls, snapshot: bytes) -> "Replica":
+        """A replica that holds exactly what the snapshot holds."""
+        replica = cls()
+        with _reading():
+            status = replica.doc.import_(snapshot)
+        if status.pending is not None:
+            raise InvalidUpdate("the snapshot is not whole")
+        return replica
+
+    def apply(self, update: bytes, origin: str = "") -> Applied | Unready:
+        """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic."""
+        doc = self.doc
+        with _reading():
+            needs = LoroDoc.decode_import_blob_meta(update, False)
+            if not self._has_what_it_needs(needs):
+                return Unready()
+            status = doc.import_with(update, origin) if origin else doc.import_(update)
+            if status.pending is not None:
+                # What it said it needs was here, and yet a part waits inside Loro, which would
+                # apply it by itself one day. Only a fresh document forgets that.
+                raise CrdtPanic("the update lies about what it depends on")
+            return Applied(new=bool(status.success.inner()))
+
+    def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
+        have = self.doc.oplog_vv
+        if have.includes_vv(needs.partial_end_vv):
+            return True  # all of it is here already
+        match needs.mode:
+            case EncodedBlobMode.Snapshot | EncodedBlobMode.OutdatedSnapshot:
+                return True
+            case EncodedBlobMode.ShallowSnapshot if have.encode() == nothing_known():
+                return True
+            case _:
+                return bool(have.includes_vv(needs.partial_start_vv)) and all(
+                    have.includes_id(head) for head in heads(needs.start_frontiers)
+                )
+
+    @contextmanager
+    def folding(self) -> Iterator[None]:
+        """Import many updates inside: the state is worked out once, at the end, and is old until then."""
+        with guard():
+            self.doc.detach()
+        try:
+            yield
+        finally:
+            with guard():
+                self.doc.attach()
+
+    def covers(self, update: bytes) -> bool:
+        """Whether every change in the update is in the document."""
+        with _reading():
+            meta = LoroDoc.decode_import_blob_meta(update, False)
+            return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
+
+    def version(self) -> Version:
+        """Where the replica stands; commits what is open."""
+        with guard():
+            return Version(self.doc.oplog_frontiers.encode(), self.doc.oplog_vv.encode())
+
+    def frontiers(self) -> bytes:
+        """The heads, encoded."""
+        with guard():
+            return self.doc.oplog_frontiers.encode()
+
+    def vector_of(self, frontiers: bytes) -> bytes | None:
+        """The version vector of heads that the oplog knows; None if it does not."""
+        with guard():
+            vector = self.doc.frontiers_to_vv(Frontiers.decode(frontiers))
+            return None if vector is None else vector.encode()
+
+    def includes(self, vector: bytes) -> bool:
+        """Whether the replica has everything that the vector names."""
+        with guard():
+            return bool(self.doc.oplog_vv.includes_vv(VersionVector.decode(vector)))
+
+    def updates_since(self, vector: bytes) -> bytes:
+        """What the replica has and the vector has not, as one update."""
+        with guard():
+            return self.doc.export(ExportMode.Updates(VersionVector.decode(vector)))
+
+    def can_serve_since(self, vector: bytes) -> bool:
+        """Whether `updates_since` can be applied by a replica at that vector: nothing it needs is trimmed."""
+        with guard():
+            if not self.doc.is_shallow():
+                return True
+            return bool(VersionVector.decode(vector).includes_vv(self.doc.shallow_since_vv))
+
+    def snapshot(self) -> bytes:
+        """Everything, history included."""
+        with guard():
+            return self.doc.export(ExportMode.Snapshot())
+
+    def shallow_snapshot(self, frontiers: bytes) -> bytes:
+        """The state, with history from these heads on (from the last single head before, if unmerged)."""
+        with guard():
+            return self.doc.export(ExportMode.ShallowSnapshot(Frontiers.decode(frontiers)))
+
+    def trimmed(self) -> bytes:
+        """The version vector before which there is no history; the empty one if all of it is here."""
+        with guard():
+            return self.doc.shallow_since_vv.encode()
+
+    def at(self, frontiers: bytes) -> "Replica":
+        """A read-only copy as of these heads. Raises HistoryTrimmed if they are not known."""
+        with guard():
+            wanted = Frontiers.decode(frontiers)
+            if self.doc.frontiers_to_vv(wanted) is None:
+                raise HistoryTrimmed("that version is not in this document's history")
+            copy = self.doc.fork()
+            copy.checkout(wanted)  # fork_at is not implemented on shallow documents
+            return Replica(copy)
+
+    def revert_to(self, frontiers: bytes) -> None:
+        """Bring the content back to these heads, as a new change."""
+        with guard():
+            wanted = Frontiers.decode(frontiers)
+            if self.doc.frontiers_to_vv(wanted) is None:
+                raise HistoryTrimmed("that version is not in this document's history")
+            self.doc.revert_to(wanted)
+            self.doc.commit()
+
+    def fork(self) -> "Replica":
+        """An independent copy."""
+        with guard():
+            return Replica(self.doc.fork())
+
+    def value(self) -> object:
+        """The whole document as plain Python values."""
+        with guard():
+            return self.doc.get_deep_value()
+
+
+def nothing_known() -> bytes:
+    """The version vector of an empty replica."""
+    return b"\x00"
+
+
+def heads(frontiers: Frontiers) -> list[ID]:
+    """The ids that make up the frontiers, which Loro's Python does not list itself.
+
+    The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
+    """
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in frontiers.encode():
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value = shift = 0
+    count, *rest = numbers
+    assert len(rest) == 2 * count
+    return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
+
+
+class Presence:
+    """Loro's EphemeralStore with our errors: keys that vanish when they are not renewed."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self.store = EphemeralStore(int(timeout_seconds * 1000))
+
+    def apply(self, data: bytes) -> None:
+        """Merge what came from others. Raises CrdtError."""
+        with guard():
+            self.store.apply(data)
+
+    def encode_all(self) -> bytes:
+        """The merged state, for a newcomer."""
+        with guard():
+            self.store.remove_outdated()
+            return self.store.encode_all()
+
+    def states(self) -> dict[str, object]:
+        """Everything that has not expired."""
+        with guard():
+            self.store.remove_outdated()
+            return dict(self.store.get_all_states())

@@ -1,0 +1,57 @@
+"""The errors of lorogo, one tree.
+
+    LorogoError                     carries a code for programs and a sentence for people
+    ├── InvalidDocumentId           yours: the name cannot be a document id
+    ├── MalformedMessage            the peer's: bytes or headers that the protocol does not allow
+    ├── CrdtError                   loro refused something (see lorogo_protocol.crdt)
+    │   ├── InvalidUpdate           the bytes do not decode as a Loro update
+    │   └── HistoryTrimmed          it needs history from before the shallow start
+    └── Refused                     the server answered no, with a reason (see lorogo_protocol.reasons)
+
+`lorogo_transport.errors` and `lorogo_client.errors` hang their own branches on LorogoError.
+`retriable` is a fact of the class: the same call may succeed later without a change.
+"""
+
+from typing import ClassVar
+
+
+class LorogoError(Exception):
+    """Anything that lorogo raises on purpose."""
+
+    code: str = "error"
+    retriable: ClassVar[bool] = False
+
+
+class InvalidDocumentId(LorogoError):
+    """The text cannot name a document; nothing was sent."""
+
+    code = "invalid-document-id"
+
+    def __init__(self, value: str, problem: str) -> None:
+        super().__init__(f"{value!r} is not a document id: {problem}")
+        self.value = value
+        self.problem = problem
+
+
+class MalformedMessage(LorogoError):
+    """A message that the protocol does not allow; its sender is at fault."""
+
+    code = "malformed-message"
+
+
+class CrdtError(LorogoError):
+    """Loro refused an operation."""
+
+    code = "crdt"
+
+
+class InvalidUpdate(CrdtError):
+    """The bytes are not a Loro update that this version can read."""
+
+    code = "invalid-update"
+
+
+class HistoryTrimmed(CrdtError):
+    """The operation needs history that a shallow snapshot no longer has."""
+
+    code = "history-trimmed"

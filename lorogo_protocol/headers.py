@@ -1,0 +1,20 @@
+"""The names of the headers on the wire."""
+
+LOG_ID = "LORO_LOG_ID"
+CHUNK_INDEX = "LORO_CHUNK_INDEX"
+CHUNK_COUNT = "LORO_CHUNK_COUNT"
+FINAL = "LORO_FINAL"
+DIGEST = "LORO_DIGEST"
+RESPONSE_INBOX = "LORO_RESPONSE_INBOX"
+
+REASON = "LORO_REASON"
+MESSAGE = "LORO_MESSAGE"
+SEQUENCE = "LORO_SEQUENCE"
+PREVIOUS = "LORO_PREVIOUS"
+DURABILITY = "LORO_DURABILITY"
+LEASE = "LORO_LEASE"
+OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, sync instead
+
+SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
+HEAD = "LORO_HEAD"  # on a renewal: the owner's last accepted sequence
+TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are

@@ -1,0 +1,225 @@
+"""Who may own a document: what clients and servers may each do to its status.
+
+Every move is a compare-and-swap on the revision that was read. Staleness is judged by how long
+*this process* has seen a revision unchanged (`seen_seconds`), never by a timestamp: clocks of two
+machines may be an hour apart (docs/PROTOCOL.md, "Clocks").
+
+            client: nobody answers            server: picks up the init
+    none ─┐                                         (retry_count > 3)
+    DOWN ─┼──────────▶ STARTING ───────────────────────────▶ ERROR ── person: reset ──▶ DOWN
+     UP  ─┘               │  ▲ stale for 5 s: anyone, new operation
+      ▲                   │  └──┘
+      └───────────────────┘ server: loaded            server: graceful stop ──▶ DOWN
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from lorogo_protocol import limits
+from lorogo_protocol.status import Down, Failed, Starting, Status, Up
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A status with the facts that travel beside it."""
+
+    status: Status
+    revision: int
+    server: str = ""  # LORO_SERVER: the server that wrote it; empty: a client or a person did
+    lease: int = 0  # LORO_LEASE: the token; 0 on the very write that acquires
+    head: int = 0  # LORO_HEAD: the owner's last accepted sequence
+    trace: str = ""  # LORO_TRACE: of the load that failed
+
+    @property
+    def token(self) -> int:
+        """The fencing token: the revision of the write that acquired the document."""
+        if self.lease:
+            return self.lease
+        return self.revision if self.server else 0
+
+
+# --- anyone who wants the document served ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """It is up: go ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """It says UP: ask the owner whether it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody is at it; look again when the status changes, or after this long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Move it to STARTING with this retry count, expecting this revision; then send init."""
+
+    retry_count: int
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """It is in ERROR until a person resets it."""
+
+    trace_id: str
+
+
+Wish = Serve | Ping | Wait | Start | GiveUp
+
+
+def wish(
+    entry: Entry | None,
+    *,
+    seen_seconds: float,
+    ping: bool | None = None,
+    init_answered: bool = False,
+    stale_seconds: float = limits.STALE_SECONDS,
+) -> Wish:
+    """What to do to have the document served.
+
+    `ping`: True the owner answered, False nobody listens there, None not asked or no answer in time.
+    `init_answered`: a server answered the init of exactly this STARTING.
+    """
+    if entry is None:
+        return Start(0, 0)
+    stale = seen_seconds >= stale_seconds
+    left = max(0.0, stale_seconds - seen_seconds)
+    match entry.status:
+        case Down():
+            return Start(0, entry.revision)
+        case Failed(trace_id):
+            return GiveUp(trace_id)
+        case Starting(retry_count=count):
+            if not stale:
+                return Wait(left)
+            server_failed = bool(entry.server) or init_answered
+            return Start(count + 1 if server_failed else count, entry.revision)
+        case Up():
+            if ping is True:
+                return Serve()
+            if ping is False or stale:
+                return Start(0, entry.revision)
+            return Ping()
+        case _:
+            assert_never(entry.status)
+
+
+# --- a server that was asked to take it -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Write STARTING again in my name, expecting this revision: its revision is my token."""
+
+    status: Starting
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condemn:
+    """Servers failed too often: write ERROR, expecting this revision."""
+
+    trace_id: str  # of the last failure, if it left one
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Not mine to take."""
+
+    why: str
+
+
+Answer = Acquire | Condemn | Decline
+
+
+def answer_init(
+    entry: Entry | None, operation_id: str, *, retries_max: int = limits.RETRIES_MAX
+) -> Answer:
+    """What the server that picked up the init does."""
+    if entry is None or not isinstance(entry.status, Starting):
+        return Decline("the document is not STARTING")
+    if entry.status.operation_id != operation_id:
+        return Decline("another operation is starting the document")
+    if entry.server:
+        return Decline("a server has taken this operation already")
+    if entry.status.retry_count > retries_max:
+        return Condemn(entry.trace, entry.revision)
+    return Acquire(entry.status, entry.revision)
+
+
+# --- the owner that sees its key ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """My own write: adopt its revision."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Somebody wrote DOWN or ERROR, or removed the key: write UP again, expecting this revision."""
+
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """Somebody else owns or starts it: close the document before anything else."""
+
+    why: str
+
+
+Sight = Mine | Reclaim | StepDown
+
+
+def owner_sees(
+    entry: Entry | None,
+    *,
+    server_id: str,
+    token: int,
+    revision: int,
+    operation_id: str,
+    missed: bool = False,
+) -> Sight:
+    """What the owner does about the newest entry of its key; `revision` is what it knew.
+
+    `missed`: entries may have gone by unseen since then (the connection was lost). Then a DOWN says
+    nothing about who owned the document meanwhile, and to write UP over it could bring back an old
+    token after a newer one.
+    """
+    if entry is None:
+        return StepDown("the key is gone, and more may be") if missed else Reclaim(0)
+    match entry.status:
+        case Up(server_id=owner):
+            if owner == server_id and entry.token == token:
+                return Mine(entry.revision)
+            return StepDown(f"server {owner} owns it with token {entry.token}")
+        case Starting(operation_id=operation):
+            if entry.server == server_id and operation == operation_id and entry.token == token:
+                return Mine(entry.revision)
+            return StepDown(f"operation {operation} starts it")
+        case Down() | Failed():
+            if entry.revision <= revision:
+                return Mine(revision)  # an old word, overtaken by my own
+            if missed or entry.server not in ("", server_id):
+                return StepDown("another server may have owned it meanwhile")
+            return Reclaim(entry.revision)
+        case _:
+            assert_never(entry.status)
+
+
+def lease_valid(*, now: float, confirmed_sent: float, lease_seconds: float = limits.LEASE_SECONDS) -> bool:
+    """Whether an owner may still act: `confirmed_sent` is when it sent its last renewal that came back."""
+    return now < confirmed_sent + lease_seconds

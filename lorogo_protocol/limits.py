@@ -1,0 +1,44 @@
+"""The numbers of the protocol, in one place, with how they relate.
+
+These are defaults: every one is a setting of the server, the client or both. Units come last.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Sizes
+DOCUMENT_ID_CHARS_MAX = 128
+LOG_ID_CHARS_MAX = 64
+CHUNK_BYTES_MAX = 128 * KIB
+CHUNK_HEADER_BYTES_RESERVED = 2 * KIB  # what NATS headers may take of max_payload
+UPDATE_BYTES_MAX = 64 * MIB
+UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
+UNFINISHED_UPDATES_MAX = 1024
+PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document
+PENDING_UPDATES_MAX = 256
+ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced, readers sync
+AWARENESS_BYTES_MAX = 64 * KIB
+MESSAGE_CHARS_MAX = 500  # the sentence in LORO_MESSAGE
+WINDOW_BYTES = 4 * MIB  # of a chunked reply, before the receiver must say go on
+
+# Times
+RENEW_SECONDS = 3.0
+LEASE_SECONDS = 4.0  # an owner trusts its lease this long after sending a renewal that came back
+STALE_SECONDS = 5.0  # others may take over after seeing no renewal for this long
+REPLY_SECONDS = 5.0
+UNFINISHED_SECONDS = 60.0
+CHUNK_GRACE_SECONDS = 1.0  # after the final chunk, for those that come late
+PENDING_SECONDS = 60.0
+REMEMBER_ACKED_SECONDS = 600.0
+REMEMBER_ACKED_MAX = 100_000
+PRESENCE_SECONDS = 30.0
+REJECTED_KEEP_SECONDS = 7 * 24 * 3600.0
+HISTORY_SECONDS = 30 * 24 * 3600.0
+
+# Counts
+RETRIES_MAX = 3
+
+assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
+assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
+assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
+assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up

@@ -1,0 +1,73 @@
+"""Where things live on NATS: every subject, stream and bucket name of lorogo."""
+
+WAL_STREAM = "loro-wal"
+STATUS_BUCKET = "loro-document-status"
+STATUS_STREAM = f"KV_{STATUS_BUCKET}"
+SNAPSHOT_BUCKET = "loro-document-snapshots"
+SNAPSHOT_STREAM = f"OBJ_{SNAPSHOT_BUCKET}"
+REJECTED_STREAM = "loro-rejected"
+
+INIT_QUEUE = "loro-servers"
+INIT_ALL = "loro.init.*"
+STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
+EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
+
+
+def wal(document_id: str) -> str:
+    """Clients publish the chunks of their updates here; JetStream stores them."""
+    return f"loro.wal.{document_id}"
+
+
+def committed(document_id: str) -> str:
+    """JetStream republishes every stored chunk here; the owner follows it."""
+    return f"loro.committed.{document_id}"
+
+
+def accepted(document_id: str) -> str:
+    """The owner publishes each accepted update here, once; every other client listens."""
+    return f"loro.accepted.{document_id}"
+
+
+def status_key(document_id: str) -> str:
+    """The subject behind the document's key in the status bucket."""
+    return f"$KV.{STATUS_BUCKET}.{document_id}"
+
+
+def status(document_id: str) -> str:
+    """JetStream republishes every change of the status here."""
+    return f"loro.status.{document_id}"
+
+
+def ping(document_id: str) -> str:
+    """The owner answers here with an empty message."""
+    return f"loro.ping.{document_id}"
+
+
+def init(document_id: str) -> str:
+    """One server of the queue group takes the document; the body is the operation id."""
+    return f"loro.init.{document_id}"
+
+
+def call(verb: str, document_id: str) -> str:
+    """A request to the owner."""
+    return f"loro.doc.{verb}.{document_id}"
+
+
+def calls(document_id: str) -> str:
+    """All requests to the owner of one document."""
+    return f"loro.doc.*.{document_id}"
+
+
+def awareness(document_id: str) -> str:
+    """Presence, both ways."""
+    return f"loro.awareness.{document_id}"
+
+
+def rejected(document_id: str) -> str:
+    """Quarantined updates of one document, in the stream loro-rejected."""
+    return f"loro.rejected.{document_id}"
+
+
+def document_of(subject: str) -> str:
+    """The document id: the last token of any subject above."""
+    return subject.rpartition(".")[2]

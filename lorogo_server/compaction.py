@@ -1,0 +1,155 @@
+"""Compaction: a snapshot with 30 days of history into the ObjectStore, then the WAL is trimmed.
+
+The order is the point: mark and export, adopt the new trim line, store by compare-and-swap, read back,
+confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
+"""
+
+from dataclasses import dataclass, replace
+
+from lorogo_protocol import subjects
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import LorogoError
+from lorogo_server import history
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.host import Host
+from lorogo_server.lease import LeaseLost
+from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.snapshots import SnapshotHead
+
+_TRIES = 3
+
+
+class CompactionFailed(LorogoError):
+    """The document was not compacted; nothing was purged."""
+
+    code = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    snapshot_bytes: int
+    purged: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The document at one moment, ready to be stored."""
+
+    data: bytes
+    facts: SnapshotFacts
+    purge_before: int  # messages below this are in the snapshot and nobody needs them
+    wal_bytes: int
+    epoch: int
+
+
+async def compact(host: Host) -> Compacted:
+    """Store a snapshot and purge what it covers. Raises CompactionFailed, LeaseLost, TransportError."""
+    async with host.compacting:
+        await host.retry_quarantine()
+        mark, head = await _store(host)
+        read_back = await host.context.snapshots.get(
+            head, bytes_max=host.context.settings.snapshot_bytes_max
+        )
+        if read_back != mark.data:
+            raise CompactionFailed("the stored snapshot does not read back as it was written")
+        host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
+        purged = await purge(host, mark.purge_before, mark.epoch)
+        host.context.counters.compactions += 1
+        host.log.info(
+            "compacted",
+            snapshot_bytes=len(mark.data),
+            purged=purged,
+            sequence=mark.facts.sequence,
+        )
+        return Compacted(len(mark.data), purged, mark.facts.sequence)
+
+
+async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
+    for _ in range(_TRIES):
+        async with host.busy:
+            mark = _mark(host)
+            expected = host.snapshot_revision
+        try:
+            head = await host.context.snapshots.put(
+                host.document_id, mark.data, mark.facts.render(), expected_revision=expected
+            )
+        except WrongLastSequence:
+            await _learn_other_snapshot(host)
+            continue
+        return mark, head
+    raise CompactionFailed("others keep writing this document's snapshot")
+
+
+def _mark(host: Host) -> _Mark:
+    """Export and adopt the new trim line; no await, so nothing comes between."""
+    loaded, clock = host.loaded, host.context.clock
+    intake = loaded.intake
+    if intake.deleted:
+        raise CompactionFailed("the document is deleted")
+    replica = intake.replica
+    frontiers = replica.frontiers()
+    now_ns = clock.wall_ns()
+    horizon_ns = now_ns - int(host.context.settings.history_seconds * 1e9)
+    intake.history.thin(now_ns)
+    oldest = intake.history.at(horizon_ns, frontiers)
+    if oldest is None or replica.vector_of(oldest.frontiers) is None:
+        data = replica.snapshot()
+    else:
+        data = replica.shallow_snapshot(oldest.frontiers)
+    fresh = Replica.from_snapshot(data)
+    if fresh.frontiers() != frontiers and fresh.version().vector != replica.version().vector:
+        raise CompactionFailed("the snapshot does not hold what the document holds")
+    if fresh.trimmed() != replica.trimmed():
+        # From here on we refuse what a fresh load of this snapshot would refuse.
+        intake.replica = fresh
+        if oldest is not None:
+            intake.history.drop_before(oldest.time_ns)
+    facts = replace(
+        loaded.facts,
+        sequence=intake.head,
+        epoch=host.epoch,
+        frontiers=frontiers,
+        trim=fresh.trimmed(),
+        dated=history.encode(intake.history.versions(frontiers)),
+        lease=host.lease.token,
+    )
+    return _Mark(data, facts, host.first_needed(), intake.wal_bytes, host.epoch)
+
+
+async def _learn_other_snapshot(host: Host) -> None:
+    """Somebody stored a snapshot since we loaded: step down for a newer owner, else merge it."""
+    head = await host.context.snapshots.head(host.document_id)
+    if head is None:
+        host.adopt_no_snapshot()
+        return
+    facts = SnapshotFacts.parse(head.facts)
+    if facts.lease > host.lease.token:
+        why = f"a snapshot with token {facts.lease} is stored, ours is {host.lease.token}"
+        host.lease.lose(why)
+        raise LeaseLost(why)
+    async with host.busy:
+        if facts.deleted:
+            await host.reload()
+            return
+        data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+        host.loaded.intake.replica.apply(data)
+        host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
+
+
+async def purge(host: Host, before: int, epoch: int) -> int:
+    """Remove the subject's messages below `before`, but never its newest; returns how many."""
+    context = host.context
+    await host.lease.confirm()
+    if await context.check_epoch() or context.epochs.current != epoch or host.epoch != epoch:
+        host.log.warning("not purged: the stream went backwards since the snapshot")
+        return 0
+    subject = subjects.wal(host.document_id)
+    newest = await context.wal.last(subject)
+    if newest is None:
+        return 0
+    if not host.lease.valid():
+        raise LeaseLost("the lease ran out before the purge")
+    return await context.wal.purge(subject, before=min(before, newest.sequence))

@@ -1,0 +1,82 @@
+"""Deleting a document so that it stays deleted, and bringing it back.
+
+The tombstone is the snapshot object's metadata, beside a last snapshot of the content: tombstone first,
+then NACK `deleted`, then the WAL is purged. Offline clients that come back are told; `restore` raises
+the generation, so that their replicas rebase.
+"""
+
+from dataclasses import replace
+
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_server import history
+from lorogo_server.compaction import purge
+from lorogo_server.host import Host
+from lorogo_transport.errors import WrongLastSequence
+
+
+async def delete(host: Host) -> int:
+    """Delete the document; returns when, in Unix nanoseconds. Deleting twice is no error."""
+    async with host.compacting, host.busy:
+        loaded, context = host.loaded, host.context
+        if loaded.intake.deleted:
+            return loaded.facts.deleted_ns
+        await host.lease.confirm()
+        replica = loaded.intake.replica
+        frontiers = replica.frontiers()
+        facts = replace(
+            loaded.facts,
+            sequence=loaded.intake.head,
+            epoch=host.epoch,
+            frontiers=frontiers,
+            trim=replica.trimmed(),
+            dated=history.encode(loaded.intake.history.versions(frontiers)),
+            lease=host.lease.token,
+            deleted_ns=context.clock.wall_ns(),
+        )
+        try:
+            head = await context.snapshots.put(
+                host.document_id,
+                replica.snapshot(),
+                facts.render(),
+                expected_revision=host.snapshot_revision,
+            )
+        except WrongLastSequence:
+            raise Refused(Reason.CONFLICT, "the snapshot changed meanwhile; try again") from None
+        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
+        loaded.intake.deleted = True
+        host.log.info("deleted", generation=facts.generation)
+        await purge(host, loaded.follower.position + 1, host.epoch)
+        return facts.deleted_ns
+
+
+async def restore(host: Host) -> int:
+    """Undo a deletion within its retention; returns the new generation."""
+    async with host.compacting, host.busy:
+        loaded, context = host.loaded, host.context
+        if not loaded.intake.deleted or loaded.snapshot is None:
+            raise Refused(Reason.CONFLICT, "the document is not deleted")
+        age = (context.clock.wall_ns() - loaded.facts.deleted_ns) / 1e9
+        if age > context.settings.deleted_keep_seconds:
+            raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
+        await host.lease.confirm()
+        # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
+        # come back with the document.
+        if not await context.check_epoch() and loaded.follower.position:
+            await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)
+        facts = replace(
+            loaded.facts,
+            deleted_ns=0,
+            generation=loaded.facts.generation + 1,
+            lease=host.lease.token,
+        )
+        try:
+            await context.snapshots.put_facts(
+                host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
+            )
+        except WrongLastSequence:
+            raise Refused(Reason.CONFLICT, "the snapshot changed meanwhile; try again") from None
+        await host.reload()
+        host.log.info("restored", generation=facts.generation)
+        return facts.generation

@@ -1,0 +1,119 @@
+"""The epoch of the WAL: whether its sequences still mean what they meant.
+
+JetStream acknowledges before it syncs. After a crash it may come back with fewer messages and use
+their sequences again. The key `_kv_epoch` holds a counter with one known position; whoever sees that
+the stream contradicts it raises the counter, and every host then reads its subject again.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+import structlog
+
+from lorogo_protocol import subjects
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.ports import Stored, Transport
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A position that the stream has held, and the epoch in which it did."""
+
+    epoch: int
+    sequence: int
+    time_ns: int  # 0: not known
+
+
+class Epochs:
+    """This server's view of the epoch; `check()` compares it with the stream."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._wal = transport.stream(subjects.WAL_STREAM)
+        self._statuses = transport.stream(subjects.STATUS_STREAM)
+        self._known = Known(1, 0, 0)
+        self._checking = asyncio.Lock()
+
+    @property
+    def current(self) -> int:
+        return self._known.epoch
+
+    def saw(self, sequence: int, time_ns: int) -> None:
+        """A message of the WAL that this server took: the newest is our witness."""
+        if sequence > self._known.sequence:
+            self._known = Known(self._known.epoch, sequence, time_ns)
+
+    async def check(self) -> bool:
+        """Compare with the stream and the other servers; True if the epoch changed for us."""
+        async with self._checking:
+            before = self._known.epoch
+            for _ in range(_TRIES):
+                stored = await self._statuses.last(subjects.EPOCH_KEY)
+                recorded = _decode(stored)
+                wanted = await self._judge(recorded)
+                revision = 0 if stored is None else stored.sequence
+                if wanted == recorded:
+                    break
+                try:
+                    await self._statuses.append(
+                        subjects.EPOCH_KEY, _encode(wanted), expected_last=revision
+                    )
+                    break
+                except (WrongLastSequence, OutcomeUnknown):
+                    continue
+            else:
+                raise OutcomeUnknown("the epoch could not be settled")
+            if wanted.epoch != before:
+                log.warning("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
+            self._known = wanted
+            return wanted.epoch != before
+
+    async def _judge(self, recorded: Known | None) -> Known:
+        """What the record should say: the higher epoch, raised once more if the stream went back."""
+        mine = self._known
+        if recorded is not None and recorded.epoch > mine.epoch:
+            mine = recorded  # others found out before us; our own witness is of the past
+        elif recorded is not None and recorded.epoch == mine.epoch and recorded.sequence > mine.sequence:
+            mine = recorded
+        state = await self._wal.state()
+        last = await self._wal.get(state.last_sequence) if state.last_sequence else None
+        if await self._contradicts(mine, state.last_sequence):
+            log.error(
+                "the WAL went backwards: JetStream lost messages that it had acknowledged",
+                known_sequence=mine.sequence,
+                last_sequence=state.last_sequence,
+                epoch=mine.epoch + 1,
+            )
+            return Known(mine.epoch + 1, state.last_sequence, 0 if last is None else last.time_ns)
+        if last is not None and last.sequence > mine.sequence:
+            return Known(mine.epoch, last.sequence, last.time_ns)
+        return mine
+
+    async def _contradicts(self, known: Known, last_sequence: int) -> bool:
+        if last_sequence < known.sequence:
+            return True
+        if not known.sequence or not known.time_ns:
+            return False
+        there = await self._wal.get(known.sequence)
+        return there is not None and there.time_ns != known.time_ns
+
+
+def _encode(known: Known) -> bytes:
+    return json.dumps(
+        {"epoch": known.epoch, "sequence": known.sequence, "time_ns": known.time_ns}, separators=(",", ":")
+    ).encode()
+
+
+def _decode(stored: Stored | None) -> Known | None:
+    if stored is None:
+        return None
+    try:
+        body = json.loads(stored.data)
+        return Known(int(body["epoch"]), int(body["sequence"]), int(body["time_ns"]))
+    except (ValueError, KeyError, TypeError):
+        log.error("the epoch record does not parse; writing it again", record=stored.data[:100])
+        return None

@@ -1,0 +1,63 @@
+"""What a snapshot's metadata says: the position it covers, the trim line, dated versions, tombstone."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lorogo_protocol.errors import MalformedMessage
+
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """The facts beside the bytes; the defaults are those of a document without a snapshot."""
+
+    sequence: int = 0  # everything of the WAL up to here is in it (for people and for `head`)
+    epoch: int = 0
+    frontiers: bytes = b""
+    trim: bytes = b"\x00"  # version vector before which history is gone
+    dated: str = "[]"
+    lease: int = 0
+    generation: int = 0
+    deleted_ns: int = 0
+
+    @property
+    def deleted(self) -> bool:
+        return self.deleted_ns > 0
+
+    def render(self) -> dict[str, str]:
+        """As strings, for the object's metadata."""
+        out = {
+            "format": FORMAT,
+            "sequence": str(self.sequence),
+            "epoch": str(self.epoch),
+            "frontiers": base64.b64encode(self.frontiers).decode(),
+            "trim": base64.b64encode(self.trim).decode(),
+            "dated": self.dated,
+            "lease": str(self.lease),
+            "generation": str(self.generation),
+        }
+        if self.deleted:
+            out["deleted_ns"] = str(self.deleted_ns)
+        return out
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, str]) -> "SnapshotFacts":
+        """From an object's metadata, or MalformedMessage."""
+        version = metadata.get("format", "")
+        if version != FORMAT:
+            raise MalformedMessage(f"the snapshot has format {version!r}, this server reads {FORMAT!r}")
+        try:
+            return cls(
+                sequence=int(metadata.get("sequence", "0")),
+                epoch=int(metadata.get("epoch", "0")),
+                frontiers=base64.b64decode(metadata.get("frontiers", ""), validate=True),
+                trim=base64.b64decode(metadata.get("trim", ""), validate=True),
+                dated=metadata.get("dated", "[]"),
+                lease=int(metadata.get("lease", "0")),
+                generation=int(metadata.get("generation", "0")),
+                deleted_ns=int(metadata.get("deleted_ns", "0")),
+            )
+        except ValueError as error:
+            raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None

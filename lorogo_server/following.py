@@ -1,0 +1,62 @@
+"""Following a document's subject through its republished copies: what is next, what is missing.
+
+JetStream republishes every stored message with its sequence and the sequence of the message before
+it on the same subject. Core NATS may lose copies, so the host compares and reads what is missing.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """It follows what we have: take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """We have it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Messages before it did not reach us: read from `first` on."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Its sequence is not above ours, or what we had is gone: ask the leader."""
+
+
+Step = Next | Known | Missing | Doubtful
+
+
+class Follower:
+    """Where one host stands in its subject. `position` is the last sequence it has taken."""
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        self._times: dict[int, int] = {}
+
+    def look(self, sequence: int, previous: int, time_ns: int) -> Step:
+        """What a copy means for us."""
+        if sequence == self.position and self._times.get(sequence, time_ns) == time_ns:
+            return Known()
+        if sequence <= self.position:
+            return Doubtful()
+        if previous == self.position:
+            return Next()
+        if previous > self.position:
+            return Missing(self.position + 1)
+        return Doubtful()
+
+    def took(self, sequence: int, time_ns: int) -> None:
+        """The message is taken; `time_ns` tells it from another that is given the same sequence later."""
+        self.position = sequence
+        self._times = {sequence: time_ns}
+
+    def rewind(self) -> None:
+        """The stream lost messages: begin again."""
+        self.position = 0
+        self._times = {}

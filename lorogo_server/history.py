@@ -1,0 +1,97 @@
+"""Dated versions: which heads the document had when, by the stream's clock.
+
+Clients' clocks are not trusted: a version is dated by the time at which JetStream stored the update.
+Versions are a minute apart at the finest and get sparser with age, so the list stays short enough to
+travel in a snapshot's metadata.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lorogo_protocol.errors import MalformedMessage
+
+_SECOND = 1_000_000_000
+_HOUR = 3600 * _SECOND
+_DAY = 24 * _HOUR
+FINEST_NS = 60 * _SECOND
+# younger than this: one version per that
+_STEPS = ((2 * _HOUR, FINEST_NS), (_DAY, 600 * _SECOND), (7 * _DAY, _HOUR), (1 << 62, _DAY))
+
+
+@dataclass(frozen=True, slots=True)
+class DatedVersion:
+    """The document's heads after everything stored up to `time_ns`."""
+
+    time_ns: int
+    frontiers: bytes
+    sequence: int
+
+
+class History:
+    """The dated versions of one document, oldest first."""
+
+    def __init__(self, versions: list[DatedVersion] | None = None) -> None:
+        self._sealed = list(versions or [])
+        self._open_ns = 0
+        self._open_sequence = 0
+
+    def before_apply(self, time_ns: int, frontiers: Callable[[], bytes]) -> None:
+        """Call before an update of that time changes the heads: seals the minute that ended."""
+        if self._open_ns and time_ns - self._open_ns >= FINEST_NS:
+            self._sealed.append(DatedVersion(self._open_ns, frontiers(), self._open_sequence))
+
+    def after_apply(self, time_ns: int, sequence: int) -> None:
+        """Call when that update is in the document."""
+        if not self._open_ns or time_ns - self._open_ns >= FINEST_NS:
+            self._open_ns = time_ns
+        self._open_sequence = sequence
+
+    def versions(self, frontiers: bytes) -> list[DatedVersion]:
+        """All of them, oldest first; `frontiers` are the current heads."""
+        if not self._open_ns:
+            return list(self._sealed)
+        return [*self._sealed, DatedVersion(self._open_ns, frontiers, self._open_sequence)]
+
+    def at(self, time_ns: int, frontiers: bytes) -> DatedVersion | None:
+        """The newest version that is not younger than `time_ns`."""
+        found = None
+        for version in self.versions(frontiers):
+            if version.time_ns > time_ns:
+                break
+            found = version
+        return found
+
+    def thin(self, now_ns: int) -> None:
+        """Drop versions that stand too close together for their age."""
+        kept: list[DatedVersion] = []
+        for version in reversed(self._sealed):
+            age = now_ns - version.time_ns
+            step = next(step for limit, step in _STEPS if age < limit)
+            if not kept or kept[-1].time_ns - version.time_ns >= step:
+                kept.append(version)
+        self._sealed = kept[::-1]
+
+    def drop_before(self, time_ns: int) -> None:
+        """Forget versions older than that: their history was trimmed."""
+        self._sealed = [version for version in self._sealed if version.time_ns >= time_ns]
+
+
+def encode(versions: list[DatedVersion]) -> str:
+    """As it stands in a snapshot's metadata."""
+    return json.dumps(
+        [[v.time_ns, base64.b64encode(v.frontiers).decode(), v.sequence] for v in versions],
+        separators=(",", ":"),
+    )
+
+
+def decode(text: str) -> list[DatedVersion]:
+    """From a snapshot's metadata, or MalformedMessage."""
+    try:
+        return [
+            DatedVersion(int(time_ns), base64.b64decode(frontiers, validate=True), int(sequence))
+            for time_ns, frontiers, sequence in json.loads(text)
+        ]
+    except (ValueError, TypeError) as error:
+        raise MalformedMessage(f"the dated versions do not parse: {error}") from None

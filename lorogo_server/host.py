@@ -1,0 +1,518 @@
+"""One document on this server: loaded, followed, answered for, until it is given up.
+
+    acquired ─▶ load (STARTING, renewed) ─▶ UP: follow, apply, accept, ACK ─▶ closed
+                                                 ▲ requests (verbs.py), compaction (compaction.py)
+
+The order of safety is in `_carry_out`: the message is stored (that is how we got it), the update is
+applied, then it is published to everyone and ACKed to its sender.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol.crdt import Presence
+from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
+from lorogo_protocol.lease import Reclaim
+from lorogo_protocol.limits import AWARENESS_BYTES_MAX
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack, Nack
+from lorogo_server.context import Context
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.following import Doubtful, Known, Missing, Next
+from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
+from lorogo_server.lease import Lease, LeaseLost
+from lorogo_server.loading import Loaded, load, read_on
+from lorogo_transport.calls import Responder
+from lorogo_transport.errors import TransportError
+from lorogo_transport.ports import Message, Subscription
+from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.republish import Republished, republished
+from lorogo_transport.statuses import heard
+
+_QUEUE_BYTES_MAX = 64 * 1024 * 1024
+_SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
+_TICK_SECONDS_MAX = 5.0
+_CATCH_UP_WAIT_SECONDS = 0.5
+
+Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
+
+
+class Host:
+    """The owner of one document."""
+
+    def __init__(self, document_id: str, context: Context, verbs: Verbs, *, trace: str) -> None:
+        self.document_id = document_id
+        self.context = context
+        self.trace = trace
+        self.log = structlog.get_logger(__name__).bind(document=document_id, trace=trace)
+        self.busy = asyncio.Lock()  # held while messages are taken, or the document changes as a whole
+        self.compacting = asyncio.Lock()  # held while the stored snapshot is being replaced
+        self.editing = asyncio.Lock()  # held by one server-made change at a time
+        self.since_ns = context.clock.wall_ns()
+        self.epoch = 0  # in which everything up to the follower's position was read
+        self.compacted_at = context.clock.now()
+        self.wants_compaction = ""  # why
+        self.compaction_spread = 0.5 + context.rng.random()  # so that not all are compacted at once
+        self._verbs = verbs
+        self._lease: Lease | None = None
+        self._loaded: Loaded | None = None
+        self._queue: deque[Republished] = deque()
+        self._queued_bytes = 0
+        self._catch_up = False  # a copy was dropped or missed
+        self._rewind = False  # the epoch changed: read everything again
+        self._reload = False
+        self._wake = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._why_closing = ""
+        self._graceful = False
+        self._answering = False
+        self._subscriptions: list[Subscription] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = False
+        self._to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is done
+        self._submitted: dict[str, asyncio.Future[Ack]] = {}
+        self._last_activity = context.clock.now()
+        self._next_tick = 0.0
+        self.presence = Presence(context.settings.presence_seconds)
+        self.closed = asyncio.Event()
+
+    # --- what others ask of it --------------------------------------------------------------------
+
+    @property
+    def lease(self) -> Lease:
+        assert self._lease is not None
+        return self._lease
+
+    @property
+    def loaded(self) -> Loaded:
+        assert self._loaded is not None
+        return self._loaded
+
+    @property
+    def is_up(self) -> bool:
+        return self._answering
+
+    def step_down(self, why: str) -> None:
+        """Somebody else has the document: answer nothing more, write nothing more."""
+        self._answering = False
+        self._why_closing = self._why_closing or why
+        self._closing.set()
+        self._wake.set()
+
+    def stop(self, why: str) -> None:
+        """Finish what is queued, say DOWN, and close."""
+        self._graceful = True
+        self._why_closing = self._why_closing or why
+        self._closing.set()
+        self._wake.set()
+
+    def reconnected(self) -> None:
+        """The connection is back: what we missed is in the stream."""
+        self._catch_up = True
+        self._wake.set()
+
+    def epoch_changed(self) -> None:
+        """The WAL's sequences mean something else now: read the subject again from its beginning."""
+        self._rewind = True
+        self._wake.set()
+
+    @property
+    def snapshot_revision(self) -> int:
+        """The revision of the stored snapshot that this host knows; 0: none."""
+        return 0 if self.loaded.snapshot is None else self.loaded.snapshot.revision
+
+    def adopt_snapshot(self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int) -> None:
+        """That snapshot is the stored one now, and covers so many bytes of the WAL."""
+        self.loaded.snapshot, self.loaded.facts = head, facts
+        self.loaded.intake.wal_bytes = max(0, self.loaded.intake.wal_bytes - wal_bytes)
+        self.compacted_at = self.context.clock.now()
+        self.wants_compaction = ""
+
+    def adopt_no_snapshot(self) -> None:
+        """The stored snapshot is gone; the document in memory stands for it."""
+        self.loaded.snapshot = None
+
+    def first_needed(self) -> int:
+        """The lowest sequence that a purge must leave: of what is unfinished, pending or not yet moved."""
+        needed = [self.loaded.follower.position + 1, *self._to_quarantine]
+        if (first := self.loaded.intake.first_needed()) is not None:
+            needed.append(first)
+        return min(needed)
+
+    def idle_seconds(self) -> float:
+        return self.context.clock.now() - self._last_activity
+
+    def touch(self) -> None:
+        """Somebody uses the document."""
+        self._last_activity = self.context.clock.now()
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def run(self, lease: Lease) -> None:
+        """Own the document from here to the end; raises what made the load fail."""
+        self._lease = lease
+        try:
+            await self._start()
+            await self._follow()
+        finally:
+            self._answering = False
+            self._ending = True
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._leave()
+            self.closed.set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the follower; it ends with the host."""
+        if self._ending:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LeaseLost as error:
+            self.step_down(str(error))
+        except LorogoError as error:
+            self.log.warning("background work failed", problem=str(error))
+        except Exception:
+            self.log.exception("background work failed")
+
+    async def _start(self) -> None:
+        bus, document_id, context = self.context.transport.bus, self.document_id, self.context
+        await self._listen(subjects.status(document_id), self._on_status)
+        await self._listen(subjects.committed(document_id), self._on_committed)
+        await bus.barrier()
+        async with context.load_slots, asyncio.timeout(context.settings.load_seconds_max):
+            self.epoch = context.epochs.current
+            self._loaded = await load(
+                context.transport, context.snapshots, document_id, context.settings, context.clock
+            )
+        self.lease.head = self.loaded.intake.head
+        responder = Responder(bus, context.clock, self._serve, spawn=self.spawn)
+        await self._listen(subjects.ping(document_id), self._on_ping)
+        await self._listen(subjects.calls(document_id), responder.on_message)
+        await self._listen(subjects.awareness(document_id), self._on_awareness)
+        await bus.barrier()
+        self.lease.up = True
+        await self.lease.confirm()
+        self._answering = not self._closing.is_set()
+        self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
+        await self._answer_replayed()
+
+    async def _listen(self, subject: str, handler: Callable[[Message], None]) -> None:
+        subscription = await self.context.transport.bus.subscribe(subject, handler)
+        self._subscriptions.append(subscription)
+
+    async def _leave(self) -> None:
+        """Stop listening first, then give up the lease."""
+        for future in self._submitted.values():
+            if not future.done():
+                future.cancel()
+        for subscription in self._subscriptions:
+            with contextlib.suppress(TransportError):
+                await subscription.close()
+        self._subscriptions.clear()
+        lease = self.lease
+        try:
+            await lease.give_up(write_down=self._graceful and lease.up)
+        except TransportError as error:
+            self.log.warning("could not write DOWN", problem=str(error))
+        self.log.info("closed", why=self._why_closing or "failed", token=lease.token)
+
+    # --- following the WAL ------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wait()
+            if self._closing.is_set() and not (self._graceful and self._queue):
+                return
+            async with self.busy:
+                await self._turn()
+            await asyncio.sleep(0)
+
+    async def _wait(self) -> None:
+        """Until there is something to do, or time itself has something to do."""
+        if self._queue or self._catch_up or self._rewind or self._reload:
+            return
+        now = self.context.clock.now()
+        deadline = self.loaded.intake.next_deadline()
+        delay = _TICK_SECONDS_MAX if deadline is None else min(_TICK_SECONDS_MAX, max(0.0, deadline - now))
+        self._wake.clear()
+        if self._closing.is_set():
+            return
+        try:
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _turn(self) -> None:
+        if self._reload:
+            await self._load_again()
+        if self._rewind:
+            await self._read_again()
+        if self._catch_up:
+            await self._read_missing()
+        turn_ends = self.context.clock.now() + _SLICE_SECONDS
+        while self._queue:
+            if not await self._take(self._queue[0]):
+                return  # the queue is looked at again after reading what is missing
+            self._queued_bytes -= len(self._queue.popleft().stored.data)
+            if self.context.clock.now() >= turn_ends:
+                break
+        await self._carry_out_all(self.loaded.intake.tick(self.context.clock.now()))
+        if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
+            self.wants_compaction = self.wants_compaction or "the WAL is long"
+
+    async def _take(self, copy: Republished) -> bool:
+        stored, follower = copy.stored, self.loaded.follower
+        match follower.look(stored.sequence, copy.previous, stored.time_ns):
+            case Known():
+                return True
+            case Missing():
+                self._catch_up = True
+                return False
+            case Doubtful():
+                return await self._settle_doubt(copy)
+            case Next():
+                effects = self.loaded.intake.take(stored, self.context.clock.now())
+                follower.took(stored.sequence, stored.time_ns)
+                self.context.epochs.saw(stored.sequence, stored.time_ns)
+                await self._carry_out_all(effects)
+                return True
+
+    async def _settle_doubt(self, copy: Republished) -> bool:
+        """The copy does not fit what we know: the stream lost, purged or deleted something."""
+        try:
+            if await self.context.check_epoch():
+                return False  # everything is read again, this copy included
+            follower = self.loaded.follower
+            if copy.stored.sequence <= follower.position:
+                return True  # an old copy
+            there = await self.context.wal.get(copy.stored.sequence)
+            if there is None or there.time_ns != copy.stored.time_ns:
+                return True  # not in the stream: somebody made it up, or it was deleted since
+        except TransportError as error:
+            self.log.warning("could not ask the stream", problem=str(error))
+            return await self._pause_then_catch_up()
+        self._catch_up = True  # what we had last was purged or deleted; read on after our position
+        return False
+
+    async def _pause_then_catch_up(self) -> bool:
+        self._catch_up = True
+        await asyncio.sleep(_CATCH_UP_WAIT_SECONDS)
+        return False
+
+    async def _read_missing(self) -> None:
+        """Take what is in the stream after our position; copies of it in the queue become known."""
+        self._catch_up = False
+        try:
+            await read_on(
+                self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out
+            )
+        except (TransportError, LorogoError) as error:
+            self.log.warning("could not read the WAL", problem=str(error))
+            await self._pause_then_catch_up()
+        position = self.loaded.follower.position
+        while self._queue and self._queue[0].stored.sequence <= position:
+            self._queued_bytes -= len(self._queue.popleft().stored.data)
+
+    async def _read_again(self) -> None:
+        """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""
+        self._rewind = False
+        self.epoch = self.context.epochs.current
+        self.loaded.follower.rewind()
+        self._to_quarantine.clear()  # sequences of the past; whatever is still bad is found again
+        self.loaded.intake.head = 0
+        self._queue.clear()
+        self._queued_bytes = 0
+        self.wants_compaction = "the stream lost messages"
+        await self._read_missing()
+        self.lease.head = self.loaded.intake.head
+
+    async def _load_again(self) -> None:
+        """Throw the document in memory away and load it from what is stored."""
+        self._reload = False
+        context = self.context
+        self.epoch = context.epochs.current
+        self._loaded = await load(
+            context.transport, context.snapshots, self.document_id, context.settings, context.clock
+        )
+        self.lease.head = self.loaded.intake.head
+        await self._answer_replayed()
+
+    async def reload(self) -> None:
+        """For those who hold `busy`: the stored state is the truth now, load it."""
+        await self._load_again()
+
+    # --- acting on what was decided ---------------------------------------------------------------
+
+    async def _answer_replayed(self) -> None:
+        """Answer those whose update the owner before us may have left without an answer."""
+        unanswered, self.loaded.unanswered = self.loaded.unanswered, []
+        for effect in unanswered:
+            await self._carry_out(effect, announce=False)
+
+    async def _carry_out_all(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            await self._carry_out(effect)
+
+    async def _carry_out(self, effect: Effect, _time_ns: int = 0, *, announce: bool = True) -> None:
+        try:
+            match effect:
+                case Accepted(update=update, new=new):
+                    self.touch()
+                    self.lease.head = self.loaded.intake.head
+                    if announce and new:
+                        await self._announce(effect)
+                    await self._ack(update.log_id, update.digest, update.inbox, update.sequence)
+                    self.context.counters.accepted += 1
+                case Again(log_id, digest, inbox, sequence):
+                    await self._ack(log_id, digest, inbox, sequence)
+                case Refused():
+                    await self._refuse(effect)
+                case Poisoned(refused):
+                    await self._refuse(refused)
+                    self._reload = True
+        except TransportError as error:
+            # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
+            self.log.info("answer not sent", problem=str(error))
+
+    async def _announce(self, accepted: Accepted) -> None:
+        """Publish an accepted update to every client, once."""
+        update, bus = accepted.update, self.context.transport.bus
+        subject = subjects.accepted(self.document_id)
+        facts = {
+            h.SEQUENCE: str(update.sequence),
+            h.PREVIOUS: str(accepted.previous),
+            h.LEASE: str(self.lease.token),
+        }
+        if len(update.payload) > self.context.settings.accepted_inline_bytes_max:
+            omitted = {h.LOG_ID: update.log_id, h.OMITTED: str(len(update.payload)), **facts}
+            await bus.publish(subject, headers=omitted)
+            return
+        size = chunks.chunk_bytes(bus.max_payload)
+        for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
+            await bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
+
+    async def _ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
+        """Say that the update is stored and applied, if the document is still ours to speak for."""
+        if not (self._answering and self.lease.valid()):
+            await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
+            return
+        ack = Ack(log_id, digest, sequence, self.context.settings.durability, self.lease.token)
+        if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
+            waiting.set_result(ack)
+        await self._reply(inbox, ack)
+
+    async def _refuse(self, no: Refused) -> None:
+        self.context.counters.refused += 1
+        self.log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
+        if (waiting := self._submitted.pop(no.log_id, None)) is not None and not waiting.done():
+            waiting.set_exception(CallRefused(no.reason, no.message))
+        await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
+        if no.quarantine and no.sequences:
+            self._to_quarantine[min(no.sequences)] = no
+            self.spawn(self._quarantine(no, self.epoch))
+
+    async def _quarantine(self, no: Refused, epoch: int) -> None:
+        await self.lease.confirm()
+        moved = await self.context.quarantine.move(
+            self.lease, no, lambda: self.context.epochs.current == epoch
+        )
+        if moved:
+            self._to_quarantine.pop(min(no.sequences), None)
+
+    async def retry_quarantine(self) -> None:
+        """Try again to move what could not be moved."""
+        for no in list(self._to_quarantine.values()):
+            await self._quarantine(no, self.epoch)
+
+    async def _reply(self, inbox: str, reply: replies.Reply) -> None:
+        if not inbox:
+            return
+        body, headers = replies.encode(reply)
+        try:
+            await self.context.transport.bus.publish(inbox, body, headers=headers)
+        except ValueError as error:  # the inbox came from the wire
+            self.log.warning("an inbox that is no subject", problem=str(error))
+
+    # --- its own updates (patch, revert, import) ---------------------------------------------------
+
+    async def submit(self, payload: bytes, timeout: float) -> Ack:
+        """Send an update of the server's own through the WAL, like anybody's, and wait for its ACK."""
+        log_id = self.context.new_id()
+        bus = self.context.transport.bus
+        waiting: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        self._submitted[log_id] = waiting
+        try:
+            async with asyncio.timeout(timeout):
+                for chunk in chunks.split(
+                    payload, log_id, chunk_bytes_max=chunks.chunk_bytes(bus.max_payload)
+                ):
+                    await self.context.wal.append(
+                        subjects.wal(self.document_id), chunk.data, headers=chunk.headers()
+                    )
+                return await waiting
+        finally:
+            self._submitted.pop(log_id, None)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _on_status(self, message: Message) -> None:
+        entry = heard(message)
+        if entry is None:
+            return
+        match self.lease.heard(entry):
+            case Reclaim() as reclaim if self.lease.up:
+                self.spawn(self.lease.reclaim(reclaim))
+            case _:
+                pass
+
+    def _on_committed(self, message: Message) -> None:
+        try:
+            copy = republished(message)
+        except MalformedMessage as error:
+            self.log.warning("not from the stream", problem=str(error))
+            return
+        if self._queued_bytes > _QUEUE_BYTES_MAX:
+            self._catch_up = True  # it is in the stream: read it when there is room
+        else:
+            self._queued_bytes += len(copy.stored.data)
+            self._queue.append(copy)
+        self._wake.set()
+
+    def _on_ping(self, message: Message) -> None:
+        if self._answering and message.reply and self.lease.valid():
+            self.spawn(self._pong(message.reply))
+
+    async def _pong(self, reply: str) -> None:
+        await self.context.transport.bus.publish(reply)
+
+    def _on_awareness(self, message: Message) -> None:
+        if len(message.data) > AWARENESS_BYTES_MAX:
+            return
+        try:
+            self.presence.apply(message.data)
+        except CrdtError as error:
+            self.log.debug("not presence", problem=str(error))
+            return
+        self.touch()
+
+    async def _serve(self, verb: str, arguments: dict[str, object]) -> Mapping[str, object]:
+        self.touch()
+        return await self._verbs(self, verb, arguments)
+

@@ -1,0 +1,246 @@
+"""What a host does with the messages of its subject: decided here, acted on elsewhere.
+
+`Intake.take()` is called with every message of the WAL, in order, when a document is loaded and while
+it is served: the same decisions in both, so what a live owner accepts is what a fresh load accepts.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from lorogo_protocol import chunks
+from lorogo_protocol.chunks import Assembled, Assembler, Repeated
+from lorogo_protocol.chunks import Rejected as NotWhole
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage
+from lorogo_protocol.reasons import Reason
+from lorogo_server.history import History
+from lorogo_server.settings import ServerSettings
+from lorogo_transport.ports import Stored
+
+ORIGIN = "wal"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The update is in the document. `new`: it changed something."""
+
+    update: Assembled
+    previous: int
+    time_ns: int
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An update that was accepted before came again: answer it again."""
+
+    log_id: str
+    digest: str
+    inbox: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The update is not in the document. `quarantine`: it never can be; keep a copy, delete it."""
+
+    log_id: str
+    digest: str
+    inbox: str
+    reason: Reason
+    message: str
+    sequences: tuple[int, ...]
+    quarantine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Poisoned:
+    """Loro panicked on it: refuse it as `refused` says, then load the document afresh."""
+
+    refused: Refused
+
+
+Effect = Accepted | Again | Refused | Poisoned
+
+_FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
+
+
+@dataclass(slots=True)
+class _Pending:
+    update: Assembled
+    time_ns: int
+    deadline: float
+
+
+class Intake:
+    """One document's replica and everything that is on its way into it."""
+
+    def __init__(
+        self, replica: Replica, history: History, settings: ServerSettings, *, head: int, deleted: bool
+    ) -> None:
+        self.replica = replica
+        self.history = history
+        self.head = head  # the sequence of the last accepted update
+        self.deleted = deleted
+        self.wal_bytes = 0  # taken since the last compaction
+        self.updates = 0
+        self._settings = settings
+        self._assembler = Assembler(
+            update_bytes_max=settings.update_bytes_max,
+            unfinished_bytes_max=settings.unfinished_bytes_max,
+            unfinished_seconds=settings.unfinished_seconds,
+        )
+        self._pending: OrderedDict[tuple[str, str], _Pending] = OrderedDict()
+        self._pending_bytes = 0
+
+    @property
+    def pending(self) -> int:
+        """How many updates wait for what they build on."""
+        return len(self._pending)
+
+    @property
+    def unfinished(self) -> int:
+        """How many updates wait for chunks."""
+        return self._assembler.unfinished
+
+    def first_needed(self) -> int | None:
+        """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
+        needed = [min(waiting.update.sequences) for waiting in self._pending.values()]
+        if (unfinished := self._assembler.first_unfinished()) is not None:
+            needed.append(unfinished)
+        return min(needed, default=None)
+
+    def take(self, stored: Stored, now: float) -> list[Effect]:
+        """Take one message of the WAL and say what follows from it."""
+        self.wal_bytes += len(stored.data)
+        try:
+            chunk = chunks.parse(stored.headers, stored.data)
+        except MalformedMessage as error:
+            inbox = stored.headers.get("LORO_RESPONSE_INBOX", "")
+            log_id = stored.headers.get("LORO_LOG_ID", "")
+            digest = stored.headers.get("LORO_DIGEST", "")
+            sequences = (stored.sequence,)
+            return [Refused(log_id, digest, inbox, Reason.INVALID_UPDATE, str(error), sequences, True)]
+        match self._assembler.add(chunk, sequence=stored.sequence, now=now):
+            case None:
+                return []
+            case NotWhole() as no:
+                return [_not_whole(no)]
+            case Repeated(log_id, digest, inbox, sequence):
+                if self.deleted:
+                    return [self._deleted(log_id, digest, inbox, (stored.sequence,))]
+                return [Again(log_id, digest, inbox, sequence)]
+            case Assembled() as update:
+                return self._apply(update, stored.time_ns, now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """What time has done: unfinished and pending updates that expired."""
+        effects: list[Effect] = [_not_whole(no) for no in self._assembler.expire(now)]
+        while self._pending:
+            key, waiting = next(iter(self._pending.items()))
+            if waiting.deadline > now:
+                break
+            self._forget(key)
+            why = "what it builds on did not come in time"
+            effects.append(_refuse(waiting.update, Reason.MISSING_DEPENDENCIES, why, quarantine=True))
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When `tick()` next has something to do."""
+        deadlines = [waiting.deadline for waiting in self._pending.values()]
+        if (unfinished := self._assembler.next_deadline()) is not None:
+            deadlines.append(unfinished)
+        return min(deadlines, default=None)
+
+    def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
+        if self.deleted:
+            return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
+        self.history.before_apply(time_ns, self.replica.frontiers)
+        try:
+            applied = self.replica.apply(update.payload, ORIGIN)
+        except HistoryTrimmed as error:
+            return [_refuse(update, Reason.HISTORY_TRIMMED, str(error), quarantine=True)]
+        except CrdtPanic as error:
+            return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
+        except CrdtError as error:
+            return [_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True)]
+        match applied:
+            case Unready():
+                return self._wait(update, time_ns, now)
+            case Applied(new):
+                self._forget((update.log_id, update.digest))
+                effects: list[Effect] = [self._accept(update, time_ns, now, new)]
+                return effects + self._wake(now) if new and self._pending else effects
+
+    def _accept(self, update: Assembled, time_ns: int, now: float, new: bool) -> Accepted:
+        self.history.after_apply(time_ns, update.sequence)
+        self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
+        accepted = Accepted(update, self.head, time_ns, new)
+        self.head = max(self.head, update.sequence)  # one that waited is older than the head
+        self.updates += 1
+        return accepted
+
+    def _wait(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
+        """Keep an update whose dependencies are not here; the sender is told at once."""
+        key = (update.log_id, update.digest)
+        self._forget(key)
+        self._pending[key] = _Pending(update, time_ns, now + self._settings.pending_seconds)
+        self._pending_bytes += len(update.payload)
+        why = "it builds on changes that are not here; sync, and send them too"
+        effects: list[Effect] = [_refuse(update, Reason.MISSING_DEPENDENCIES, why, quarantine=False)]
+        while (
+            self._pending_bytes > self._settings.pending_bytes_max
+            or len(self._pending) > self._settings.pending_updates_max
+        ):
+            oldest = self._forget(next(iter(self._pending)))
+            assert oldest is not None
+            why = "too many updates wait for what they build on; this was the oldest"
+            effects.append(_refuse(oldest.update, Reason.MISSING_DEPENDENCIES, why, quarantine=True))
+        return effects
+
+    def _wake(self, now: float) -> list[Effect]:
+        """Apply waiting updates whose dependencies have come."""
+        effects: list[Effect] = []
+        progress = True
+        while progress:
+            progress = False
+            for key, waiting in list(self._pending.items()):
+                try:
+                    applied = self.replica.apply(waiting.update.payload, ORIGIN)
+                except CrdtPanic as error:
+                    self._forget(key)
+                    no = _refuse(waiting.update, Reason.INVALID_UPDATE, str(error), quarantine=True)
+                    return [*effects, Poisoned(no)]
+                except CrdtError as error:
+                    self._forget(key)
+                    reason = (
+                        Reason.HISTORY_TRIMMED if isinstance(error, HistoryTrimmed) else Reason.INVALID_UPDATE
+                    )
+                    effects.append(_refuse(waiting.update, reason, str(error), quarantine=True))
+                    continue
+                if isinstance(applied, Applied):
+                    self._forget(key)
+                    effects.append(self._accept(waiting.update, waiting.time_ns, now, applied.new))
+                    progress = True
+        return effects
+
+    def _forget(self, key: tuple[str, str]) -> _Pending | None:
+        waiting = self._pending.pop(key, None)
+        if waiting is not None:
+            self._pending_bytes -= len(waiting.update.payload)
+        return waiting
+
+    def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
+        why = "the document is deleted; restore it first"
+        return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
+
+
+def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> Refused:
+    return Refused(
+        update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
+    )
+
+
+def _not_whole(no: NotWhole) -> Refused:
+    quarantine = no.reason in _FOR_EVER
+    return Refused(no.log_id, no.digest, no.inbox, no.reason, no.message, no.sequences, quarantine)

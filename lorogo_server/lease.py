@@ -1,0 +1,230 @@
+"""One document's lease: the token, the revision, and how long the owner may trust them.
+
+The lease is renewed without waiting for replies: the republished status tells that a renewal came
+through, and the lease lasts from when that renewal was *sent*. What may destroy something first makes
+a confirmed write (`confirm()`).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from lorogo_protocol import lease as rules
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.lease import Entry, Mine, Reclaim, StepDown
+from lorogo_protocol.status import Down, Starting, Status, Up
+from lorogo_server.settings import ServerSettings
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import OutcomeUnknown, TransportError, WrongLastSequence
+from lorogo_transport.statuses import Statuses
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 8  # a confirmed write races only with our own renewals under way
+
+
+class LeaseLost(LorogoError):
+    """Somebody else owns or starts the document."""
+
+    code = "not-owner"
+
+
+class Holder(Protocol):
+    """Who must know when the lease is gone."""
+
+    def step_down(self, why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A renewal on its way."""
+
+    revision: int  # that it expects
+    at: float
+
+
+class Lease:
+    """Held by one server for one document, from the write that acquired it to the end."""
+
+    def __init__(
+        self,
+        document_id: str,
+        *,
+        server_id: str,
+        operation_id: str,
+        retry_count: int,
+        token: int,
+        acquired_at: float,
+        trace: str,
+        statuses: Statuses,
+        clock: Clock,
+        settings: ServerSettings,
+        holder: Holder,
+    ) -> None:
+        self.document_id = document_id
+        self.server_id = server_id
+        self.token = token
+        self.revision = token
+        self.up = False
+        self.ended = False
+        self.suspended = False  # after a reconnect, until the key was read from the leader
+        self.head = 0
+        self.operation_id = operation_id
+        self.retry_count = retry_count
+        self._trace = trace  # of the load that failed before us
+        self._confirmed_sent = acquired_at
+        self._sent: _Sent | None = None
+        self._statuses = statuses
+        self._clock = clock
+        self._settings = settings
+        self._holder = holder
+
+    def valid(self) -> bool:
+        """Whether the owner may act on the document now."""
+        return (
+            not self.ended
+            and not self.suspended
+            and rules.lease_valid(
+                now=self._clock.now(),
+                confirmed_sent=self._confirmed_sent,
+                lease_seconds=self._settings.lease_seconds,
+            )
+        )
+
+    def heard(self, entry: Entry) -> Reclaim | None:
+        """Take note of a republished status; a Reclaim is for the caller to carry out."""
+        if self.ended or entry.revision <= self.revision:
+            return None
+        match self._judge(entry):
+            case Mine(revision):
+                self._adopt(revision)
+                return None
+            case StepDown(why):
+                self.lose(why)
+                return None
+            case Reclaim() as reclaim:
+                return reclaim
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the last renewal never came back, or the connection was lost since."""
+        return self.suspended or self._sent is not None
+
+    async def renew(self) -> None:
+        """Send a renewal without waiting for it."""
+        if self.ended:
+            return
+        self._sent = _Sent(self.revision, self._clock.now())
+        await self._statuses.write_unconfirmed(
+            self.document_id,
+            self._status(),
+            expected_revision=self.revision,
+            server=self.server_id,
+            lease=self.token,
+            head=self.head,
+            trace=self._trace_now(),
+        )
+
+    async def confirm(self) -> None:
+        """Write the status and wait until it is stored: from then on the lease is surely ours.
+
+        Raises LeaseLost if somebody else has the document, or TransportError if nobody can tell now.
+        """
+        for _ in range(_TRIES):
+            if self.ended:
+                raise LeaseLost("the document was given up")
+            sent_at = self._clock.now()
+            try:
+                revision = await self._statuses.write(
+                    self.document_id,
+                    self._status(),
+                    expected_revision=self.revision,
+                    server=self.server_id,
+                    lease=self.token,
+                    head=self.head,
+                    trace=self._trace_now(),
+                )
+            except WrongLastSequence:
+                await self._look_again()
+                continue
+            self.revision = max(self.revision, revision)
+            self._sent = None
+            self._confirmed_sent = max(self._confirmed_sent, sent_at)
+            self.suspended = False
+            return
+        raise OutcomeUnknown(f"the lease of {self.document_id} could not be confirmed")
+
+    async def reclaim(self, reclaim: Reclaim) -> None:
+        """Write UP over a DOWN, an ERROR or a removed key."""
+        log.warning("status overwritten by somebody, writing it again", document=self.document_id)
+        self.revision = max(self.revision, reclaim.expected_revision)
+        await self.confirm()
+
+    async def give_up(self, *, write_down: bool) -> None:
+        """End the lease; with `write_down`, say DOWN so that the next edit is served elsewhere at once."""
+        if self.ended:
+            return
+        self.ended = True
+        if write_down:
+            await self.write_down()
+
+    async def write_down(self) -> None:
+        """Say DOWN if the key is still ours; for a lease that has ended or is about to."""
+        self.ended = True
+        for _ in range(_TRIES):
+            try:
+                await self._statuses.write(
+                    self.document_id, Down(self._clock.wall_ns()), expected_revision=self.revision
+                )
+                return
+            except WrongLastSequence:
+                entry = await self._statuses.read(self.document_id)
+                match self._judge(entry):
+                    case Mine(revision) if revision > self.revision:
+                        self.revision = revision
+                    case _:
+                        return  # somebody else has written: it is theirs to say
+
+    def lose(self, why: str) -> None:
+        """Somebody else has it: stop at once."""
+        if not self.ended:
+            self.ended = True
+            log.warning("lease lost", document=self.document_id, token=self.token, why=why)
+            self._holder.step_down(why)
+
+    async def _look_again(self) -> None:
+        """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
+        entry = await self._statuses.read(self.document_id)
+        match self._judge(entry):
+            case Mine(revision):
+                self.revision = max(self.revision, revision)
+            case Reclaim(expected):
+                self.revision = expected
+            case StepDown(why):
+                self.lose(why)
+                raise LeaseLost(why)
+
+    def _judge(self, entry: Entry | None) -> rules.Sight:
+        return rules.owner_sees(
+            entry,
+            server_id=self.server_id,
+            token=self.token,
+            revision=self.revision,
+            operation_id=self.operation_id,
+        )
+
+    def _adopt(self, revision: int) -> None:
+        self.revision = revision
+        sent = self._sent
+        if sent is not None and revision > sent.revision:
+            self._confirmed_sent = max(self._confirmed_sent, sent.at)
+            self._sent = None
+
+    def _trace_now(self) -> str:
+        return "" if self.up else self._trace
+
+    def _status(self) -> Status:
+        if self.up:
+            return Up(self.server_id, self._clock.wall_ns())
+        return Starting(self.operation_id, self.retry_count, self._clock.wall_ns())

@@ -1,0 +1,81 @@
+"""Keeps every lease of this server alive: one task, renewals spread evenly, nothing waits for a reply."""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from lorogo_protocol.errors import LorogoError
+from lorogo_server.lease import Lease
+from lorogo_transport.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+_DOUBTS_MAX = 64  # reads of the leader at once, when renewals did not come back
+_SPREAD = 0.1
+
+
+class Renewals:
+    """The clockwork that renews leases."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        renew_seconds: float,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._renew_seconds = renew_seconds
+        self._spawn = spawn
+        self._due: list[tuple[float, int, Lease]] = []
+        self._count = 0
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(_DOUBTS_MAX)
+
+    def add(self, lease: Lease) -> None:
+        """Renew this lease until it ends."""
+        self._push(lease)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Renew for ever; ends by cancellation."""
+        while True:
+            now = self._clock.now()
+            while self._due and self._due[0][0] <= now:
+                _, _, lease = heapq.heappop(self._due)
+                if not lease.ended:
+                    await self._renew(lease)
+                    self._push(lease)
+            self._wake.clear()
+            delay = self._due[0][0] - self._clock.now() if self._due else 60.0
+            try:
+                async with asyncio.timeout(max(0.0, delay)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _renew(self, lease: Lease) -> None:
+        if lease.doubtful:
+            self._spawn(self._settle(lease))  # it must not hold up the others
+            return
+        try:
+            await lease.renew()
+        except LorogoError as error:
+            log.debug("renewal not sent", document=lease.document_id, problem=str(error))
+
+    async def _settle(self, lease: Lease) -> None:
+        async with self._slots:
+            try:
+                await lease.confirm()
+            except LorogoError as error:
+                log.info("lease in doubt", document=lease.document_id, problem=str(error))
+
+    def _push(self, lease: Lease) -> None:
+        self._count += 1
+        spread = 1 - _SPREAD * self._rng.random()
+        heapq.heappush(self._due, (self._clock.now() + self._renew_seconds * spread, self._count, lease))

@@ -1,0 +1,341 @@
+"""One server process: takes documents that clients ask for, and looks after those that it owns.
+
+    async with Server(transport, ServerSettings()) as server:
+        ...                       # serving
+    # every owned document is DOWN, the next edit is served elsewhere at once
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self
+
+import nanoid
+import structlog
+
+from lorogo_protocol import __version__, ids, subjects
+from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_protocol.status import Starting
+from lorogo_server import compaction, verbs
+from lorogo_server.context import Context
+from lorogo_server.epoch import Epochs
+from lorogo_server.host import Host
+from lorogo_server.lease import Lease
+from lorogo_server.quarantine import Quarantine
+from lorogo_server.renewals import Renewals
+from lorogo_server.settings import ServerSettings
+from lorogo_server.taking import Declined, Taken, Taking
+from lorogo_transport import topology
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import TransportError
+from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
+from lorogo_transport.snapshots import SnapshotStore
+from lorogo_transport.statuses import Statuses
+
+log = structlog.get_logger(__name__)
+
+_MAINTENANCE_SECONDS = 1.0
+_EPOCH_SECONDS = 60.0
+_SWEEP_SECONDS = 3600.0
+_COMPACTIONS_MAX = 2
+_STOPS_AT_ONCE = 64
+
+
+def new_nanoid() -> str:
+    """An id that nobody else has."""
+    return str(nanoid.generate())
+
+
+class Server:
+    """Owns documents; lives in `async with`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: ServerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        new_id: Callable[[], str] = new_nanoid,
+    ) -> None:
+        self.settings = settings or ServerSettings()
+        self.server_id = self.settings.server_id or new_id()
+        self.hosts: dict[str, Host] = {}
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        statuses = Statuses(transport)
+        self.context = Context(
+            server_id=self.server_id,
+            transport=transport,
+            settings=self.settings,
+            clock=self._clock,
+            rng=self._rng,
+            new_id=new_id,
+            wal=transport.stream(subjects.WAL_STREAM),
+            statuses=statuses,
+            snapshots=SnapshotStore(
+                transport.stream(subjects.SNAPSHOT_STREAM),
+                max_payload=transport.bus.max_payload,
+                clock=self._clock,
+                new_id=new_id,
+            ),
+            epochs=Epochs(transport),
+            quarantine=Quarantine(transport),
+            load_slots=asyncio.Semaphore(self.settings.loads_max),
+            check_epoch=self._check_epoch,
+        )
+        self._taking = Taking(self.context)
+        self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._spawn)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._subscriptions: list[Subscription] = []
+        self._unwatch: Callable[[], None] = lambda: None
+        self._stopping = False
+        self._compactions = asyncio.Semaphore(_COMPACTIONS_MAX)
+        self._compacting: set[str] = set()
+        self._log = log.bind(server=self.server_id)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except Exception:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # --- start and stop ---------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        transport = self.context.transport
+        await self._ensure_streams()
+        await self.context.epochs.check()
+        self._unwatch = transport.bus.watch_connection(self._on_connection)
+        self._spawn(self._renewals.run())
+        self._spawn(self._maintain())
+        self._subscriptions.append(
+            await transport.bus.subscribe(subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE)
+        )
+        info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
+        self._subscriptions.append(await transport.announce(info, self.stats))
+        await transport.bus.barrier()
+        self._log.info("serving", durability=self.settings.durability)
+
+    async def stop(self) -> None:
+        """Take no more documents, set every owned one DOWN, and end."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._unwatch()
+        for subscription in self._subscriptions:
+            try:
+                await subscription.close()
+            except TransportError as error:
+                self._log.debug("could not unsubscribe", problem=str(error))
+        hosts = list(self.hosts.values())
+        for host in hosts:
+            host.stop("the server stops")
+        try:
+            async with asyncio.timeout(self.settings.stop_seconds):
+                for host in hosts:
+                    await host.closed.wait()
+        except TimeoutError:
+            self._log.warning("documents did not close in time", documents=len(self.hosts))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._log.info("stopped", documents=len(hosts))
+
+    async def _ensure_streams(self) -> None:
+        for spec in topology.specs(replicas=self.settings.replicas, wal_bytes_max=self.settings.wal_bytes_max):
+            for change in await self.context.transport.ensure(spec):
+                self._log.info("stream changed", stream=spec.name, change=change)
+
+    def stats(self) -> Mapping[str, object]:
+        """What this server has done, for the services protocol and for people."""
+        counters = self.context.counters
+        return {
+            "documents": len(self.hosts),
+            "accepted": counters.accepted,
+            "refused": counters.refused,
+            "loads": counters.loads,
+            "load_failures": counters.load_failures,
+            "compactions": counters.compactions,
+            "step_downs": counters.step_downs,
+            "epoch": self.context.epochs.current,
+        }
+
+    # --- taking documents -------------------------------------------------------------------------
+
+    def _on_init(self, message: Message) -> None:
+        if self._stopping:
+            return
+        self._spawn(self._take(message))
+
+    async def _take(self, message: Message) -> None:
+        try:
+            document_id = ids.check_document_id(subjects.document_of(message.subject))
+        except InvalidDocumentId as error:
+            await self._taking.decline(message.reply, str(error))
+            return
+        if (old := self.hosts.get(document_id)) is not None:
+            if old.is_up and old.lease.valid():
+                # Its status says otherwise, or the asker would not ask: read it and see.
+                try:
+                    await old.lease.confirm()
+                except LorogoError as error:
+                    self._log.info("asked for a document we lost", document=document_id, problem=str(error))
+                else:
+                    await self._taking.decline(message.reply, "this server serves it")
+                    return
+            async with asyncio.timeout(self.settings.stale_seconds):
+                await old.closed.wait()
+        if len(self.hosts) >= self.settings.documents_max:
+            await self._taking.decline(message.reply, f"{len(self.hosts)} documents are open here already")
+            return
+        host = Host(document_id, self.context, verbs.answer, trace=self.context.new_id())
+        match await self._taking.take(document_id, message, host):
+            case Declined(why):
+                self._log.debug("init declined", document=document_id, why=why)
+            case Taken(lease):
+                if self._stopping or document_id in self.hosts:
+                    await lease.give_up(write_down=not self._stopping)
+                    return
+                self.hosts[document_id] = host
+                self._renewals.add(lease)
+                await self._own(host, lease)
+
+    async def _own(self, host: Host, lease: Lease) -> None:
+        self.context.counters.loads += 1
+        try:
+            await host.run(lease)
+        except Exception as error:
+            self.context.counters.load_failures += 1
+            await self._failed(host, lease, error)
+        finally:
+            if self.hosts.get(host.document_id) is host:
+                del self.hosts[host.document_id]
+
+    async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
+        """Leave the trace id where the next server finds it; a broken connection is nobody's failure."""
+        host.log.error("document failed", problem=str(error), exc_info=error)
+        status = Starting(lease.operation_id, lease.retry_count, self._clock.wall_ns())
+        try:
+            if isinstance(error, TransportError):
+                await lease.write_down()
+            elif not lease.up:
+                await self.context.statuses.write(
+                    host.document_id,
+                    status,
+                    expected_revision=lease.revision,
+                    server=self.server_id,
+                    lease=lease.token,
+                    trace=host.trace,
+                )
+            else:
+                await lease.write_down()
+        except LorogoError as problem:
+            host.log.info("could not leave a trace", problem=str(problem))
+
+    # --- looking after them -----------------------------------------------------------------------
+
+    def _on_connection(self, connected: bool) -> None:
+        for host in self.hosts.values():
+            host.lease.suspended = True
+        self._taking.sightings.forget()
+        if connected and not self._stopping:
+            self._spawn(self._revalidate())
+
+    async def _revalidate(self) -> None:
+        """After a reconnect: our streams, the epoch, our keys from the leader, what we missed."""
+        while True:
+            try:
+                await self._ensure_streams()
+                await self._check_epoch()
+                break
+            except TransportError as error:
+                self._log.warning("not settled after the reconnect", problem=str(error))
+                if not self.context.transport.bus.connected:
+                    return  # the next reconnect begins again
+                await asyncio.sleep(_MAINTENANCE_SECONDS)
+        slots = asyncio.Semaphore(_STOPS_AT_ONCE)
+
+        async def settle(host: Host) -> None:
+            async with slots:
+                try:
+                    await host.lease.confirm()
+                except LorogoError as error:
+                    self._log.info("lease in doubt", document=host.document_id, problem=str(error))
+                host.reconnected()
+
+        async with asyncio.TaskGroup() as group:
+            for host in list(self.hosts.values()):
+                group.create_task(settle(host))
+
+    async def _check_epoch(self) -> bool:
+        changed = await self.context.epochs.check()
+        if changed:
+            for host in self.hosts.values():
+                host.epoch_changed()
+        return changed
+
+    async def _maintain(self) -> None:
+        """Unload what nobody uses, compact what is due, sweep what nobody needs."""
+        next_epoch = self._clock.now() + _EPOCH_SECONDS
+        next_sweep = self._clock.now() + _SWEEP_SECONDS * self._rng.random()
+        while True:
+            await asyncio.sleep(_MAINTENANCE_SECONDS)
+            now = self._clock.now()
+            for host in list(self.hosts.values()):
+                if host.is_up:
+                    self._look_after(host, now)
+            try:
+                if now >= next_epoch:
+                    next_epoch = now + _EPOCH_SECONDS
+                    await self._check_epoch()
+                if now >= next_sweep:
+                    next_sweep = now + _SWEEP_SECONDS
+                    await self.context.snapshots.sweep(now)
+            except LorogoError as error:
+                self._log.info("maintenance postponed", problem=str(error))
+
+    def _look_after(self, host: Host, now: float) -> None:
+        settings = self.settings
+        intake = host.loaded.intake
+        if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():
+            if intake.wal_bytes >= settings.compact_idle_bytes and not host.wants_compaction:
+                host.wants_compaction = "unloading"
+            elif not host.wants_compaction:
+                host.stop("idle")
+                return
+        due = host.compacted_at + settings.compact_every_seconds * host.compaction_spread
+        if now >= due and intake.wal_bytes:
+            host.wants_compaction = host.wants_compaction or "daily"
+        if host.wants_compaction and host.document_id not in self._compacting:
+            self._compacting.add(host.document_id)
+            host.spawn(self._compact(host))
+
+    async def _compact(self, host: Host) -> None:
+        try:
+            async with self._compactions:
+                await compaction.compact(host)
+        except compaction.CompactionFailed as error:
+            host.log.warning("not compacted", problem=str(error))
+        finally:
+            host.wants_compaction = ""
+            host.compacted_at = self._clock.now()
+            self._compacting.discard(host.document_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LorogoError as error:
+            self._log.warning("background work failed", problem=str(error))
+        except Exception:
+            self._log.exception("background work failed")

@@ -1,0 +1,77 @@
+"""What an operator may choose, in one frozen place, checked once at the door."""
+
+from dataclasses import dataclass
+
+from lorogo_protocol import limits
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.ids import is_token
+
+DAY_SECONDS = 24 * 3600.0
+
+
+class InvalidSettings(LorogoError):
+    """A setting that cannot work; says which and why."""
+
+    code = "invalid-settings"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSettings:
+    """The settings of one server process; the defaults are those of docs/PROTOCOL.md."""
+
+    server_id: str = ""  # empty: a new one for this process
+    durability: str = "stream"
+
+    renew_seconds: float = limits.RENEW_SECONDS
+    lease_seconds: float = limits.LEASE_SECONDS
+    stale_seconds: float = limits.STALE_SECONDS
+    retries_max: int = limits.RETRIES_MAX
+
+    update_bytes_max: int = limits.UPDATE_BYTES_MAX
+    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    unfinished_seconds: float = limits.UNFINISHED_SECONDS
+    pending_bytes_max: int = limits.PENDING_BYTES_MAX
+    pending_updates_max: int = limits.PENDING_UPDATES_MAX
+    pending_seconds: float = limits.PENDING_SECONDS
+    accepted_inline_bytes_max: int = limits.ACCEPTED_INLINE_BYTES_MAX
+    presence_seconds: float = limits.PRESENCE_SECONDS
+
+    documents_max: int = 50_000
+    loads_max: int = 16
+    load_seconds_max: float = 300.0
+    idle_seconds: float = 300.0
+    stop_seconds: float = 20.0
+
+    history_seconds: float = limits.HISTORY_SECONDS
+    compact_every_seconds: float = DAY_SECONDS
+    compact_wal_bytes: int = 16 * limits.MIB  # of one document
+    compact_idle_bytes: int = 256 * limits.KIB  # worth a snapshot when a document is unloaded
+    deleted_keep_seconds: float = 30 * DAY_SECONDS
+    snapshot_bytes_max: int = 1024 * limits.MIB
+
+    replicas: int = 1
+    wal_bytes_max: int = -1
+
+    def __post_init__(self) -> None:
+        problems = [
+            (not self.server_id or is_token(self.server_id), "server_id must be a nanoid-like token"),
+            (self.durability == "stream", "durability must be 'stream'"),
+            (
+                0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,
+                "renew_seconds < lease_seconds < stale_seconds must hold",
+            ),
+            (self.retries_max >= 0, "retries_max must not be negative"),
+            (self.update_bytes_max > 0, "update_bytes_max must be positive"),
+            (
+                self.update_bytes_max <= self.unfinished_bytes_max,
+                "unfinished_bytes_max must hold at least one update",
+            ),
+            (self.loads_max > 0 and self.documents_max > 0, "loads_max and documents_max must be positive"),
+            (self.idle_seconds > 0, "idle_seconds must be positive"),
+            (self.history_seconds >= 0, "history_seconds must not be negative"),
+            (self.replicas in (1, 3, 5), "replicas must be 1, 3 or 5"),
+            (self.wal_bytes_max == -1 or self.wal_bytes_max > 0, "wal_bytes_max must be positive, or -1"),
+        ]
+        for good, problem in problems:
+            if not good:
+                raise InvalidSettings(problem)

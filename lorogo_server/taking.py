@@ -1,0 +1,182 @@
+"""Taking a document: what a server does with `loro.init.{id}`.
+
+With an operation id in the body, somebody has moved the status to STARTING and one server takes it.
+With an empty body the server makes that move itself, for clients without rights on the bucket.
+"""
+
+from dataclasses import dataclass
+
+import structlog
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import lease as rules
+from lorogo_protocol import subjects
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.lease import Acquire, Condemn, Decline, GiveUp, Ping, Serve, Start, Wait
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import sentence
+from lorogo_protocol.status import Failed, Starting
+from lorogo_server.context import Context
+from lorogo_server.lease import Holder, Lease
+from lorogo_server.sightings import Sightings
+from lorogo_transport.errors import (
+    NoResponders,
+    OutcomeUnknown,
+    RequestTimeout,
+    TransportError,
+    WrongLastSequence,
+)
+from lorogo_transport.ports import Message
+
+log = structlog.get_logger(__name__)
+
+_PING_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The document is ours to load."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """It is not; the asker was told why."""
+
+    why: str
+
+
+class Taking:
+    """Answers inits for one server."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.sightings = Sightings()
+
+    async def take(self, document_id: str, message: Message, holder: Holder) -> Taken | Declined:
+        """Acquire the document that the message asks for, or say why not."""
+        try:
+            operation_id = message.data.decode("ascii")
+        except UnicodeDecodeError:
+            return await self._no(message, "the operation id is not ASCII")
+        try:
+            if not operation_id:
+                operation_id = await self._make_the_move(document_id)
+            elif not is_token(operation_id):
+                return await self._no(message, "the operation id is not a token")
+            return await self._acquire(document_id, operation_id, message, holder)
+        except _NotNow as why:
+            return await self._no(message, str(why))
+        except WrongLastSequence:
+            return await self._no(message, "somebody else moved the status first")
+        except OutcomeUnknown as error:
+            return await self._no(message, str(error))
+
+    async def decline(self, reply: str, why: str) -> None:
+        """Tell the asker no."""
+        if not reply:
+            return
+        try:
+            await self._context.transport.bus.publish(
+                reply, headers={h.REASON: Reason.CONFLICT.value, h.MESSAGE: sentence(why)}
+            )
+        except TransportError as error:
+            log.debug("could not decline", problem=str(error))
+
+    async def _no(self, message: Message, why: str) -> Declined:
+        await self.decline(message.reply, why)
+        return Declined(why)
+
+    async def _acquire(
+        self, document_id: str, operation_id: str, message: Message, holder: Holder
+    ) -> Taken | Declined:
+        context = self._context
+        entry = await context.statuses.read(document_id)
+        match rules.answer_init(entry, operation_id, retries_max=context.settings.retries_max):
+            case Decline(why):
+                return await self._no(message, why)
+            case Condemn(trace_id, expected):
+                trace_id = trace_id or context.new_id()
+                failed = Failed(trace_id, context.clock.wall_ns())
+                await context.statuses.write(document_id, failed, expected_revision=expected)
+                log.error("document given up after too many failed loads", document=document_id, trace=trace_id)
+                return await self._no(message, f"it failed too often; trace {trace_id}")
+            case Acquire(status, expected):
+                sent_at = context.clock.now()
+                trace = "" if entry is None else entry.trace
+                mine = Starting(operation_id, status.retry_count, context.clock.wall_ns())
+                token = await context.statuses.write(
+                    document_id,
+                    mine,
+                    expected_revision=expected,
+                    server=context.server_id,
+                    trace=trace,
+                )
+                lease = Lease(
+                    document_id,
+                    server_id=context.server_id,
+                    operation_id=operation_id,
+                    retry_count=status.retry_count,
+                    token=token,
+                    acquired_at=sent_at,
+                    trace=trace,
+                    statuses=context.statuses,
+                    clock=context.clock,
+                    settings=context.settings,
+                    holder=holder,
+                )
+                await self._yes(message)
+                return Taken(lease)
+
+    async def _yes(self, message: Message) -> None:
+        if message.reply:
+            try:
+                await self._context.transport.bus.publish(
+                    message.reply, headers={h.SERVER: self._context.server_id}
+                )
+            except TransportError as error:
+                log.debug("could not answer an init", problem=str(error))
+
+    async def _make_the_move(self, document_id: str) -> str:
+        """Move the status to STARTING as a client would; returns the operation id. Raises _NotNow."""
+        context = self._context
+        entry = await context.statuses.read(document_id)
+        seen = 0.0
+        if entry is not None:
+            seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
+        wish = self._wish(entry, seen, None)
+        if isinstance(wish, Ping):
+            wish = self._wish(entry, seen, await self._ping(document_id))
+        match wish:
+            case Start(retry_count, expected):
+                operation_id = context.new_id()
+                status = Starting(operation_id, retry_count, context.clock.wall_ns())
+                trace = "" if entry is None else entry.trace
+                await context.statuses.write(document_id, status, expected_revision=expected, trace=trace)
+                return operation_id
+            case Serve():
+                raise _NotNow("it is up")
+            case Ping():
+                raise _NotNow("its owner does not answer; it is taken over when its lease is stale")
+            case Wait(seconds):
+                raise _NotNow(f"it is starting; ask again in {seconds:.1f} s")
+            case GiveUp(trace_id):
+                raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first")
+
+    def _wish(self, entry: rules.Entry | None, seen: float, ping: bool | None) -> rules.Wish:
+        stale = self._context.settings.stale_seconds
+        return rules.wish(entry, seen_seconds=seen, ping=ping, stale_seconds=stale)
+
+    async def _ping(self, document_id: str) -> bool | None:
+        try:
+            await self._context.transport.bus.request(subjects.ping(document_id), timeout=_PING_SECONDS)
+        except NoResponders:
+            return False
+        except RequestTimeout:
+            return None
+        return True
+
+
+class _NotNow(Exception):
+    """The status must not be moved now; says why."""

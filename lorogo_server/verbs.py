@@ -1,0 +1,300 @@
+"""The calls that the owner of a document answers: `loro.doc.{verb}.{id}` (docs/PROTOCOL.md, "Calls")."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from lorogo_protocol import crdt, ids, subjects
+from lorogo_protocol.calls import Refused, maybe, need
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack
+from lorogo_protocol.status import Down, Failed
+from lorogo_server import compaction, deletion, patching, queries
+from lorogo_server.compaction import CompactionFailed
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.host import Host
+from lorogo_server.lease import LeaseLost
+from lorogo_transport.errors import StorageFull, WrongLastSequence
+
+Answer = Mapping[str, object]
+Arguments = Mapping[str, object]
+
+_SUBMIT_SECONDS = 30.0
+_HISTORY_MAX = 1000
+
+
+async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
+    """Carry out one call. Raises calls.Refused with a reason and a sentence."""
+    handler = _VERBS.get(verb)
+    if handler is None:
+        raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
+    if not (host.is_up and host.lease.valid()):
+        raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
+    if host.loaded.intake.deleted and verb not in _OF_DELETED:
+        raise Refused(Reason.DELETED, "the document is deleted; restore it first")
+    try:
+        return await handler(host, arguments)
+    except LeaseLost as error:
+        raise Refused(Reason.NOT_OWNER, str(error)) from error
+    except StorageFull as error:
+        raise Refused(Reason.STORAGE_FULL, str(error)) from error
+    except CompactionFailed as error:
+        raise Refused(Reason.FAILED, str(error)) from error
+    except TimeoutError:
+        raise Refused(Reason.BUSY, "the change was not accepted in time; it may still be") from None
+
+
+async def _sync(host: Host, arguments: Arguments) -> Answer:
+    replica, intake = host.loaded.intake.replica, host.loaded.intake
+    frontiers = maybe(arguments, "frontiers", bytes)
+    vector = maybe(arguments, "vector", bytes)
+    generation = maybe(arguments, "generation", int)
+    here = replica.version()
+    facts: dict[str, object] = {
+        "frontiers": here.frontiers,
+        "vector": here.vector,
+        "sequence": intake.head,
+        "lease": host.lease.token,
+        "generation": host.loaded.facts.generation,
+        "presence": host.presence.encode_all(),
+    }
+    other_life = generation is not None and generation != host.loaded.facts.generation
+    try:
+        known = vector
+        if known is None and frontiers is not None:
+            known = replica.vector_of(frontiers)
+            if known is None:
+                return {**facts, "mode": "vector"}
+        if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
+            return {**facts, "mode": "snapshot", "payload": replica.snapshot()}
+        if frontiers == here.frontiers or known == here.vector:
+            return {**facts, "mode": "current", "payload": b""}
+        return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
+    except InvalidUpdate as error:
+        raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
+
+
+async def _version(host: Host, _: Arguments) -> Answer:
+    here = host.loaded.intake.replica.version()
+    return {
+        "frontiers": here.frontiers,
+        "vector": here.vector,
+        "sequence": host.loaded.intake.head,
+        "lease": host.lease.token,
+        "generation": host.loaded.facts.generation,
+    }
+
+
+async def _status(host: Host, _: Arguments) -> Answer:
+    loaded = host.loaded
+    intake = loaded.intake
+    doc = intake.replica.doc
+    with crdt.guard():
+        operations, changes = doc.len_ops, doc.len_changes
+    return {
+        "document": host.document_id,
+        "server": host.context.server_id,
+        "lease": host.lease.token,
+        "since_ns": host.since_ns,
+        "sequence": intake.head,
+        "epoch": host.epoch,
+        "generation": loaded.facts.generation,
+        "deleted": intake.deleted,
+        "operations": operations,
+        "changes": changes,
+        "wal_messages": await host.context.wal.count(subjects.wal(host.document_id)),
+        "wal_bytes": intake.wal_bytes,
+        "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
+        "unfinished": intake.unfinished,
+        "pending": intake.pending,
+        "present": len(host.presence.states()),
+        "idle_seconds": host.idle_seconds(),
+        "durability": host.context.settings.durability,
+    }
+
+
+async def _get(host: Host, arguments: Arguments) -> Answer:
+    replica = _as_of(host, arguments)
+    value = queries.to_json(replica.value())
+    frontiers = replica.frontiers() if arguments.get("at") is None else _wanted(host, arguments)
+    paths = maybe(arguments, "paths", list)
+    if paths is None:
+        return {"value": value, "frontiers": frontiers}
+    if not all(isinstance(path, str) for path in paths):
+        raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
+    try:
+        return {"matches": queries.query(value, paths), "frontiers": frontiers}
+    except queries.QueryError as error:
+        raise Refused(Reason.INVALID_REQUEST, str(error)) from None
+
+
+async def _patch(host: Host, arguments: Arguments) -> Answer:
+    operations = need(arguments, "operations", list)
+    async with host.editing:
+        replica = host.loaded.intake.replica
+        expected = maybe(arguments, "if_frontiers", bytes)
+        if expected is not None and expected != replica.frontiers():
+            raise Refused(Reason.CONFLICT, "the document has changed since the version in 'if_frontiers'")
+        fork = replica.fork()
+        try:
+            patching.apply_patch(fork.doc, operations)
+        except patching.PatchError as error:
+            raise Refused(Reason.PATCH_FAILED, str(error)) from None
+        return await _submit_difference(host, replica, fork)
+
+
+async def _revert(host: Host, arguments: Arguments) -> Answer:
+    if arguments.get("at") is None:
+        raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
+    async with host.editing:
+        wanted = _wanted(host, arguments)
+        replica = host.loaded.intake.replica
+        fork = replica.fork()
+        try:
+            fork.revert_to(wanted)
+        except CrdtError as error:
+            raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
+        return await _submit_difference(host, replica, fork)
+
+
+async def _submit_difference(host: Host, replica: Replica, fork: Replica) -> Answer:
+    """Send what the fork has more through the WAL, and give the receipt of its ACK."""
+    before = replica.version()
+    if fork.version().vector == before.vector:
+        head = host.loaded.intake.head
+        return _receipt(host, Ack("", "", head, host.context.settings.durability, host.lease.token))
+    return _receipt(host, await host.submit(fork.updates_since(before.vector), _SUBMIT_SECONDS))
+
+
+def _receipt(host: Host, ack: Ack) -> Answer:
+    return {
+        "frontiers": host.loaded.intake.replica.frontiers(),
+        "sequence": ack.sequence,
+        "lease": ack.lease,
+        "durability": ack.durability,
+    }
+
+
+async def _history(host: Host, arguments: Arguments) -> Answer:
+    limit = maybe(arguments, "limit", int)
+    count = _HISTORY_MAX if limit is None else max(1, min(limit, _HISTORY_MAX))
+    intake = host.loaded.intake
+    versions = intake.history.versions(intake.replica.frontiers())[::-1][:count]
+    return {
+        "versions": [
+            {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
+            for version in versions
+        ]
+    }
+
+
+async def _fork(host: Host, arguments: Arguments) -> Answer:
+    try:
+        target = ids.check_document_id(need(arguments, "to", str))
+    except InvalidDocumentId as error:
+        raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
+    context = host.context
+    data, frontiers = _content(host, arguments)
+    entry = await context.statuses.read(target)
+    if entry is not None and not isinstance(entry.status, Down | Failed):
+        raise Refused(Reason.CONFLICT, f"{target} is open")
+    if await context.wal.last(subjects.wal(target)) is not None:
+        raise Refused(Reason.CONFLICT, f"{target} exists")
+    facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers)
+    try:
+        await context.snapshots.put(target, data, facts.render(), expected_revision=0)
+    except WrongLastSequence:
+        raise Refused(Reason.CONFLICT, f"{target} exists") from None
+    return {"document": target}
+
+
+async def _export(host: Host, arguments: Arguments) -> Answer:
+    data, frontiers = _content(host, arguments)
+    return {"payload": data, "frontiers": frontiers}
+
+
+async def _import(host: Host, arguments: Arguments) -> Answer:
+    payload = need(arguments, "payload", bytes)
+    if len(payload) > host.context.settings.update_bytes_max:
+        limit = host.context.settings.update_bytes_max
+        raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
+    async with host.editing:
+        try:
+            Replica.from_snapshot(payload)
+        except CrdtError as error:
+            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
+        if host.loaded.intake.replica.version().vector != crdt.nothing_known():
+            raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
+        return _receipt(host, await host.submit(payload, _SUBMIT_SECONDS))
+
+
+async def _delete(host: Host, _: Arguments) -> Answer:
+    return {"deleted_ns": await deletion.delete(host)}
+
+
+async def _restore(host: Host, _: Arguments) -> Answer:
+    return {"generation": await deletion.restore(host)}
+
+
+async def _compact(host: Host, _: Arguments) -> Answer:
+    done = await compaction.compact(host)
+    return {"snapshot_bytes": done.snapshot_bytes, "purged": done.purged, "sequence": done.sequence}
+
+
+def _wanted(host: Host, arguments: Arguments) -> bytes:
+    """The frontiers that `at` names: a time in Unix nanoseconds, or frontiers themselves."""
+    at = arguments.get("at")
+    if isinstance(at, bytes):
+        return at
+    if isinstance(at, int) and not isinstance(at, bool):
+        intake = host.loaded.intake
+        version = intake.history.at(at, intake.replica.frontiers())
+        if version is None:
+            raise Refused(Reason.UNKNOWN_VERSION, "the document has no version as old as that")
+        return version.frontiers
+    raise Refused(Reason.INVALID_REQUEST, "'at' must be a time in nanoseconds or frontiers")
+
+
+def _as_of(host: Host, arguments: Arguments) -> Replica:
+    replica = host.loaded.intake.replica
+    if arguments.get("at") is None:
+        return replica
+    try:
+        return replica.at(_wanted(host, arguments))
+    except HistoryTrimmed as error:
+        raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
+    except InvalidUpdate as error:
+        raise Refused(Reason.INVALID_REQUEST, f"'at' does not decode: {error}") from None
+
+
+def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
+    """A snapshot of the document, now or as of `at`, and its frontiers."""
+    replica = host.loaded.intake.replica
+    if arguments.get("at") is not None:
+        wanted = _wanted(host, arguments)
+        replica = replica.fork()
+        try:
+            replica.revert_to(wanted)
+        except HistoryTrimmed as error:
+            raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
+        except CrdtError as error:
+            raise Refused(Reason.INVALID_REQUEST, f"'at' does not decode: {error}") from None
+    return replica.snapshot(), replica.frontiers()
+
+
+_VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
+    "sync": _sync,
+    "version": _version,
+    "status": _status,
+    "get": _get,
+    "patch": _patch,
+    "history": _history,
+    "revert": _revert,
+    "fork": _fork,
+    "export": _export,
+    "import": _import,
+    "delete": _delete,
+    "restore": _restore,
+    "compact": _compact,
+}
+_OF_DELETED = frozenset({"status", "delete", "restore"})

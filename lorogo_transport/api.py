@@ -1,0 +1,107 @@
+"""The JetStream API's JSON: answers checked, its errors turned into ours, stored messages decoded."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lorogo_transport.errors import (
+    StorageFull,
+    StreamMissing,
+    TooLarge,
+    TransportError,
+    Unreachable,
+    WrongLastSequence,
+)
+from lorogo_transport.headers import own_headers, parse_headers
+from lorogo_transport.ports import Message, Stored, StreamState
+from lorogo_transport.timestamps import parse_time_ns
+
+MESSAGE_NOT_FOUND = 10037
+SEQUENCE_NOT_FOUND = 10043
+DELETE_FAILED = 10057
+STREAM_NOT_FOUND = 10059
+STREAM_NAME_TAKEN = 10058
+_WRONG_LAST = {10071, 10164}
+_TOO_LARGE = {10054}
+_NO_JETSTREAM = {10076, 10039}
+# Limits of the account (10002), the server (10023, 10028, 10047) and the stream (10077: its
+# `maximum bytes exceeded` or `maximum messages exceeded`, but also a failing disk).
+_FULL = {10002, 10023, 10028, 10047, 10077}
+
+
+class ApiError(TransportError):
+    """JetStream said no, with a code that means nothing special to us."""
+
+    code = "jetstream"
+
+    def __init__(self, stream: str, error_code: int, description: str) -> None:
+        super().__init__(f"JetStream on stream {stream!r}: {description} (error {error_code})")
+        self.error_code = error_code
+
+
+def decode(stream: str, data: bytes) -> dict[str, Any]:
+    """The answer's JSON object. Raises our error for an error answer."""
+    try:
+        answer = json.loads(data)
+    except ValueError as error:
+        raise TransportError(f"stream {stream!r} answered something that is not JSON") from error
+    if not isinstance(answer, dict):
+        raise TransportError(f"stream {stream!r} answered something that is not a JSON object")
+    failure = answer.get("error")
+    if failure is not None:
+        raise error_of(stream, failure)
+    return answer
+
+
+def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
+    """Our error for JetStream's."""
+    number = int(failure.get("err_code", 0))
+    description = str(failure.get("description", "no description"))
+    if number in _WRONG_LAST:
+        return WrongLastSequence(f"stream {stream!r}: {description}")
+    if number in _FULL:
+        return StorageFull(f"stream {stream!r}: {description}")
+    if number in _TOO_LARGE:
+        return TooLarge(f"stream {stream!r}: {description}")
+    if number == STREAM_NOT_FOUND:
+        return StreamMissing(stream)
+    if number in _NO_JETSTREAM:
+        return Unreachable("this NATS server has no JetStream for us: enable it (nats-server -js)")
+    return ApiError(stream, number, description)
+
+
+def stored_from_api(message: Mapping[str, Any]) -> Stored:
+    """The `message` of a STREAM.MSG.GET answer."""
+    raw = message.get("hdrs")
+    return Stored(
+        subject=message["subject"],
+        sequence=message["seq"],
+        time_ns=parse_time_ns(message["time"]),
+        data=base64.b64decode(message.get("data") or ""),
+        headers=own_headers(parse_headers(base64.b64decode(raw))) if raw else {},
+    )
+
+
+def stored_from_direct(message: Message) -> Stored:
+    """One message of a direct get."""
+    headers = message.headers
+    return Stored(
+        subject=headers["Nats-Subject"],
+        sequence=int(headers["Nats-Sequence"]),
+        time_ns=parse_time_ns(headers["Nats-Time-Stamp"]),
+        data=message.data,
+        headers=own_headers(headers),
+    )
+
+
+def state_from_info(info: Mapping[str, Any]) -> StreamState:
+    state = info["state"]
+    return StreamState(
+        first_sequence=state["first_seq"],
+        last_sequence=state["last_seq"],
+        messages=state["messages"],
+        bytes=state["bytes"],
+        consumers=state["consumer_count"],
+        bytes_max=info["config"].get("max_bytes", -1),
+    )

@@ -1,0 +1,256 @@
+"""Calls to the owner of a document, both ends: requests and replies of any length over core NATS.
+
+    caller ── chunks on loro.doc.{verb}.{id}, reply = inbox ──▶ responder
+           ◀── chunks on the inbox, or one message with LORO_REASON ──
+
+A chunk that carries a reply subject asks its receiver to answer it with an empty message when it has
+taken it: one in every window, so neither end is flooded. A request without chunk headers is whole.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from lorogo_protocol import calls, chunks, limits, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.chunks import Assembled, Assembler, Rejected, Repeated
+from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import sentence
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TransportError
+from lorogo_transport.headers import STATUS
+from lorogo_transport.ports import Bus, Message, Subscription
+
+log = structlog.get_logger(__name__)
+
+Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
+
+_UNFINISHED_CALLS_MAX: Final = 64
+_WINDOW_ANSWER_SECONDS: Final = 30.0
+
+
+async def send_chunked(
+    bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", window_bytes: int | None = None
+) -> None:
+    """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
+    size = chunks.chunk_bytes(bus.max_payload)
+    window = window_bytes or limits.WINDOW_BYTES
+    sent = 0
+    for chunk in chunks.split(payload, call_id, chunk_bytes_max=size):
+        sent += len(chunk.data)
+        if sent < window or chunk.final:
+            await bus.publish(subject, chunk.data, headers=chunk.headers(), reply=reply if chunk.final else "")
+            continue
+        sent = 0
+        await bus.request(subject, chunk.data, headers=chunk.headers(), timeout=_WINDOW_ANSWER_SECONDS)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for its reply."""
+
+    done: asyncio.Future[bytes]
+    assembler: Assembler
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Caller:
+    """Makes calls; one inbox subscription for all of them."""
+
+    def __init__(self, bus: Bus, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._new_id = new_id
+        self._inbox = ""
+        self._waiting: dict[str, _Waiting] = {}
+        self._subscription: Subscription | None = None
+        self._window_answers: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen for replies."""
+        self._inbox = self._bus.new_inbox()
+        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_reply)
+
+    async def close(self) -> None:
+        """Stop; calls under way end with Disconnected."""
+        if self._subscription is not None:
+            await self._subscription.close()
+        for waiting in self._waiting.values():
+            if not waiting.done.done():
+                waiting.done.set_exception(Disconnected("the caller was closed"))
+        for task in self._window_answers:
+            task.cancel()
+
+    async def call(
+        self, verb: str, document_id: str, body: calls.Body | None = None, *, timeout: float
+    ) -> dict[str, object]:
+        """What the owner answers. `timeout` bounds every silence, so a long reply may take longer.
+
+        Raises Refused with the owner's reason, NoResponders, RequestTimeout, Disconnected.
+        """
+        call_id = self._new_id()
+        payload = calls.encode(body or {})
+        waiting = _Waiting(
+            asyncio.get_running_loop().create_future(),
+            Assembler(
+                update_bytes_max=calls.REPLY_BYTES_MAX,
+                unfinished_bytes_max=calls.REPLY_BYTES_MAX,
+                unfinished_seconds=timeout,
+            ),
+        )
+        self._waiting[call_id] = waiting
+        try:
+            subject = subjects.call(verb, document_id)
+            await send_chunked(self._bus, subject, payload, call_id, reply=f"{self._inbox}.{call_id}")
+            while not waiting.done.done():
+                waiting.heard.clear()
+                await _either(waiting, timeout)
+                if not waiting.done.done() and not waiting.heard.is_set():
+                    raise RequestTimeout(f"the owner of {document_id} did not answer {verb} in {timeout:g} s")
+            return calls.decode(waiting.done.result())
+        finally:
+            del self._waiting[call_id]
+            if waiting.done.done() and not waiting.done.cancelled():
+                waiting.done.exception()  # seen, so that asyncio does not complain
+
+    def _on_reply(self, message: Message) -> None:
+        waiting = self._waiting.get(message.subject.rpartition(".")[2])
+        if waiting is None or waiting.done.done():
+            return
+        waiting.heard.set()
+        headers = message.headers
+        if headers.get(STATUS) == "503":
+            waiting.done.set_exception(NoResponders("nobody serves the document"))
+            return
+        if (code := headers.get(h.REASON)) is not None:
+            waiting.done.set_exception(_refusal(code, headers.get(h.MESSAGE, "")))
+            return
+        try:
+            chunk = chunks.parse(headers, message.data)
+        except MalformedMessage as error:
+            waiting.done.set_exception(error)
+            return
+        if message.reply:
+            task = asyncio.ensure_future(_go_on(self._bus, message.reply))
+            self._window_answers.add(task)
+            task.add_done_callback(self._window_answers.discard)
+        match waiting.assembler.add(chunk, sequence=chunk.index + 1, now=self._clock.now()):
+            case Assembled(payload=payload):
+                waiting.done.set_result(payload)
+            case Rejected(message=why):
+                waiting.done.set_exception(MalformedMessage(f"the reply was damaged: {why}"))
+            case Repeated() | None:
+                pass
+
+
+async def _either(waiting: _Waiting, timeout: float) -> None:
+    """Until something was heard, the call is done, or time is up."""
+    heard = asyncio.ensure_future(waiting.heard.wait())
+    both: set[asyncio.Future[Any]] = {heard, waiting.done}
+    try:
+        await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        heard.cancel()
+
+
+def _refusal(code: str, message: str) -> LorogoError:
+    try:
+        return Refused(Reason(code), message)
+    except ValueError:
+        return MalformedMessage(f"unknown reason {code[:40]!r}: {message}")
+
+
+async def _go_on(bus: Bus, subject: str) -> None:
+    try:
+        await bus.publish(subject)
+    except TransportError as error:
+        log.debug("could not say go on", problem=str(error))
+
+
+class Responder:
+    """Answers the calls of one document; `serve` does the work, one task per call, bounded."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        serve: Served,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        calls_max: int = 64,
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._serve = serve
+        self._spawn = spawn
+        self._calls_max = calls_max
+        self._running = 0
+        self._assembler = Assembler(
+            update_bytes_max=calls.CALL_BYTES_MAX,
+            unfinished_bytes_max=2 * calls.CALL_BYTES_MAX,
+            unfinished_updates_max=_UNFINISHED_CALLS_MAX,
+        )
+
+    def on_message(self, message: Message) -> None:
+        """Take one message of `loro.doc.*.{id}`."""
+        verb = message.subject.split(".")[2]
+        if h.LOG_ID not in message.headers:
+            self._begin(verb, "plain", message.data, message.reply)
+            return
+        now = self._clock.now()
+        self._assembler.expire(now)
+        try:
+            chunk = chunks.parse(message.headers, message.data)
+        except MalformedMessage as error:
+            self._spawn(self._refuse(message.reply, Reason.INVALID_REQUEST, str(error)))
+            return
+        if not chunk.final and message.reply:
+            self._spawn(_go_on(self._bus, message.reply))
+        match self._assembler.add(chunk, sequence=chunk.index + 1, now=now):
+            case Assembled(log_id=call_id, payload=payload):
+                self._begin(verb, call_id, payload, message.reply)
+            case Rejected(reason=reason, message=why):
+                self._spawn(self._refuse(message.reply, reason, why))
+            case Repeated() | None:
+                pass
+
+    def _begin(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        if not reply:
+            return
+        if self._running >= self._calls_max:
+            self._spawn(self._refuse(reply, Reason.BUSY, f"{self._running} calls are under way"))
+            return
+        self._running += 1
+        self._spawn(self._answer(verb, call_id, payload, reply))
+
+    async def _answer(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        try:
+            facts = await self._serve(verb, calls.decode(payload))
+            await send_chunked(self._bus, reply, calls.encode(facts), call_id)
+        except Refused as no:
+            await self._refuse(reply, no.reason, str(no))
+        except MalformedMessage as error:
+            await self._refuse(reply, Reason.INVALID_REQUEST, str(error))
+        except TransportError as error:
+            log.warning("a call could not be answered", verb=verb, problem=str(error))
+            await self._refuse(reply, Reason.FAILED, str(error))
+        except Exception as error:
+            log.exception("a call failed", verb=verb)
+            await self._refuse(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
+        finally:
+            self._running -= 1
+
+    async def _refuse(self, reply: str, reason: Reason, message: str) -> None:
+        if not reply:
+            return
+        try:
+            await self._bus.publish(
+                reply, headers={h.REASON: reason.value, h.MESSAGE: sentence(message) or reason.value}
+            )
+        except TransportError as error:
+            log.debug("a refusal could not be sent", problem=str(error))

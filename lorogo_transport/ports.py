@@ -1,0 +1,189 @@
+"""How bytes move: the small Protocols that server, client and simulation share.
+
+A `Transport` is a `Bus` (core NATS: publish, request, subscribe) and some `Stream`s (JetStream:
+stored, sequenced, compare-and-swap). `lorogo_transport.jetstream` implements it on the real thing,
+`lorogo_transport.memory` in one process for simulation; one contract suite holds both to the same
+words. The status bucket and the snapshot store are plain code on `Stream`, written once.
+
+Handlers are plain functions, called on the event loop in the order of arrival: they decide and
+hand over; they never block. An exception in a handler is logged by the transport and swallowed:
+one bad message stops nobody.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of core NATS, as it arrived."""
+
+    subject: str
+    data: bytes
+    headers: Headers = field(default_factory=dict)
+    reply: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message at rest in a stream."""
+
+    subject: str
+    sequence: int
+    time_ns: int  # when the stream stored it, Unix nanoseconds
+    data: bytes
+    headers: Headers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream's own account of itself, from its leader."""
+
+    first_sequence: int
+    last_sequence: int
+    messages: int
+    bytes: int
+    consumers: int
+    bytes_max: int  # -1: no limit
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """The settings that lorogo needs of a stream; everything else is the operator's."""
+
+    name: str
+    subjects: tuple[str, ...]
+    republish: tuple[str, str] | None = None  # (source pattern, destination)
+    messages_per_subject_max: int = -1
+    bytes_max: int = -1
+    age_max_seconds: float = 0  # 0: for ever
+    replicas: int = 1
+    allow_rollup: bool = False
+    deny_delete: bool = False
+    discard_new: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """What a server says of itself through the NATS services protocol."""
+
+    name: str
+    version: str
+    description: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class Subscription(Protocol):
+    async def close(self) -> None:
+        """Stop; messages already queued are dropped. Safe twice."""
+
+
+class Bus(Protocol):
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of headers and data that one message may carry."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def new_inbox(self) -> str: ...
+
+    async def publish(
+        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, reply: str = ""
+    ) -> None:
+        """Send once, at most once. Raises Disconnected, TooLarge."""
+
+    async def request(
+        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, timeout: float
+    ) -> Message:
+        """Raises NoResponders, RequestTimeout, Disconnected, TooLarge."""
+
+    async def subscribe(
+        self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
+    ) -> Subscription:
+        """Listen; effective for sure only after `barrier()`. Survives reconnects."""
+
+    async def barrier(self, timeout: float = 5.0) -> None:
+        """Return when NATS has processed everything sent before, subscriptions included."""
+
+    def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
+        """Call `listener(connected)` on every change; returns the function that stops it."""
+
+
+class Stream(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def append(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        headers: Headers | None = None,
+        expected_last: int | None = None,
+        timeout: float = 5.0,
+    ) -> int:
+        """Store and return the sequence.
+
+        With `expected_last`, only if that is the subject's last sequence (0: none there); else
+        WrongLastSequence. Raises StorageFull, TooLarge, StreamMissing, Disconnected (nothing
+        sent), OutcomeUnknown (sent, but no confirmation).
+        """
+
+    async def append_unconfirmed(
+        self, subject: str, data: bytes, *, headers: Headers | None = None, expected_last: int | None = None
+    ) -> None:
+        """Send without waiting; success shows in the republished copy. Raises Disconnected, TooLarge."""
+
+    async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+        """The subject's newest message, asked of the stream's leader; None if there is none."""
+
+    async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
+        """One message by sequence, from the leader."""
+
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+        """The subject's messages from `first` to `last` in order, by batched direct get.
+
+        Ends when the stream has no more (a lagging replica may end early: compare with `last()`).
+        Bounded: at most a few MiB are under way at once.
+        """
+
+    def newest(self, pattern: str) -> AsyncIterator[Stored]:
+        """The last message of every subject that matches, in any order (multi-last direct get)."""
+
+    async def state(self, *, timeout: float = 5.0) -> StreamState: ...
+
+    async def count(self, subject: str, *, timeout: float = 5.0) -> int:
+        """How many messages the subject holds."""
+
+    async def subjects(self, pattern: str, *, timeout: float = 5.0) -> Mapping[str, int]:
+        """Every subject that matches, with how many messages it holds; no bodies are moved."""
+
+    async def purge(self, subject: str, *, before: int | None = None, timeout: float = 5.0) -> int:
+        """Remove the subject's messages with sequence < `before` (None: all); returns how many."""
+
+    async def delete(self, sequence: int, *, timeout: float = 5.0) -> bool:
+        """Remove one message; False if it was not there."""
+
+
+class Transport(Protocol):
+    @property
+    def bus(self) -> Bus: ...
+
+    def stream(self, name: str) -> Stream:
+        """A handle; no call is made, the stream need not exist yet."""
+
+    async def ensure(self, spec: StreamSpec) -> list[str]:
+        """Create the stream, or bring it to `spec` where that is safe; returns what was changed.
+
+        Raises StreamMismatch naming the differences that are not safe to change.
+        """
+
+    async def announce(self, info: ServiceInfo, stats: Callable[[], Mapping[str, object]]) -> Subscription:
+        """Be found through the NATS services protocol (ping, info, stats)."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,138 @@
+"""The status bucket: reading it from the leader, moving it by compare-and-swap, hearing of it.
+
+Plain code on `Stream`, so JetStream and the in-memory twin behave alike. What may be written when
+is decided in `lorogo_protocol.lease`.
+"""
+
+from collections.abc import AsyncIterator
+
+import structlog
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import status as st
+from lorogo_protocol import subjects
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.replies import number
+from lorogo_protocol.status import Down, Status
+from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout, WrongLastSequence
+from lorogo_transport.ports import Message, Stored, Transport
+from lorogo_transport.republish import republished
+
+log = structlog.get_logger(__name__)
+
+_KV_OPERATION = "KV-Operation"  # DEL or PURGE: somebody removed the key with a KV tool
+
+
+class Statuses:
+    """The status of every document."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._stream = transport.stream(subjects.STATUS_STREAM)
+
+    async def read(self, document_id: str, *, timeout: float = 5.0) -> Entry | None:
+        """What the bucket's leader says now."""
+        stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
+        return None if stored is None else entry(stored)
+
+    async def write(
+        self,
+        document_id: str,
+        status: Status,
+        *,
+        expected_revision: int,
+        server: str = "",
+        lease: int = 0,
+        head: int = 0,
+        trace: str = "",
+        timeout: float = 5.0,
+    ) -> int:
+        """Move the status by compare-and-swap and return the new revision; WrongLastSequence if it lost.
+
+        A write whose outcome is unknown is resolved by reading: if the bucket holds what we wrote,
+        it succeeded. Raises OutcomeUnknown only if that reading fails too.
+        """
+        value = st.encode(status)
+        headers = _facts(server, lease, head, trace)
+        try:
+            return await self._stream.append(
+                subjects.status_key(document_id),
+                value,
+                headers=headers,
+                expected_last=expected_revision,
+                timeout=timeout,
+            )
+        except OutcomeUnknown:
+            try:
+                stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
+            except (RequestTimeout, Disconnected) as error:
+                raise OutcomeUnknown(f"the status of {document_id} may have been written") from error
+            if stored is not None and stored.data == value and stored.sequence > expected_revision:
+                return stored.sequence
+            raise WrongLastSequence(f"the status of {document_id} was not written") from None
+
+    async def write_unconfirmed(
+        self,
+        document_id: str,
+        status: Status,
+        *,
+        expected_revision: int,
+        server: str,
+        lease: int,
+        head: int,
+        trace: str = "",
+    ) -> None:
+        """Send a renewal without waiting; its republish tells that it came through."""
+        await self._stream.append_unconfirmed(
+            subjects.status_key(document_id),
+            st.encode(status),
+            headers=_facts(server, lease, head, trace),
+            expected_last=expected_revision,
+        )
+
+    async def all(self) -> AsyncIterator[tuple[str, Entry]]:
+        """Every document that has a status, in any order."""
+        async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
+            document_id = subjects.document_of(stored.subject)
+            if stored.subject != subjects.EPOCH_KEY:
+                yield document_id, entry(stored)
+
+
+def heard(message: Message) -> Entry | None:
+    """The entry that a message on `loro.status.{id}` tells of; None if it is not a republished copy."""
+    try:
+        return entry(republished(message).stored)
+    except MalformedMessage as error:
+        log.warning("not a status", subject=message.subject, problem=str(error))
+        return None
+
+
+def entry(stored: Stored) -> Entry:
+    """A stored value as an entry. A removed key, or a value that is no status, counts as DOWN."""
+    headers = stored.headers
+    try:
+        if headers.get(_KV_OPERATION):
+            raise MalformedMessage("the key was removed")
+        return Entry(
+            st.decode(stored.data),
+            stored.sequence,
+            server=headers.get(h.SERVER, ""),
+            lease=number(headers, h.LEASE, 0),
+            head=number(headers, h.HEAD, 0),
+            trace=headers.get(h.TRACE, ""),
+        )
+    except MalformedMessage:
+        return Entry(Down(stored.time_ns), stored.sequence)
+
+
+def _facts(server: str, lease: int, head: int, trace: str) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    if server:
+        facts[h.SERVER] = server
+    if lease:
+        facts[h.LEASE] = str(lease)
+    if head:
+        facts[h.HEAD] = str(head)
+    if trace:
+        facts[h.TRACE] = trace
+    return facts

@@ -1,0 +1,170 @@
+"""What lorogo keeps in NATS: the streams by name, and how an existing one is brought to our settings.
+
+Pure. `specs()` says what we need, `config_of()` writes it as JetStream reads it, and `plan()`
+compares that with what is there: changes that are safe to make, and differences that are not.
+Settings that a spec does not name (placement, compression, description, ...) are the operator's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lorogo_protocol.limits import REJECTED_KEEP_SECONDS
+from lorogo_protocol.subjects import (
+    REJECTED_STREAM,
+    SNAPSHOT_BUCKET,
+    SNAPSHOT_STREAM,
+    STATUS_BUCKET,
+    STATUS_STREAM,
+    WAL_STREAM,
+    committed,
+    rejected,
+    status,
+    wal,
+)
+from lorogo_transport.ports import StreamSpec
+
+_SECOND_NS = 1_000_000_000
+_TOKEN = "{{wildcard(1)}}"  # the document id, in the destination of a republish rule
+_DEFAULTS: Mapping[str, Any] = {
+    "discard": "old",
+    "allow_direct": False,
+    "allow_rollup_hdrs": False,
+    "max_age": 0,
+}
+_FOREIGN = ("sealed", "no_ack", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to get from an existing stream to its spec: all changes together, or no way."""
+
+    config: Mapping[str, Any]  # the existing configuration with the changes made
+    changes: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+def specs(*, replicas: int = 1, wal_bytes_max: int = -1) -> tuple[StreamSpec, ...]:
+    """Every stream that a lorogo server needs."""
+    return (
+        StreamSpec(
+            name=WAL_STREAM,
+            subjects=(wal("*"),),
+            republish=(wal("*"), committed(_TOKEN)),
+            bytes_max=wal_bytes_max,
+            replicas=replicas,
+        ),
+        StreamSpec(
+            name=STATUS_STREAM,
+            subjects=(f"$KV.{STATUS_BUCKET}.>",),
+            republish=(f"$KV.{STATUS_BUCKET}.*", status(_TOKEN)),
+            messages_per_subject_max=1,
+            replicas=replicas,
+            allow_rollup=True,
+            deny_delete=True,
+        ),
+        StreamSpec(
+            name=SNAPSHOT_STREAM,
+            subjects=(f"$O.{SNAPSHOT_BUCKET}.C.>", f"$O.{SNAPSHOT_BUCKET}.M.>"),
+            replicas=replicas,
+            allow_rollup=True,
+        ),
+        StreamSpec(
+            name=REJECTED_STREAM,
+            subjects=(rejected("*"),),
+            age_max_seconds=REJECTED_KEEP_SECONDS,
+            replicas=replicas,
+            discard_new=False,
+        ),
+    )
+
+
+def config_of(spec: StreamSpec) -> dict[str, Any]:
+    """The spec as JetStream's stream configuration."""
+    config: dict[str, Any] = {
+        "name": spec.name,
+        "subjects": list(spec.subjects),
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new" if spec.discard_new else "old",
+        "max_msgs_per_subject": spec.messages_per_subject_max,
+        "max_bytes": spec.bytes_max,
+        "max_age": round(spec.age_max_seconds * _SECOND_NS),
+        "num_replicas": spec.replicas,
+        "allow_direct": True,
+        "allow_rollup_hdrs": spec.allow_rollup,
+        "deny_delete": spec.deny_delete,
+        "deny_purge": False,
+    }
+    if spec.republish is not None:
+        config["republish"] = _republish(spec)
+    return config
+
+
+def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
+    """What separates an existing stream's configuration from `spec`."""
+    wanted = config_of(spec)
+    updates: dict[str, Any] = {}
+    for name, default in _DEFAULTS.items():
+        if (existing.get(name) or default) != wanted[name]:
+            updates[name] = wanted[name]
+    if spec.republish is not None and not _same_republish(existing.get("republish"), wanted["republish"]):
+        updates["republish"] = wanted["republish"]
+    if _limit(existing.get("max_msgs_per_subject")) < _limit(spec.messages_per_subject_max):
+        updates["max_msgs_per_subject"] = spec.messages_per_subject_max  # keeping more than we need is fine
+    if spec.bytes_max > 0 and existing.get("max_bytes", -1) != spec.bytes_max:
+        updates["max_bytes"] = spec.bytes_max
+    if existing.get("num_replicas", 1) < spec.replicas:
+        updates["num_replicas"] = spec.replicas  # never fewer: that is the operator's to decide
+    if existing.get("discard_new_per_subject"):
+        updates["discard_new_per_subject"] = False
+    if spec.deny_delete and not existing.get("deny_delete"):
+        updates["deny_delete"] = True
+    changes = [f"{name}: {_words(existing.get(name))} -> {_words(value)}" for name, value in updates.items()]
+    return Plan({**existing, **updates}, tuple(changes), tuple(_differences(spec, existing)))
+
+
+def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
+    """What cannot be changed on a live stream, or not without endangering what is stored."""
+    found = []
+    subjects = existing.get("subjects") or []
+    if set(subjects) != set(spec.subjects):
+        found.append(f"subjects are {_words(subjects)}, not {_words(list(spec.subjects))}")
+    if existing.get("storage", "file") != "file":
+        found.append(f"storage is {existing['storage']}, not file")
+    if existing.get("retention", "limits") != "limits":
+        found.append(f"retention is {existing['retention']}, not limits")
+    if existing.get("persist_mode", "default") not in ("default", ""):
+        found.append(f"persist_mode is {existing['persist_mode']}, not default")
+    if existing.get("deny_delete") and not spec.deny_delete:
+        found.append("deny_delete is set")
+    return found + [f"{name} is set" for name in _FOREIGN if existing.get(name)]
+
+
+def _republish(spec: StreamSpec) -> dict[str, str]:
+    assert spec.republish is not None
+    source, destination = spec.republish
+    return {"src": source, "dest": destination}
+
+
+def _same_republish(existing: Mapping[str, Any] | None, wanted: Mapping[str, str]) -> bool:
+    if existing is None or existing.get("headers_only"):
+        return False
+    return (existing.get("src"), existing.get("dest")) == (wanted["src"], wanted["dest"])
+
+
+def _limit(value: int | None) -> float:
+    """A limit as a number to compare: none is infinite."""
+    return value if value is not None and value > 0 else float("inf")
+
+
+def _words(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case {"src": source, "dest": destination}:
+            return f"{source} to {destination}"
+        case list():
+            return ", ".join(str(item) for item in value) or "none"
+        case _:
+            return str(value)

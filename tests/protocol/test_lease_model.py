@@ -1,0 +1,298 @@
+"""Every world that two clients, two servers and one key can get into, up to a bound.
+
+Writes are compare-and-swaps that may land late, twice or never, and whose outcome the writer may
+not learn. Servers crash, stop, miss entries and read again; people write DOWN. What each does is
+decided by the functions of `lorogo_protocol.lease`, and by nothing else.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from lorogo_protocol.lease import (
+    Acquire,
+    Condemn,
+    Decline,
+    Entry,
+    Mine,
+    Reclaim,
+    Sight,
+    Start,
+    StepDown,
+    answer_init,
+    owner_sees,
+    wish,
+)
+from lorogo_protocol.status import Down, Failed, Starting, Up
+
+SERVERS = ("a", "b")
+CLIENTS = ("c", "d")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Does not serve the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Sent the write that acquires, and has not heard of it."""
+
+    operation: str
+    revision: int  # that its write will have if it lands
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Believes that it owns the document."""
+
+    token: int
+    revision: int  # the newest entry that it knows
+    operation: str
+    up: bool = False
+
+
+Server = Idle | Asked | Holds
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The key's whole past (entry n has revision n + 1), the writes under way, and the servers.
+
+    The key is alone in its bucket, so a write that expects revision n becomes revision n + 1 or
+    nothing at all: a write under way is simply the entry that it would become.
+    """
+
+    log: tuple[Entry, ...] = ()
+    in_flight: frozenset[Entry] = frozenset()
+    servers: tuple[Server, ...] = (Idle(),) * len(SERVERS)
+    revisions_max: int = 6
+    in_flight_max: int = 2
+
+    @property
+    def newest(self) -> Entry | None:
+        return self.log[-1] if self.log else None
+
+    def send(self, write: Entry) -> "World":
+        """Put a write on its way; one that can never land is not worth following."""
+        if not len(self.log) < write.revision <= self.revisions_max:
+            return self
+        if len(self.in_flight) >= self.in_flight_max:
+            return self
+        return replace(self, in_flight=self.in_flight | {write})
+
+    def land(self, write: Entry) -> "World":
+        """The compare-and-swap succeeds; every other write that expected the same is lost."""
+        rest = frozenset(other for other in self.in_flight if other.revision > write.revision)
+        return replace(self, log=(*self.log, write), in_flight=rest)
+
+    def become(self, index: int, server: Server) -> "World":
+        return replace(self, servers=(*self.servers[:index], server, *self.servers[index + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a world is played by; tests break one to see that the search would notice."""
+
+    sees: Callable[[Entry | None, str, Holds, bool], Sight]
+    wrote: Callable[[Entry, str, Asked], bool]
+
+
+def sees(entry: Entry | None, server_id: str, holds: Holds, missed: bool) -> Sight:
+    return owner_sees(
+        entry,
+        server_id=server_id,
+        token=holds.token,
+        revision=holds.revision,
+        operation_id=holds.operation,
+        missed=missed,
+    )
+
+
+def wrote(entry: Entry, server_id: str, asked: Asked) -> bool:
+    """Whether the entry that was read is the one that this server wrote."""
+    match entry.status:
+        case Starting(operation_id=operation):
+            return operation == asked.operation and entry.server == server_id
+        case _:
+            return False
+
+
+def clients(world: World) -> Iterator[World]:
+    """A client reads the key, has waited or not, was answered or not, and sends what it wishes.
+
+    Clients differ only in name, so the second one matters only while the first has a write under way.
+    """
+    wishes = {
+        wish(world.newest, seen_seconds=seen, ping=ping, init_answered=answered)
+        for seen in (0.0, 5.0)
+        for ping in (None, False)
+        for answered in (False, True)
+    }
+    for wished in wishes:
+        if isinstance(wished, Start):
+            rivals = any(write.revision == wished.expected_revision + 1 for write in world.in_flight)
+            operation = f"{CLIENTS[rivals]}{wished.expected_revision}"
+            status = Starting(operation, wished.retry_count, 0)
+            yield world.send(Entry(status, wished.expected_revision + 1))
+
+
+def people(world: World) -> Iterator[World]:
+    """A person, or a foreign tool, writes DOWN."""
+    if world.newest is not None and len(world.log) < world.revisions_max:
+        yield world.land(Entry(Down(0), len(world.log) + 1))
+
+
+def idle(world: World, index: int) -> Iterator[World]:
+    """An init reaches the server, of whatever operation the key is at.
+
+    Servers differ only in name, so the first that does anything is the first.
+    """
+    if index > 0 and not any(entry.server for entry in world.log) and isinstance(world.servers[0], Idle):
+        return
+    match world.newest:
+        case Entry(status=Starting(operation_id=operation)) as entry:
+            match answer_init(entry, operation, retries_max=0):
+                case Acquire(status, expected):
+                    sent = world.send(Entry(status, expected + 1, server=SERVERS[index]))
+                    yield sent.become(index, Asked(operation, expected + 1))
+                case Condemn(trace_id, expected):
+                    yield world.send(Entry(Failed(trace_id, 0), expected + 1, server=SERVERS[index]))
+                case Decline():
+                    pass
+        case _:
+            pass
+
+
+def asked(world: World, index: int, state: Asked, rules: Rules) -> Iterator[World]:
+    """The server hears that its write landed, late perhaps, or finds out by reading."""
+    if len(world.log) >= state.revision and wrote(world.log[state.revision - 1], SERVERS[index], state):
+        yield world.become(index, Holds(state.revision, state.revision, state.operation))
+    newest = world.newest
+    if (
+        newest is not None
+        and newest.revision >= state.revision
+        and rules.wrote(newest, SERVERS[index], state)
+    ):
+        yield world.become(index, Holds(newest.token, newest.revision, state.operation))
+
+
+def holds(world: World, index: int, state: Holds, rules: Rules) -> Iterator[World]:
+    """The owner loads, renews, stops, follows its key entry by entry, or reads it after a gap."""
+    me = SERVERS[index]
+    status = Up(me, 0) if state.up else Starting(state.operation, 0, 0)
+    yield world.become(index, replace(state, up=True))
+    yield world.send(Entry(status, state.revision + 1, server=me, lease=state.token))
+    stopped = world.send(Entry(Down(0), state.revision + 1, server=me, lease=state.token))
+    yield stopped.become(index, Idle())
+    views = [(world.newest, True)]
+    if state.revision < len(world.log):
+        views.append((world.log[state.revision], False))
+    for entry, missed in views:
+        match rules.sees(entry, me, state, missed):
+            case Mine(revision):
+                yield world.become(index, replace(state, revision=revision))
+            case StepDown():
+                yield world.become(index, Idle())
+            case Reclaim(expected):
+                reclaimed = world.send(Entry(Up(me, 0), expected + 1, server=me, lease=state.token))
+                yield reclaimed.become(index, replace(state, revision=expected))
+
+
+def steps(world: World, rules: Rules) -> Iterator[World]:
+    """Everything that may happen next."""
+    yield from clients(world)
+    yield from people(world)
+    for write in world.in_flight:
+        if write.revision == len(world.log) + 1:
+            yield world.land(write)
+    for index, state in enumerate(world.servers):
+        match state:
+            case Idle():
+                yield from idle(world, index)
+            case Asked():
+                yield from asked(world, index, state, rules)
+                yield world.become(index, Idle())  # gives up, or crashes: its write may still land
+            case Holds():
+                yield from holds(world, index, state, rules)
+                yield world.become(index, Idle())  # crashes
+
+
+def problem(world: World) -> str:
+    """What must never be true; empty if all is well."""
+    tokens = [state.token for state in world.servers if isinstance(state, Holds)]
+    if len(tokens) != len(set(tokens)):
+        return "two servers hold one token"
+    for server_id, state in zip(SERVERS, world.servers, strict=True):
+        if isinstance(state, Holds) and world.log[state.token - 1].server != server_id:
+            return "a server holds a token that it did not acquire"
+    written = [entry.token for entry in world.log if entry.token]
+    if written != sorted(written):
+        return "a token came back after a newer one"
+    return ""
+
+
+def explore(start: World, rules: Rules) -> tuple[str, int]:
+    """The first problem in the shortest history that has one, and how many worlds were seen."""
+    seen = {start}
+    todo = deque([start])
+    while todo:
+        world = todo.popleft()
+        for after in steps(world, rules):
+            if after in seen:
+                continue
+            if found := problem(after):
+                return found, len(seen)
+            seen.add(after)
+            todo.append(after)
+    return "", len(seen)
+
+
+NOTHING = World(revisions_max=4, in_flight_max=3)
+SERVED = World(
+    log=(
+        Entry(Starting("c0", 0, 0), 1),
+        Entry(Starting("c0", 0, 0), 2, server="a"),
+        Entry(Up("a", 0), 3, server="a", lease=2),
+    ),
+    servers=(Holds(2, 3, "c0", up=True), Idle()),
+    revisions_max=7,
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "at_least"), [(NOTHING, 5_000), (SERVED, 10_000)], ids=["nothing", "served"]
+)
+def test_two_servers_never_hold_the_current_token(start: World, at_least: int) -> None:
+    """Whatever is lost, late, doubled or unknown: one token has one owner, and tokens only rise."""
+    found, worlds = explore(start, Rules(sees, wrote))
+    assert found == ""
+    assert worlds > at_least
+
+
+def never_missed(entry: Entry | None, server_id: str, state: Holds, missed: bool) -> Sight:
+    """An owner that trusts a DOWN after a gap, whoever wrote it."""
+    if entry is not None and isinstance(entry.status, Down):
+        entry = replace(entry, server="")
+    return sees(entry, server_id, state, False)
+
+
+def by_value(entry: Entry, server_id: str, state: Asked) -> bool:
+    """A server that knows its write by the value alone: another's is equal."""
+    return wrote(replace(entry, server=server_id), server_id, state)
+
+
+@pytest.mark.parametrize(
+    ("start", "rules", "expected"),
+    [
+        (SERVED, Rules(never_missed, wrote), "a token came back after a newer one"),
+        (NOTHING, Rules(sees, by_value), "a server holds a token that it did not acquire"),
+    ],
+    ids=["reclaim after a gap", "resolve an unknown outcome by value"],
+)
+def test_the_search_finds_what_a_broken_rule_allows(start: World, rules: Rules, expected: str) -> None:
+    """The search above would notice: each of these mistakes leads to a world that it refuses."""
+    found, _ = explore(start, rules)
+    assert found == expected

@@ -1,0 +1,196 @@
+"""The ground: packaging, locks and the files that a newcomer looks for."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = sorted(folder.name for folder in ROOT.glob("lorogo_*") if folder.is_dir())
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
+ADDRESS = re.compile(r"://|--(?:extra-)?index-url|--find-links")
+
+
+def closure(extras: set[str]) -> set[str]:
+    """The distributions that `pip install lorogo[extras]` brings, by what is installed here."""
+    found: set[str] = set()
+    todo = [("lorogo", extras)]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while todo:
+        name, wanted = todo.pop()
+        if (name, frozenset(wanted)) in seen:
+            continue
+        seen.add((name, frozenset(wanted)))
+        found.add(name)
+        for text in importlib.metadata.distribution(name).requires or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or any(
+                requirement.marker.evaluate({"extra": extra}) for extra in wanted | {""}
+            ):
+                todo.append((canonicalize_name(requirement.name), set(requirement.extras)))
+    return found
+
+
+def locked(lock: str) -> dict[str, str]:
+    """Each distribution in a lock file with its version."""
+    lines = (ROOT / lock).read_text(encoding="utf-8").splitlines()
+    pins = [line.split()[0].split("==") for line in lines if re.match(r"[a-z0-9]", line)]
+    return {canonicalize_name(name): version for name, version in pins}
+
+
+def text_files() -> list[Path]:
+    """The files that git has or would add; without git, everything that is not hidden."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode == 0:
+        paths = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    else:
+        skipped = {"node_modules", "build", "dist", "__pycache__"}
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(part in skipped or part.startswith(".") for part in path.relative_to(ROOT).parts)
+        ]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()]
+
+
+def test_the_installed_version_is_the_one_in_pyproject() -> None:
+    """`lorogo` reports one version, wherever you ask."""
+    assert importlib.metadata.version("lorogo") == PROJECT["version"]
+
+
+def test_every_package_is_shipped_typed_and_under_contract() -> None:
+    """A package that joins the tree is built into the wheel, typed, and watched by the arrows."""
+    for package in PACKAGES:
+        assert (ROOT / package / "py.typed").is_file(), package
+        assert (ROOT / package / "__init__.py").is_file(), package
+    assert sorted(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == PACKAGES
+    linter = PYPROJECT["tool"]["importlinter"]
+    assert sorted(linter["root_packages"]) == PACKAGES
+    layers = next(contract["layers"] for contract in linter["contracts"] if contract["type"] == "layers")
+    assert sorted(name for layer in layers for name in re.split(r"\s*\|\s*", layer)) == PACKAGES
+    assert set(PYPROJECT["tool"]["mypy"]["files"]) == {*PACKAGES, "tests"}
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_every_extra_can_be_asked_for(extra: str) -> None:
+    """`pip install lorogo[extra]` knows the extra and each of its requirements can be read."""
+    metadata = importlib.metadata.metadata("lorogo")
+    assert extra in (metadata.get_all("Provides-Extra") or [])
+    for text in EXTRAS[extra]:
+        requirement = Requirement(text)
+        if requirement.name == "lorogo":
+            assert requirement.extras <= EXTRAS.keys()
+
+
+def test_all_means_every_extra_but_the_developers() -> None:
+    """`lorogo[all]` leaves nothing out that a user could run."""
+    (everything,) = EXTRAS["all"]
+    assert Requirement(everything).extras == EXTRAS.keys() - {"all", "dev"}
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
+def test_a_lock_pins_what_pyproject_asks_for(lock: str) -> None:
+    """A requirement changed in pyproject.toml without `make lock` is noticed."""
+    pins = locked(lock)
+    wanted = list(PROJECT["dependencies"]) + list(PYPROJECT["dependency-groups"]["build"])
+    for extra, requirements in EXTRAS.items():
+        if extra != "dev" or lock == "requirements.lock":
+            wanted += requirements
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        if name != "lorogo":
+            assert name in pins, f"{name} is not in {lock}: make lock"
+            assert requirement.specifier.contains(pins[name], prereleases=True), name
+
+
+def test_the_two_locks_agree() -> None:
+    """`make run` and `make test` use the same versions, so one environment serves both."""
+    everything = locked("requirements.lock").items()
+    assert locked("requirements-run.lock").items() <= everything
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
+def test_a_lock_names_hashes_and_no_addresses(lock: str) -> None:
+    """A lock says what to install and how to recognise it, not where it comes from."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    assert ADDRESS.search(text) is None
+    blocks = re.split(r"\n(?=[a-z0-9])", text)
+    assert all("--hash=sha256:" in block for block in blocks if re.match(r"[a-z0-9]", block))
+
+
+def test_a_bare_install_is_enough_for_the_client() -> None:
+    """An app that installs plain `lorogo` can import the client with nothing heavier present."""
+    bare = closure(set())
+    heavier = sorted(
+        module
+        for module, distributions in importlib.metadata.packages_distributions().items()
+        if not bare & {canonicalize_name(name) for name in distributions}
+    )
+    assert "typer" in heavier
+    code = f"import sys\nfor name in {heavier!r}: sys.modules[name] = None\nimport lorogo_client"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_command_without_its_libraries_says_what_to_install() -> None:
+    """`lorogo` after a bare install is one sentence with the install line, and no traceback."""
+    code = (
+        "import sys\nfor name in ('typer', 'rich', 'click'): sys.modules[name] = None\n"
+        "sys.argv = ['lorogo', '--help']\nimport lorogo_cli\nlorogo_cli.main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 2, result.stderr
+    assert "lorogo[cli]" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "docs/PROTOCOL.md", ".ci/run"]
+)
+def test_what_a_newcomer_looks_for_is_there(name: str) -> None:
+    """The pages that the README promises exist and say something."""
+    assert (ROOT / name).is_file()
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    """Running it and testing it are each one command, and the README names both."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make run" in readme
+    assert "make test" in readme
+
+
+def test_ci_runs_what_developers_run() -> None:
+    """There is one list of checks, and `make test` has it."""
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "make test" in script.read_text(encoding="utf-8").splitlines()
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    """The repository works wherever it is cloned."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert found == []

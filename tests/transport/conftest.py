@@ -1,0 +1,48 @@
+"""Two worlds for one contract: real NATS and the in-memory twin."""
+
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import connect
+from lorogo_transport.memory import MemoryNats
+from tests.transport.support import AnyTransport, Connect
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def unique() -> str:
+    """A token that no other test uses, for subjects and streams."""
+    return f"t{next(_names)}-{random.getrandbits(32):x}"
+
+
+@pytest.fixture(params=["memory", pytest.param("nats", marks=pytest.mark.nats)])
+def world(request: pytest.FixtureRequest) -> MemoryNats | str:
+    """The twin, or the address of the real thing. Not async: a session's server starts outside our loop."""
+    if request.param == "memory":
+        return MemoryNats()
+    server: EmbeddedNats = request.getfixturevalue("nats_server")
+    return server.url
+
+
+@pytest.fixture
+async def dial(world: MemoryNats | str) -> AsyncIterator[Connect]:
+    """A function that makes another connection to the same world; closed with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make() -> AnyTransport:
+            made: AnyTransport
+            made = await connect(world, name="test") if isinstance(world, str) else world.connect()
+            return await stack.enter_async_context(made)
+
+        yield make
+
+
+@pytest.fixture
+async def transport(dial: Connect) -> AnyTransport:
+    return await dial()

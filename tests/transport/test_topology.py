@@ -1,0 +1,124 @@
+"""The streams that lorogo needs, and what may be changed on one that exists."""
+
+from typing import Any
+
+import pytest
+
+from lorogo_protocol import subjects
+from lorogo_transport import topology
+from lorogo_transport.ports import StreamSpec
+
+SPECS = {spec.name: spec for spec in topology.specs(replicas=1, wal_bytes_max=1000)}
+WAL = SPECS[subjects.WAL_STREAM]
+STATUS = SPECS[subjects.STATUS_STREAM]
+REJECTED = SPECS[subjects.REJECTED_STREAM]
+
+
+def test_the_names_on_the_wire() -> None:
+    """Names and rules are those of the protocol."""
+    assert {name: spec.subjects for name, spec in SPECS.items()} == {
+        "loro-wal": ("loro.wal.*",),
+        "KV_loro-document-status": ("$KV.loro-document-status.>",),
+        "OBJ_loro-document-snapshots": (
+            "$O.loro-document-snapshots.C.>",
+            "$O.loro-document-snapshots.M.>",
+        ),
+        "loro-rejected": ("loro.rejected.*",),
+    }
+    assert WAL.republish == ("loro.wal.*", "loro.committed.{{wildcard(1)}}")
+    assert STATUS.republish == ("$KV.loro-document-status.*", "loro.status.{{wildcard(1)}}")
+    assert (WAL.bytes_max, WAL.discard_new, WAL.deny_delete, WAL.allow_rollup) == (1000, True, False, False)
+    assert (REJECTED.age_max_seconds, REJECTED.discard_new) == (7 * 24 * 3600, False)
+    assert all(spec.replicas == 3 for spec in topology.specs(replicas=3))
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_stream_of_ours_needs_nothing(spec: StreamSpec) -> None:
+    """What we create ourselves is already right."""
+    plan = topology.plan(spec, topology.config_of(spec))
+    assert (plan.changes, plan.differences) == ((), ())
+
+
+SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
+    (
+        WAL,
+        {"republish": None},
+        {"republish": {"src": "loro.wal.*", "dest": "loro.committed.{{wildcard(1)}}"}},
+    ),
+    (
+        WAL,
+        {"republish": {"src": "loro.wal.*", "dest": "old.{{wildcard(1)}}"}},
+        {"republish": {"src": "loro.wal.*", "dest": "loro.committed.{{wildcard(1)}}"}},
+    ),
+    (
+        WAL,
+        {"republish": {"src": "loro.wal.*", "dest": "loro.committed.{{wildcard(1)}}", "headers_only": True}},
+        {"republish": {"src": "loro.wal.*", "dest": "loro.committed.{{wildcard(1)}}"}},
+    ),
+    (WAL, {"max_bytes": -1}, {"max_bytes": 1000}),
+    (WAL, {"max_bytes": 5000}, {"max_bytes": 1000}),
+    (WAL, {"max_age": 5}, {"max_age": 0}),
+    (WAL, {"discard": "old"}, {"discard": "new"}),
+    (WAL, {"allow_direct": False}, {"allow_direct": True}),
+    (WAL, {"allow_rollup_hdrs": True}, {"allow_rollup_hdrs": False}),
+    (WAL, {"max_msgs_per_subject": 5}, {"max_msgs_per_subject": -1}),
+    (WAL, {"discard_new_per_subject": True}, {"discard_new_per_subject": False}),
+    (STATUS, {"deny_delete": False}, {"deny_delete": True}),
+    (STATUS, {"allow_rollup_hdrs": False}, {"allow_rollup_hdrs": True}),
+    (REJECTED, {"max_age": 0}, {"max_age": 604_800_000_000_000}),
+    (REJECTED, {"discard": "new"}, {"discard": "old"}),
+]
+
+
+@pytest.mark.parametrize(("spec", "existing", "expected"), SAFE)
+def test_what_is_safe_to_change(spec: StreamSpec, existing: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The change is made and named; everything else stays as it was."""
+    config = {**topology.config_of(spec), **existing, "compression": "s2"}
+    plan = topology.plan(spec, config)
+    assert plan.differences == ()
+    assert plan.config == {**config, **expected}
+    assert [change.partition(":")[0] for change in plan.changes] == list(expected)
+
+
+UNSAFE: list[tuple[StreamSpec, dict[str, Any], str]] = [
+    (WAL, {"subjects": ["loro.wal.*", "more"]}, "subjects are loro.wal.*, more, not loro.wal.*"),
+    (WAL, {"subjects": None}, "subjects are none, not loro.wal.*"),
+    (WAL, {"storage": "memory"}, "storage is memory, not file"),
+    (WAL, {"retention": "workqueue"}, "retention is workqueue, not limits"),
+    (WAL, {"persist_mode": "async"}, "persist_mode is async, not default"),
+    (WAL, {"sealed": True}, "sealed is set"),
+    (WAL, {"no_ack": True}, "no_ack is set"),
+    (WAL, {"deny_purge": True}, "deny_purge is set"),
+    (WAL, {"deny_delete": True}, "deny_delete is set"),
+    (WAL, {"mirror": {"name": "x"}}, "mirror is set"),
+    (WAL, {"sources": [{"name": "x"}]}, "sources is set"),
+    (WAL, {"subject_transform": {"src": "a", "dest": "b"}}, "subject_transform is set"),
+]
+
+
+@pytest.mark.parametrize(("spec", "existing", "difference"), UNSAFE)
+def test_what_is_not(spec: StreamSpec, existing: dict[str, Any], difference: str) -> None:
+    """The difference is named."""
+    assert topology.plan(spec, {**topology.config_of(spec), **existing}).differences == (difference,)
+
+
+LEFT_ALONE: list[tuple[StreamSpec, dict[str, Any]]] = [
+    (WAL, {"num_replicas": 5}),  # never fewer copies than there are
+    (STATUS, {"max_msgs_per_subject": 5}),  # more history than we need
+    (STATUS, {"max_bytes": 5000}),  # a limit where we ask for none
+    (REJECTED, {"republish": {"src": ">", "dest": "x.>"}}),
+    (WAL, {"description": "ours", "placement": {"cluster": "c"}, "max_msg_size": 5}),
+]
+
+
+@pytest.mark.parametrize(("spec", "existing"), LEFT_ALONE)
+def test_what_is_the_operators(spec: StreamSpec, existing: dict[str, Any]) -> None:
+    """Settings that do not hurt us are left alone."""
+    plan = topology.plan(spec, {**topology.config_of(spec), **existing})
+    assert (plan.changes, plan.differences) == ((), ())
+
+
+def test_more_replicas() -> None:
+    """Replicas are raised."""
+    (wal, *_) = topology.specs(replicas=3, wal_bytes_max=1000)
+    assert topology.plan(wal, topology.config_of(WAL)).changes == ("num_replicas: 1 -> 3",)

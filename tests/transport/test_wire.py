@@ -1,0 +1,111 @@
+"""Small pure parts: headers, timestamps, subjects."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_transport.headers import DESCRIPTION, STATUS, encode_headers, own_headers, parse_headers
+from lorogo_transport.subjects import matches, transform
+from lorogo_transport.timestamps import format_time_ns, parse_time_ns
+
+names = st.from_regex(r"[A-Za-z0-9_\-]{1,20}", fullmatch=True)
+values = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])).map(str.strip)
+
+
+@given(st.dictionaries(names, values, max_size=5))
+def test_headers_come_back(headers: dict[str, str]) -> None:
+    """What is encoded is parsed again, but for spaces around a value."""
+    assert parse_headers(encode_headers(headers)) == headers
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_parse(raw: bytes) -> None:
+    """Whatever comes as a header block is parsed without an error."""
+    parse_headers(raw)
+
+
+@given(names, st.text())
+def test_no_value_can_forge_a_line(name: str, value: str) -> None:
+    """A value is refused, or ends up in its own header alone."""
+    try:
+        raw = encode_headers({name: value})
+    except (ValueError, UnicodeEncodeError):
+        return
+    assert list(parse_headers(raw)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("raw", "parsed"),
+    [
+        (b"NATS/1.0\r\n\r\n", {}),
+        (b"NATS/1.0 503\r\n\r\n", {STATUS: "503"}),
+        (b"NATS/1.0 404 Message Not Found\r\n\r\n", {STATUS: "404", DESCRIPTION: "Message Not Found"}),
+        (
+            b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 3\r\n\r\n",
+            {STATUS: "204", DESCRIPTION: "EOB", "Nats-Num-Pending": "3"},
+        ),
+        (b"NATS/1.0\r\nStatus: 204\r\n:status: 204\r\n\r\n", {"Status": "204"}),
+        (b"NATS/1.0\r\nA:b\r\nA: c\r\nno colon\r\n\r\n", {"A": "c"}),
+    ],
+)
+def test_header_blocks(raw: bytes, parsed: dict[str, str]) -> None:
+    """An inline status is never mixed up with a header of that name; the last of a name wins."""
+    assert parse_headers(raw) == parsed
+
+
+def test_the_senders_own_headers() -> None:
+    """Without those of NATS."""
+    assert own_headers({"A": "b", "Nats-Sequence": "1", STATUS: "100"}) == {"A": "b"}
+
+
+@given(st.integers(0, 4_000_000_000 * 10**9))
+def test_timestamps_come_back(time_ns: int) -> None:
+    """Nanoseconds survive the text form."""
+    assert parse_time_ns(format_time_ns(time_ns)) == time_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ns"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T00:00:01.5Z", 1_500_000_000),
+        ("1970-01-01T00:00:00.000000001Z", 1),
+        ("1970-01-01T01:00:00.25+01:00", 250_000_000),
+        ("1970-01-01T00:00:00-01:00", 3600 * 10**9),
+    ],
+)
+def test_timestamps(text: str, time_ns: int) -> None:
+    """UTC or with an offset, with or without a fraction."""
+    assert parse_time_ns(text) == time_ns
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1970-01-01", "1970-01-01T00:00:00", "1970-01-01T00:00:00.xZ", "1970-01-01T00:00:00.Z"])  # fmt: skip # noqa: E501
+def test_what_is_no_timestamp(text: str) -> None:
+    """Anything else is refused."""
+    with pytest.raises(ValueError, match=r"not a time|isoformat|must be"):
+        parse_time_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a", False),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("*.b", "a.b", True),
+        ("a.*.c", "a.b.d", False),
+    ],
+)
+def test_patterns(pattern: str, subject: str, expected: bool) -> None:
+    """`*` is one token, `>` one or more."""
+    assert matches(pattern, subject) is expected
+
+
+def test_subject_transforms() -> None:
+    """The n-th wildcard's token goes where the destination names it."""
+    assert transform("a.*.b.*", "c.{{wildcard(2)}}.{{wildcard(1)}}", "a.x.b.y") == "c.y.x"
