@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from lorogo_protocol import chunks, limits, replies
 from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler
-from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.ports import Headers
 
 _HELD_MAX = 1024

@@ -14,6 +14,8 @@
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
+
+`retriable` is a fact of the class: the same call may succeed later without a change.
 """
 
 from typing import ClassVar

@@ -151,13 +151,20 @@ class Outbox:
             self._queue.append((group[0][0], payload))
             self._queue_bytes += len(payload)
 
-    def replace(self, payload: bytes, log_id: str) -> None:
-        """One update that holds everything which is not ACKed, instead of what was here."""
+    def replace(self, payload: bytes, log_id: str, *, now: float, jitter: float) -> None:
+        """One update that holds everything which is not ACKed, instead of what was here.
+
+        If what was here had been sent, it goes out after a pause: else an owner that keeps saying no
+        would be asked without end.
+        """
         first = self._first()
+        attempts = max((flight.attempts for flight in self._flights.values()), default=0)
         self.clear()
-        if first > self._commits:
-            self._commits = first
-        self._fly(Flight(log_id, payload, digest(payload), first, self._commits))
+        self._commits = max(first, self._commits)
+        flight = Flight(log_id, payload, digest(payload), first, self._commits, attempts=attempts, due=now)
+        self._fly(flight)
+        if attempts:
+            self._again(flight, now, jitter)
 
     def clear(self) -> None:
         """Forget what is not ACKed."""
@@ -218,14 +225,13 @@ class Outbox:
         for flight in self._flights.values():
             flight.waiting, flight.due = False, now
 
-    def next_deadline(self) -> float | None:
-        """When something here is next due."""
-        times: list[float] = []
-        for flight in self._flights.values():
-            times.append(flight.due)
-            if flight.waiting:
-                times.append(flight.sent_at + self._settings.doubt_seconds)
-        return min(times, default=None)
+    def next_deadline(self, *, after: float) -> float | None:
+        """When something here is next due; the last ping out of doubt was at `after`."""
+        oldest = min((flight.sent_at for flight in self._flights.values() if flight.waiting), default=None)
+        due = min((flight.due for flight in self._flights.values()), default=None)
+        if oldest is None or due is None:
+            return due
+        return min(due, max(oldest, after) + self._settings.doubt_seconds)
 
     def answer(self, reply: Reply, *, token: int, now: float, jitter: float) -> tuple[Next, Flight | None]:
         """Take an answer; believed only with exact log id and digest.

@@ -6,11 +6,11 @@ one entry are therefore some milliseconds apart.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
-from loro import LoroValue
 
 from lorogo_client.errors import ClientError
 from lorogo_client.feeds import Feed, latest
@@ -18,6 +18,9 @@ from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Bus, Message
+
+if TYPE_CHECKING:
+    from loro import LoroValue  # a type of its stub only
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +45,13 @@ class RoomPresence:
         self._timeout_seconds = timeout_seconds
         self._bytes_max = bytes_max
         self._presence = crdt.Presence(timeout_seconds)
-        self._mine: dict[str, LoroValue] = {}
+        self._mine: "dict[str, LoroValue]" = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._feeds: list[Feed[Entries]] = []
         self._shown: Entries = {}
 
-    def set(self, key: str, value: LoroValue) -> None:
+    def set(self, key: str, value: "LoroValue") -> None:
         """Our entry under this key, from now on."""
         probe = crdt.Presence(self._timeout_seconds)
         with crdt.guard():
@@ -105,7 +108,7 @@ class RoomPresence:
             self._tell()
             await asyncio.sleep(_APART_SECONDS)
 
-    async def publish(self, keys: set[str]) -> None:
+    async def publish(self, keys: Iterable[str]) -> None:
         """Send these entries of ours now; what cannot be sent is sent by the next renewal."""
         for key in sorted(keys):
             self._dirty.discard(key)
@@ -155,7 +158,7 @@ class Presence:
         self._room = room
         self.key = key  # the name of our entry in `all()`
 
-    def set(self, value: LoroValue) -> None:
+    def set(self, value: "LoroValue") -> None:
         """Show this to everybody, until the session is left or `clear()`."""
         self._room().set(self.key, value)
 

@@ -293,4 +293,3 @@ class _Attempt:
             self._starter.heard(self._document_id, entry)
             if isinstance(entry.status, Up | Failed) or not entry.server:
                 self._changed.set()
-

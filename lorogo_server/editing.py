@@ -31,7 +31,6 @@ from lorogo_server.parts import (
     capture,
     checked_key,
     cost,
-    deep,
     fill,
     plain,
     put_entry,
@@ -49,12 +48,12 @@ from lorogo_server.places import (
     kind_of,
     not_editable,
     plain_at,
-    roots_of,
     tree_meta,
     with_new,
     without,
 )
 from lorogo_server.queries import brief, to_json
+from lorogo_server.reading import deep, roots_of
 
 TEXT_DIFF_MILLISECONDS = 100.0  # then the part between the first and last difference is rewritten
 TEXT_DIFFS_SLOW_MAX = 10  # in one patch; after that no finer diff is tried
@@ -362,6 +361,8 @@ def _string(content: Content) -> str:
 
 def _set_counter(counter: LoroCounter, wanted: float) -> None:
     """Bring a counter to a value by increments; the second makes up for rounding of the first."""
+    if float(wanted) != wanted:
+        raise Problem("a counter cannot hold this integer exactly")
     for _ in range(2):
         step = float(wanted) - counter.value
         if not math.isfinite(step):

@@ -5,7 +5,7 @@ it is served: the same decisions in both, so what a live owner accepts is what a
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lorogo_protocol import chunks
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated
@@ -142,7 +142,7 @@ class Intake:
                 break
             self._forget(key)
             why = "what it builds on did not come in time"
-            effects.append(_refuse(waiting.update, Reason.MISSING_DEPENDENCIES, why, quarantine=True))
+            effects.append(_given_up(waiting.update, why))
         return effects
 
     def next_deadline(self) -> float | None:
@@ -195,7 +195,7 @@ class Intake:
             oldest = self._forget(next(iter(self._pending)))
             assert oldest is not None
             why = "too many updates wait for what they build on; this was the oldest"
-            effects.append(_refuse(oldest.update, Reason.MISSING_DEPENDENCIES, why, quarantine=True))
+            effects.append(_given_up(oldest.update, why))
         return effects
 
     def _wake(self, now: float) -> list[Effect]:
@@ -239,6 +239,11 @@ def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool
     return Refused(
         update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
     )
+
+
+def _given_up(update: Assembled, message: str) -> Refused:
+    """Its sender was told when it began to wait: no second answer."""
+    return replace(_refuse(update, Reason.MISSING_DEPENDENCIES, message, quarantine=True), inbox="")
 
 
 def _not_whole(no: NotWhole) -> Refused:

@@ -22,6 +22,7 @@ from loro import (
 )
 
 from lorogo_server.queries import brief, to_json, unpack
+from lorogo_server.reading import deep
 
 DEPTH_MAX = 100
 KEY_CHARS_MAX = 1_024
@@ -139,7 +140,7 @@ def capture(thing: object, depth: int, spend: Spend) -> Content:
         case LoroCounter():
             return CounterPart(thing.value)
         case LoroTree():  # its copy is what one reads: a list of nodes
-            return lift(to_json(thing.get_value_with_meta()), depth, spend)
+            return lift(to_json(deep(thing)), depth, spend)
         case list():  # a plain value stays one
             return [capture(item, depth + 1, spend) for item in thing]
         case dict():
@@ -175,25 +176,6 @@ def as_containers(content: Content) -> Content:
             return ListPart(list(content))
         case _:
             return content
-
-
-def deep(thing: object) -> object:
-    """The plain value of a container or value."""
-    match thing:
-        case ValueOrContainer.Container():
-            return deep(thing.container)
-        case ValueOrContainer.Value():
-            return thing.value
-        case LoroText():
-            return thing.to_string()
-        case LoroCounter():
-            return thing.value
-        case LoroTree():
-            return thing.get_value_with_meta()
-        case LoroMap() | LoroList() | LoroMovableList():
-            return thing.get_deep_value()
-        case _:
-            raise Problem("the document has a container of a kind that this version does not know")
 
 
 def same(left: object, right: object) -> bool:

@@ -28,7 +28,8 @@ from lorogo_protocol import crdt
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.editing import Editor
 from lorogo_server.parts import DEPTH_MAX, KEY_CHARS_MAX, Problem, lift, same
-from lorogo_server.queries import QueryError, brief
+from lorogo_server.queries import brief
+from lorogo_server.reading import TooDeep
 
 OPERATIONS_MAX = 10_000
 WORK_MAX = 64 * 1024 * 1024  # characters read and written, each value counting as 16
@@ -60,8 +61,8 @@ def apply_patch(doc: LoroDoc, operations: list[object]) -> None:
                 _apply(editor, operation)
             except Problem as problem:
                 raise PatchError(index, operation, str(problem)) from None
-            except QueryError as error:  # the document itself is nested too deep to be read
-                raise PatchError(index, operation, error.problem) from None
+            except TooDeep as error:
+                raise PatchError(index, operation, str(error)) from None
         doc.commit()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from loro import (
     LoroCounter,
-    LoroDoc,
     LoroList,
     LoroMap,
     LoroMovableList,
@@ -19,27 +18,14 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_server.parts import Problem, checked_key, deep
+from lorogo_server.parts import Problem, checked_key
 from lorogo_server.queries import brief
+from lorogo_server.reading import deep
 
 MERGEABLE_PREFIX = "\N{HANDSHAKE}:"  # Loro's own roots behind `ensure_mergeable_*`
 
 Path = Sequence[str]
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
-
-
-def roots_of(doc: LoroDoc) -> dict[str, Any]:
-    """The roots by name. Of two with one name the one with content counts, as far as Loro tells.
-
-    Asking Loro for a root that is not there would create it, so the doc is asked twice: with empty
-    roots, and without.
-    """
-    doc.set_hide_empty_root_containers(False)
-    everything: Any = doc.get_value()
-    doc.set_hide_empty_root_containers(True)
-    filled: Any = doc.get_value()
-    doc.set_hide_empty_root_containers(False)
-    return {name: doc.get_container(cid) for name, cid in (everything | filled).items()}
 
 
 def child(where: Any, key: str) -> Any:
@@ -58,7 +44,7 @@ def child(where: Any, key: str) -> Any:
         case LoroText():
             return where.char_at(index(key, len(where)))
         case LoroTree():
-            return below(where.get_value_with_meta(), key)
+            return below(deep(where), key)
         case _:
             raise Problem(f"nothing is inside a {kind_of(where)}")
 

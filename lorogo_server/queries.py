@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 from jsonpath import JSONPath, JSONPathEnvironment, JSONPathError, JSONPathMatch
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_server.reading import DEPTH_MAX, TooDeep
 
 EXPRESSIONS_MAX = 100
 EXPRESSION_CHARS_MAX = 1_000
 RESULTS_MAX = 100_000
 RESULT_CHARS_MAX = 64 * 1024 * 1024  # what the results come to as text, roughly
 VISITS_MAX = 500_000  # one or two seconds of work
-DEPTH_MAX = 200
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def brief(value: object, chars_max: int = 100) -> str:
 
 
 def to_json(value: object, depth: int = 0) -> object:
-    """The value with nothing in it that JSON cannot say. QueryError if it is nested too deep."""
+    """The value with nothing in it that JSON cannot say. Raises TooDeep."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -65,7 +65,7 @@ def to_json(value: object, depth: int = 0) -> object:
         case bytes():
             return {"$bytes": base64.b64encode(value).decode("ascii")}
         case _ if depth >= DEPTH_MAX:
-            raise QueryError(None, f"the document is nested deeper than {DEPTH_MAX} levels")
+            raise TooDeep
         case dict():
             return {str(key): to_json(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
@@ -103,7 +103,7 @@ def unpack(value: dict[str, Any]) -> bytes | float | None:
 
 
 def query(value: object, expressions: Sequence[str]) -> list[list[object]]:
-    """For each expression the values that it selects, in JSON, in document order. Raises QueryError."""
+    """For each expression the values that it selects, as JSON. Raises QueryError, TooDeep."""
     if isinstance(expressions, str) or not all(isinstance(text, str) for text in expressions):
         raise QueryError(None, "the expressions must be a list of strings")
     if len(expressions) > EXPRESSIONS_MAX:
@@ -279,6 +279,8 @@ def _ours(expression: str, work: Callable[[], T]) -> T:
         raise QueryError(expression, str(error)) from None
     except RecursionError:
         raise QueryError(expression, "it is nested too deep") from None
+    except (OverflowError, ValueError) as error:  # numbers that the library cannot read
+        raise QueryError(expression, str(error)) from None
     except JSONPathError as error:
         sentence = str(error.args[0] if error.args else error)
         if "function 'match'" in sentence or "function 'search'" in sentence:

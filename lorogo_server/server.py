@@ -148,7 +148,12 @@ class Server:
         self._log.info("stopped", documents=len(hosts))
 
     async def _ensure_streams(self) -> None:
-        for spec in topology.specs(replicas=self.settings.replicas, wal_bytes_max=self.settings.wal_bytes_max):
+        specs = topology.specs(
+            replicas=self.settings.replicas,
+            wal_bytes_max=self.settings.wal_bytes_max,
+            status_first_sequence=self._clock.wall_ns() // 1_000_000,
+        )
+        for spec in specs:
             for change in await self.context.transport.ensure(spec):
                 self._log.info("stream changed", stream=spec.name, change=change)
 

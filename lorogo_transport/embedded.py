@@ -82,6 +82,11 @@ class EmbeddedNats:
         self._keeper: asyncio.Task[None] | None = None
 
     @property
+    def store_dir(self) -> Path:
+        """Where the server keeps its files."""
+        return self._store
+
+    @property
     def url(self) -> str:
         return f"nats://{self._host}:{self._port}"
 

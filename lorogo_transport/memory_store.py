@@ -25,7 +25,7 @@ class StreamStore:
         self._sizes: dict[int, int] = {}
         self._by_subject: dict[str, list[int]] = {}
         self._bytes = 0
-        self._last = 0
+        self._last = max(0, int(self.config.get("first_seq", 0)) - 1)
 
     @property
     def name(self) -> str:

@@ -65,6 +65,7 @@ class StreamSpec:
     allow_rollup: bool = False
     deny_delete: bool = False
     discard_new: bool = True
+    first_sequence: int = 0  # of a stream that is made now; 0: JetStream's own choice, 1
 
 
 @dataclass(frozen=True, slots=True)

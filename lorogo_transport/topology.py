@@ -44,8 +44,14 @@ class Plan:
     differences: tuple[str, ...] = ()
 
 
-def specs(*, replicas: int = 1, wal_bytes_max: int = -1) -> tuple[StreamSpec, ...]:
-    """Every stream that a lorogo server needs."""
+def specs(
+    *, replicas: int = 1, wal_bytes_max: int = -1, status_first_sequence: int = 0
+) -> tuple[StreamSpec, ...]:
+    """Every stream that a lorogo server needs.
+
+    Fencing tokens are revisions of the status bucket: `status_first_sequence` (milliseconds since
+    1970 will do) makes a bucket that was lost and made again go on above all that it ever gave out.
+    """
     return (
         StreamSpec(
             name=WAL_STREAM,
@@ -62,6 +68,7 @@ def specs(*, replicas: int = 1, wal_bytes_max: int = -1) -> tuple[StreamSpec, ..
             replicas=replicas,
             allow_rollup=True,
             deny_delete=True,
+            first_sequence=status_first_sequence,
         ),
         StreamSpec(
             name=SNAPSHOT_STREAM,
@@ -98,6 +105,8 @@ def config_of(spec: StreamSpec) -> dict[str, Any]:
     }
     if spec.republish is not None:
         config["republish"] = _republish(spec)
+    if spec.first_sequence:
+        config["first_seq"] = spec.first_sequence
     return config
 
 

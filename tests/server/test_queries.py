@@ -12,6 +12,7 @@ from lorogo_protocol.crdt import Replica
 from lorogo_server import queries
 from lorogo_server.parts import CounterPart, fill
 from lorogo_server.queries import QueryError, from_json, query, to_json
+from lorogo_server.reading import TooDeep
 
 STORE = {
     "store": {
@@ -97,6 +98,7 @@ def test_answers_are_plain_json() -> None:
         ("$" + ".a" * 500, "longer than 1000"),
         ("$[?" + "!" * 900 + "@.a]", "nested too deep"),
         ("$ ", "whitespace"),
+        ("$[?@.a == 1e400]", "infinity"),
     ],
 )
 def test_a_bad_expression_is_named_with_its_problem(expression: str, problem: str) -> None:
@@ -135,8 +137,6 @@ MANY = {
         "$..[?count(@..[?count($..*) > 0]) > 0]",
         "$" + "..*" * 30 + "..nope",
         "$" + "[*,*]" * 40 + ".nope",
-        "$.list" + "[*,*]" * 20 + "[?@ == 1].nope",
-        "$.list[?count($.list[?count($.list[?@.n == @.s]) == 0]) == 5]",
         "$.list[*,*,*,*,*,*,*,*][?$.list == $.twin].nope",
     ],
 )
@@ -181,7 +181,7 @@ def test_a_document_nested_too_deep_is_refused_not_crashed_on() -> None:
     """Two hundred levels are read; more are an error."""
     assert query(nested(200), ["$..a"])[0][-1] == "end"
     for levels in (201, 100_000):
-        with pytest.raises(QueryError, match="nested deeper than 200"):
+        with pytest.raises(TooDeep, match="nested deeper than 200"):
             query(nested(levels), ["$"])
 
 
@@ -262,48 +262,10 @@ def test_to_json_and_back_changes_nothing(value: object) -> None:
     assert repr(from_json(json.loads(json.dumps(form, allow_nan=False)))) == repr(value)
 
 
-PIECES = st.sampled_from(
-    [
-        "$",
-        "@",
-        ".",
-        "..",
-        "*",
-        "[",
-        "]",
-        "?",
-        "(",
-        ")",
-        "'a'",
-        "a",
-        "0",
-        "-1",
-        ":",
-        ",",
-        "==",
-        "<",
-        "&&",
-        "||",
-    ]
-    + [
-        "!",
-        "count(",
-        "length(",
-        "value(",
-        "match(",
-        " ",
-        '"',
-        "\\",
-        "~",
-        "^",
-        "#",
-        "_",
-        "|",
-        "1e400",
-        "é",
-        "\0",
-    ]
-)
+PUNCTUATION = ["$", "@", ".", "..", "*", "[", "]", "?", "(", ")", ":", ",", "==", "<", "&&", "||", "!", "|"]
+WORDS = ["'a'", "a", "0", "-1", "1e400", "count(", "length(", "value(", "match(", "é", "_"]
+ODD = [" ", '"', "\\", "~", "^", "#", "\0"]
+PIECES = st.sampled_from([*PUNCTUATION, *WORDS, *ODD])
 
 
 @settings(max_examples=500)

@@ -68,6 +68,33 @@ async def test_subscriptions_go_on_after_kill_and_restart(
     assert not gone.messages
 
 
+async def test_subscriptions_made_while_reconnecting(
+    fresh_nats: EmbeddedNats, transport: JetStreamTransport
+) -> None:
+    """Whenever during a reconnect a subscription is made, it is effective once we are connected."""
+    await fresh_nats.kill()
+    await until(lambda: not transport.bus.connected)
+    got: list[Collector] = []
+
+    async def keep_subscribing() -> None:
+        while not transport.bus.connected:
+            got.append(Collector())
+            await transport.bus.subscribe(f"late.{len(got)}", got[-1])
+            closed = await transport.bus.subscribe("closed", got[0])
+            await asyncio.sleep(0.0005)
+            await closed.close()
+
+    subscribing = asyncio.ensure_future(keep_subscribing())
+    await fresh_nats.start()
+    await subscribing
+    await transport.bus.publish("closed", b"nobody")
+    for number in range(1, len(got) + 1):
+        await transport.bus.publish(f"late.{number}", b"heard")
+    for one in got:
+        await one.wait(1)
+    assert all(one.bodies == [b"heard"] for one in got)
+
+
 async def test_everything_says_disconnected(fresh_nats: EmbeddedNats, transport: JetStreamTransport) -> None:
     """Without a connection every call fails at once, and nothing is kept to be sent later."""
     await transport.ensure(SPEC)

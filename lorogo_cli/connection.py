@@ -1,0 +1,136 @@
+"""A client for one command: connected, with what can be wrong told in one sentence before anything is done."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import lorogo_client
+from lorogo_cli.errors import Problem
+from lorogo_client import Client
+from lorogo_protocol import ids, subjects
+from lorogo_protocol.status import Failed
+from lorogo_transport.addresses import parse_servers, place
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import NoResponders, RequestTimeout, StreamMissing, Unreachable
+from lorogo_transport.ports import Message, Transport
+from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.statuses import Statuses
+
+_PING = "$SRV.PING.lorogo"
+_STATS = "$SRV.STATS.lorogo"
+_PING_SECONDS = 2.0
+_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
+_SERVERS_MAX = 1000
+
+
+@asynccontextmanager
+async def connected(url: str, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
+    """A client whose NATS has our streams and, with `serving`, a server. Ids are checked before a byte is sent."""
+    for document_id in document_ids:
+        ids.check_document_id(document_id)
+    places = ", ".join(place(server) for server in parse_servers(url))
+    try:
+        client = await lorogo_client.connect(url)
+    except Unreachable as error:
+        raise unreachable(error) from None
+    async with client:
+        await _check_streams(client.transport, places)
+        if serving:
+            await _check_server(client.transport, places)
+        yield client
+
+
+def unreachable(error: Unreachable) -> Problem:
+    """The same, with what to do about it."""
+    words = str(error).removesuffix("; is nats-server running there?")
+    if words.startswith(("nothing answers", "no answer")):
+        return Problem(f"{words}: start one with `lorogo dev`, or name another with --nats")
+    return Problem(words)
+
+
+async def _check_streams(transport: Transport, places: str) -> None:
+    try:
+        await transport.stream(subjects.STATUS_STREAM).state()
+    except StreamMissing:
+        raise Problem(
+            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`"
+        ) from None
+
+
+async def _check_server(transport: Transport, places: str) -> None:
+    try:
+        await transport.bus.request(_PING, timeout=_PING_SECONDS)
+    except NoResponders:
+        raise Problem(
+            f"no lorogo server is running on {places}: start one with `lorogo serve --nats {places}`"
+        ) from None
+    except RequestTimeout:
+        pass  # we may lack the right to ask; the call itself will tell
+
+
+async def require_known(client: Client, document_id: str) -> None:
+    """Raise Problem if the document has never existed. Looks only: starts and creates nothing."""
+    transport = client.transport
+    found = await asyncio.gather(
+        transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
+        snapshot_head(transport, document_id),
+        Statuses(transport).read(document_id),
+    )
+    if all(part is None for part in found):
+        raise Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
+    status = found[2]
+    if status is not None and isinstance(status.status, Failed):
+        raise lorogo_client.errors.DocumentFailed(document_id, status.status.trace_id)
+
+
+def snapshots(transport: Transport) -> SnapshotStore:
+    """The snapshots, for reading."""
+    return SnapshotStore(
+        transport.stream(subjects.SNAPSHOT_STREAM),
+        max_payload=transport.bus.max_payload,
+        clock=SystemClock(),
+        new_id=_no_id,
+    )
+
+
+async def snapshot_head(transport: Transport, document_id: str) -> SnapshotHead | None:
+    """What is stored of a document; None if nothing is."""
+    return await snapshots(transport).head(document_id)
+
+
+def _no_id() -> str:
+    raise AssertionError("the command only reads snapshots")
+
+
+async def servers(transport: Transport) -> list[dict[str, Any]]:
+    """What each server that answers says of itself, through the NATS services protocol."""
+    import json
+
+    found: list[dict[str, Any]] = []
+    arrived = asyncio.Event()
+    nobody = False
+
+    def on_answer(message: Message) -> None:
+        nonlocal nobody
+        if message.data and len(found) < _SERVERS_MAX:
+            found.append(json.loads(message.data))
+        else:
+            nobody = True
+        arrived.set()
+
+    inbox = transport.bus.new_inbox()
+    subscription = await transport.bus.subscribe(inbox, on_answer)
+    try:
+        await transport.bus.publish(_STATS, reply=inbox)
+        wait = _PING_SECONDS
+        while not nobody:
+            arrived.clear()
+            try:
+                await asyncio.wait_for(arrived.wait(), wait)
+            except TimeoutError:
+                break
+            wait = _GATHER_SECONDS
+    finally:
+        await subscription.close()
+    return found

@@ -1,0 +1,37 @@
+"""Running async work from a command: uvloop where there is one, logs configured first."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of the work; Ctrl-C cancels it and comes out as KeyboardInterrupt."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        with asyncio.Runner() as runner:
+            return runner.run(work(*args, **kwargs))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work(*args, **kwargs))
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)

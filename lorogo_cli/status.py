@@ -1,0 +1,172 @@
+"""`lorogo status`: who owns what, since when, how big. Looks only: no document is started."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from lorogo_cli.connection import connected, require_known, servers, snapshot_head, snapshots
+from lorogo_cli.output import note, say, say_json, say_table
+from lorogo_cli.values import show_size
+from lorogo_cli.versions import show_age, show_time
+from lorogo_client import Client
+from lorogo_protocol import calls, subjects
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_transport.errors import NoResponders, RequestTimeout
+from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.statuses import Statuses
+
+Row = dict[str, Any]
+
+_OWNER_SECONDS = 3.0
+
+
+async def of_all(url: str, *, as_json: bool) -> None:
+    """Every document, the stream and the servers."""
+    async with connected(url, serving=False) as client:
+        rows = await _rows(client)
+        wal = client.transport.stream(subjects.WAL_STREAM)
+        stream = asdict(await wal.state())
+        found = [_server(answer) for answer in await servers(client.transport)]
+    if as_json:
+        say_json({"documents": rows, "stream": stream, "servers": found}, pretty=False)
+        return
+    if rows:
+        table = [_cells(row) for row in rows]
+        say_table(("DOCUMENT", "STATE", "SERVER", "RENEWED", "LEASE", "SNAPSHOT", "WAL"), table, state=1)
+    else:
+        note("no documents yet")
+    say("")
+    limit = f" of {show_size(stream['bytes_max'])}" if stream["bytes_max"] > 0 else ""
+    say(
+        f"stream {subjects.WAL_STREAM}: {stream['messages']} messages, {show_size(stream['bytes'])}{limit},"
+        f" {stream['consumers']} consumers"
+    )
+    for server in found:
+        say(f"server {server['server']}: lorogo {server['version']}, {server['documents']} documents open")
+    if not found:
+        say("no server is running: start one with `lorogo serve`")
+
+
+async def of_one(url: str, document_id: str, *, as_json: bool) -> None:
+    """One document, with what its owner says of it."""
+    async with connected(url, document_id, serving=False) as client:
+        transport = client.transport
+        entry = await Statuses(transport).read(document_id)
+        if entry is None or not isinstance(entry.status, Failed):
+            await require_known(client, document_id)
+        head = await snapshot_head(transport, document_id)
+        messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
+        row = _row(document_id, entry, head, messages)
+        owner = await _ask_owner(client, document_id) if row["state"] == "UP" else None
+    if as_json:
+        say_json({**row, "owner": owner}, pretty=False)
+        return
+    for name, value in {**_shown(row), **_owner_shown(owner, row["state"])}.items():
+        say(f"{name + ':':<14}{value}")
+
+
+async def _rows(client: Client) -> list[Row]:
+    entries: dict[str, Entry] = {document: entry async for document, entry in client.statuses()}
+    heads = {head.document_id: head async for head in snapshots(client.transport).list()}
+    counts = await client.transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*"))
+    messages = {subjects.document_of(subject): count for subject, count in counts.items()}
+    names = sorted({*entries, *heads, *messages})
+    return [_row(name, entries.get(name), heads.get(name), messages.get(name, 0)) for name in names]
+
+
+def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messages: int) -> Row:
+    row: Row = {
+        "document": document_id,
+        "state": "DOWN",
+        "server": "",
+        "changed_ns": None,
+        "lease": 0,
+        "deleted": head is not None and bool(head.facts.get("deleted_ns")),
+        "snapshot_bytes": 0 if head is None else head.size,
+        "wal_messages": messages,
+    }
+    if entry is None:
+        return row
+    row |= {"changed_ns": entry.status.time_ns, "server": entry.server, "lease": entry.token}
+    match entry.status:
+        case Down():
+            row |= {"lease": 0, "server": ""}
+        case Up(server_id):
+            row |= {"state": "UP", "server": server_id}
+        case Starting(_, retries):
+            row |= {"state": "STARTING", "retries": retries}
+        case Failed(trace_id):
+            row |= {"state": "ERROR", "trace": trace_id}
+    return row
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row["document"] + (" (deleted)" if row["deleted"] else ""),
+        row["state"],
+        row["server"] or row.get("trace", "") or "-",
+        _age(row["changed_ns"]),
+        str(row["lease"] or "-"),
+        show_size(row["snapshot_bytes"]) if row["snapshot_bytes"] else "-",
+        str(row["wal_messages"]),
+    )
+
+
+def _age(time_ns: int | None) -> str:
+    return "-" if time_ns is None else show_age((time.time_ns() - time_ns) / 1e9)
+
+
+def _shown(row: Row) -> dict[str, str]:
+    shown = {"document": row["document"], "state": row["state"]}
+    if row["deleted"]:
+        shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` brings it back"
+    if row["state"] == "ERROR":
+        shown["trace"] = f"{row['trace']}; when the cause is gone: lorogo reset {row['document']}"
+    if row["server"]:
+        shown["server"] = row["server"]
+    if row["changed_ns"] is not None:
+        shown["renewed" if row["state"] == "UP" else "changed"] = f"{_age(row['changed_ns'])} ago"
+    if row["lease"]:
+        shown["lease"] = str(row["lease"])
+    return shown | {
+        "snapshot": show_size(row["snapshot_bytes"]) if row["snapshot_bytes"] else "none",
+        "wal": f"{row['wal_messages']} messages",
+    }
+
+
+def _owner_shown(owner: Row | None, state: str) -> dict[str, str]:
+    if owner is None:
+        return {"owner": "does not answer"} if state == "UP" else {}
+    return {
+        "up since": show_time(owner["since_ns"]),
+        "sequence": str(owner["sequence"]),
+        "wal bytes": show_size(owner["wal_bytes"]),
+        "operations": str(owner["operations"]),
+        "changes": str(owner["changes"]),
+        "present": str(owner["present"]),
+        "durability": str(owner["durability"]),
+    }
+
+
+async def _ask_owner(client: Client, document_id: str) -> Row | None:
+    """What the owner says; None if it does not answer. A plain request, which starts nothing."""
+    subject = subjects.call("status", document_id)
+    try:
+        answer = await client.transport.bus.request(subject, timeout=_OWNER_SECONDS)
+    except (NoResponders, RequestTimeout):
+        return None
+    facts = calls.decode(answer.data)
+    return facts if "since_ns" in facts else None
+
+
+def _server(answer: dict[str, Any]) -> Row:
+    endpoints = answer.get("endpoints") or [{}]
+    data = endpoints[0].get("data") or {}
+    return {
+        "server": answer.get("metadata", {}).get("server_id", "?"),
+        "version": answer.get("version", "?"),
+        "started": answer.get("started", ""),
+        "documents": data.get("documents", 0),
+        "stats": data,
+    }

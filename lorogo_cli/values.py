@@ -1,0 +1,53 @@
+"""Values as people type them: JSON, sizes."""
+
+import json
+import re
+
+from lorogo_cli.errors import Problem, brief
+
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_json(text: str, what: str = "") -> object:
+    """The JSON value. Raises Problem, with a hint for text that lacks its quotes."""
+    try:
+        value: object = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise Problem(f"{what or brief(text)} is nested too deep") from None
+    except ValueError as error:
+        if what:
+            where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
+            raise Problem(f"{what} is not JSON{where}") from None
+        quoted = json.dumps(text[:40], ensure_ascii=False)
+        raise Problem(f"{brief(text)} is not JSON: text is written with quotes, as in '{quoted}'") from None
+    return value
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def show_json(value: object, *, pretty: bool = False) -> str:
+    """JSON text: on one line for scripts, indented for people."""
+    if pretty:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 1048576, 1024k, 64MiB, 1G; all in powers of 1024. Raises Problem."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise Problem(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
+    return int(match[1]) * 1024 ** _POWERS[match[2].lower()]
+
+
+def show_size(count: int) -> str:
+    """Bytes for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,60 @@
+"""The SDK: `connect()`, and a document becomes a LoroDoc that saves itself.
+
+    async with lorogo_client.connect("nats://127.0.0.1:4222") as client:
+        async with client.open("minutes-2026-11") as session:
+            session.doc.get_text("body").insert(0, "hello")
+            session.commit()
+            receipt = await session.flush()
+
+Everything that an app may need is named here; docs/PROTOCOL.md says what travels.
+"""
+
+from lorogo_client.api import DocumentApi
+from lorogo_client.connection import Client, connect
+from lorogo_client.errors import (
+    ClientError,
+    DocumentDeleted,
+    DocumentFailed,
+    NotServed,
+    OfflineBufferFull,
+    ReadOnly,
+    Refused,
+    SessionClosed,
+    StorageFull,
+    Timeout,
+    TooLargeUpdate,
+    Unsaved,
+    UpdateRefused,
+)
+from lorogo_client.feeds import Change, Lagged, Rebased, State
+from lorogo_client.presence import Presence
+from lorogo_client.receipt import Receipt
+from lorogo_client.session import Session
+from lorogo_client.settings import ClientSettings
+
+__all__ = [
+    "Change",
+    "Client",
+    "ClientError",
+    "ClientSettings",
+    "DocumentApi",
+    "DocumentDeleted",
+    "DocumentFailed",
+    "Lagged",
+    "NotServed",
+    "OfflineBufferFull",
+    "Presence",
+    "ReadOnly",
+    "Rebased",
+    "Receipt",
+    "Refused",
+    "Session",
+    "SessionClosed",
+    "State",
+    "StorageFull",
+    "Timeout",
+    "TooLargeUpdate",
+    "Unsaved",
+    "UpdateRefused",
+    "connect",
+]

@@ -1,0 +1,146 @@
+"""Calls to a document's owner, for those who want an answer rather than a replica."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from lorogo_client.context import Context
+from lorogo_client.errors import NotServed, Timeout
+from lorogo_client.outbox import backoff
+from lorogo_client.receipt import Receipt, from_answer
+from lorogo_protocol import calls
+from lorogo_protocol.calls import Body, Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout
+
+Operation = dict[str, object]  # of a JSON Patch
+At = int | bytes | None  # Unix nanoseconds, or frontiers
+
+_AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
+
+
+class DocumentApi:
+    """One document, by calls. Each starts the document if nobody serves it."""
+
+    def __init__(self, context: Context, document_id: str) -> None:
+        self._context = context
+        self.document_id = document_id
+
+    async def get(
+        self, paths: Sequence[str] | None = None, at: At = None, *, timeout: float | None = None
+    ) -> dict[str, object]:
+        """`value` (all of it) or `matches` (one list per JSONPath), and `frontiers`."""
+        return await self._ask("get", {"paths": None if paths is None else list(paths), "at": at}, timeout)
+
+    async def version(self, *, timeout: float | None = None) -> dict[str, object]:
+        """`frontiers`, `vector`, `sequence`, `lease`, `generation`."""
+        return await self._ask("version", {}, timeout)
+
+    async def status(self, *, timeout: float | None = None) -> dict[str, object]:
+        """Facts about the document for people."""
+        return await self._ask("status", {}, timeout)
+
+    async def history(self, limit: int = 100, *, timeout: float | None = None) -> list[dict[str, object]]:
+        """Versions, newest first: `time_ns`, `frontiers`, `sequence` of each."""
+        answer = await self._ask("history", {"limit": limit}, timeout)
+        return list(calls.need(answer, "versions", list))
+
+    async def export(self, at: At = None, *, timeout: float | None = None) -> bytes:
+        """A Loro snapshot."""
+        return calls.need(await self._ask("export", {"at": at}, timeout), "payload", bytes)
+
+    async def patch(
+        self,
+        operations: Sequence[Operation],
+        if_frontiers: bytes | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Apply a JSON Patch (RFC 6902), all of it or nothing."""
+        body = {"operations": list(operations), "if_frontiers": if_frontiers}
+        return from_answer(await self._do("patch", body, timeout))
+
+    async def revert(self, at: int | bytes, *, timeout: float | None = None) -> Receipt:
+        """Bring the content back to a time or version, as a new change."""
+        return from_answer(await self._do("revert", {"at": at}, timeout))
+
+    async def fork(self, to: str, at: At = None, *, timeout: float | None = None) -> str:
+        """A new document with this content; its id."""
+        return calls.need(await self._do("fork", {"to": to, "at": at}, timeout), "document", str)
+
+    async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
+        """Fill an empty document with a snapshot."""
+        return from_answer(await self._do("import", {"payload": payload}, timeout))
+
+    async def delete(self, *, timeout: float | None = None) -> dict[str, object]:
+        """Delete it; it stays deleted until `restore`."""
+        return await self._do("delete", {}, timeout)
+
+    async def restore(self, *, timeout: float | None = None) -> dict[str, object]:
+        """Undo a deletion; `generation` is higher after it."""
+        return await self._do("restore", {}, timeout)
+
+    async def compact(self, *, timeout: float | None = None) -> dict[str, object]:
+        """Write a snapshot and purge the WAL: `snapshot_bytes`, `purged`, `sequence`."""
+        return await self._do("compact", {}, timeout)
+
+    async def _ask(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
+        """A call that changes nothing: asked again when no answer came."""
+        return await self._call(verb, body, timeout, patience=self._context.settings.reply_seconds)
+
+    async def _do(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
+        """A call that changes something: asked again only when it surely was not heard."""
+        return await self._call(verb, body, timeout, patience=None)
+
+    async def _call(
+        self, verb: str, body: Body, timeout: float | None, *, patience: float | None
+    ) -> dict[str, object]:
+        context = self._context
+        allowed = context.settings.call_seconds if timeout is None else timeout
+        arguments = {name: value for name, value in body.items() if value is not None}
+
+        async def once() -> dict[str, object]:
+            return await context.caller.call(
+                verb, self.document_id, arguments, timeout=min(allowed, patience or allowed)
+            )
+
+        deadline = asyncio.timeout(allowed)
+        try:
+            async with deadline:
+                return await self._insist(once, allowed, again_after_silence=patience is not None)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Timeout(f"{self.document_id} did not answer {verb} in {allowed:g} s") from None
+
+    async def _insist(
+        self,
+        once: Callable[[], Awaitable[dict[str, object]]],
+        allowed: float,
+        *,
+        again_after_silence: bool,
+    ) -> dict[str, object]:
+        context = self._context
+        attempt = 0
+        while True:
+            try:
+                return await once()
+            except NoResponders:
+                pass  # nobody serves it
+            except (RequestTimeout, Disconnected) as error:
+                if not again_after_silence:
+                    raise Timeout(f"{error}; it may have been done") from None
+            except Refused as no:
+                if no.reason not in _AGAIN:
+                    raise
+            try:
+                await context.starter.served(self.document_id, timeout=allowed)
+            except NotServed:
+                raise
+            except Disconnected:
+                pass
+            settings = context.settings
+            least, most = settings.retry_seconds_min, settings.retry_seconds_max
+            await asyncio.sleep(
+                0 if attempt == 0 else backoff(attempt, least=least, most=most, jitter=context.rng.random())
+            )
+            attempt += 1

@@ -1,0 +1,233 @@
+"""The door: `connect()` gives a Client, a Client opens sessions and makes calls."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+
+import nanoid
+import structlog
+
+from lorogo_client.api import DocumentApi
+from lorogo_client.context import Context
+from lorogo_client.errors import SessionClosed
+from lorogo_client.room import Room
+from lorogo_client.sending import Replies
+from lorogo_client.session import Session
+from lorogo_client.settings import ClientSettings
+from lorogo_client.starting import Starter
+from lorogo_client.waiting import Door
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Failed
+from lorogo_transport.calls import Caller
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.ports import Transport
+from lorogo_transport.statuses import Statuses
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+
+
+def new_nanoid() -> str:
+    """21 characters that nobody else makes."""
+    return str(nanoid.generate())
+
+
+def connect(
+    where: str | Transport = DEFAULT_URL,
+    *,
+    settings: ClientSettings | None = None,
+    name: str = "lorogo-client",
+    clock: Clock | None = None,
+    rng: random.Random | None = None,
+    new_id: Callable[[], str] = new_nanoid,
+) -> "Door[Client]":
+    """A client, to enter with `async with`, or to await and close yourself.
+
+    `where` is the address of NATS (several with commas between), or a transport that is already
+    connected; that one is left open. Raises Unreachable.
+    """
+    chosen = settings or ClientSettings()
+
+    async def enter() -> Client:
+        if isinstance(where, str):
+            # nats-py is loaded only when it is needed: an app may bring another transport
+            from lorogo_transport import jetstream  # noqa: PLC0415
+
+            transport: Transport = await jetstream.connect(where, name=name, timeout=chosen.connect_seconds)
+        else:
+            transport = where
+        client = Client(
+            transport,
+            chosen,
+            clock=clock or SystemClock(),
+            rng=rng or random.Random(),
+            new_id=new_id,
+            owns_transport=isinstance(where, str),
+        )
+        await client.start()
+        return client
+
+    async def leave(client: Client, calm: bool) -> None:
+        await client.leave(calm=calm)
+
+    return Door(enter, leave)
+
+
+class Client:
+    """A connection to NATS, and the documents that are open on it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: ClientSettings,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        new_id: Callable[[], str],
+        owns_transport: bool,
+    ) -> None:
+        self.transport = transport
+        self.settings = settings
+        self._owns_transport = owns_transport
+        self._context = Context(
+            transport=transport,
+            clock=clock,
+            rng=rng,
+            new_id=new_id,
+            settings=settings,
+            caller=Caller(transport.bus, clock, new_id),
+            replies=Replies(transport.bus),
+            starter=Starter(transport, clock, rng, new_id, settings),
+        )
+        self._statuses = Statuses(transport)
+        self._rooms: dict[tuple[str, bool], Room] = {}
+        self._sessions: dict[Session, Room] = {}
+        self._stop_watching: Callable[[], None] = lambda: None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Listen for answers; `connect()` does it."""
+        self._stop_watching = self.transport.bus.watch_connection(self._context.starter.connection)
+        await self._context.caller.start()
+        await self._context.replies.start()
+
+    def open(
+        self, document_id: str, *, read_only: bool = False, timeout: float | None = None
+    ) -> Door[Session]:
+        """A session: `async with client.open(id) as session`. It is usable: synced once.
+
+        Leaving it waits, within `close_seconds`, until every edit is ACKed, and raises Unsaved if that
+        did not happen. Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted.
+        """
+        check_document_id(document_id)
+        allowed = self.settings.open_seconds if timeout is None else timeout
+
+        async def enter() -> Session:
+            return await self._open(document_id, read_only, allowed)
+
+        async def leave(session: Session, calm: bool) -> None:
+            await self.close_session(session, calm=calm)
+
+        return Door(enter, leave)
+
+    def document(self, document_id: str) -> DocumentApi:
+        """Calls to the document's owner."""
+        return DocumentApi(self._context, check_document_id(document_id))
+
+    def statuses(self) -> AsyncIterator[tuple[str, Entry]]:
+        """Every document that has a status, in any order."""
+        return self._statuses.all()
+
+    async def reset(self, document_id: str) -> bool:
+        """Take a document out of ERROR, so that servers try again; False if it was not in ERROR."""
+        check_document_id(document_id)
+        entry = await self._statuses.read(document_id)
+        if entry is None or not isinstance(entry.status, Failed):
+            return False
+        down = Down(self._context.clock.wall_ns())
+        try:
+            await self._statuses.write(document_id, down, expected_revision=entry.revision)
+        except WrongLastSequence:
+            return False
+        return True
+
+    async def close_session(self, session: Session, *, calm: bool = True) -> None:
+        """Leave a session that `await client.open(...)` gave. Raises Unsaved, unless not `calm`."""
+        room = self._sessions.get(session)
+        if room is None:
+            return
+        problem: LorogoError | None = None
+        try:
+            problem = await session.save()
+        finally:
+            await self._leave_room(session, room)
+        if problem is not None:
+            log.warning("edits are not saved", document=room.document_id, problem=str(problem))
+            if calm:
+                raise problem
+
+    async def close(self) -> None:
+        """Leave every session and the connection. Raises Unsaved for the first that was not saved."""
+        await self.leave(calm=True)
+
+    async def leave(self, *, calm: bool) -> None:
+        """Close; `calm` says whether Unsaved may be raised."""
+        if self._closed:
+            return
+        self._closed = True
+        problems: list[LorogoError] = []
+        try:
+            for session in list(self._sessions):
+                try:
+                    await self.close_session(session)
+                except LorogoError as error:
+                    problems.append(error)
+        finally:
+            await self._shut()
+        if problems and calm:
+            raise problems[0]
+
+    async def _shut(self) -> None:
+        self._stop_watching()
+        for room in list(self._rooms.values()):
+            await room.close()
+        await self._context.replies.close()
+        await self._context.caller.close()
+        if self._owns_transport:
+            await self.transport.close()
+
+    async def _open(self, document_id: str, read_only: bool, allowed: float) -> Session:
+        if self._closed:
+            raise SessionClosed("the client is closed")
+        key = (document_id, read_only)  # rights are not shared: an edit must not leave through another's
+        room = self._rooms.get(key)
+        if room is None or room.closed or room.mirror.failure is not None:
+            room = self._rooms[key] = Room(self._context, document_id, read_only=read_only)
+            room.sessions += 1
+            await room.start()
+        else:
+            room.sessions += 1
+        session = Session(room, self._context.new_id(), close_seconds=self.settings.close_seconds)
+        self._sessions[session] = room
+        opened = False
+        try:
+            await session.ready(allowed)
+            opened = True
+        finally:
+            if not opened:
+                await self._leave_room(session, room)
+        return session
+
+    async def _leave_room(self, session: Session, room: Room) -> None:
+        if self._sessions.pop(session, None) is None:
+            return
+        session.end()
+        room.sessions -= 1
+        if room.sessions == 0:
+            key = (room.document_id, room.mirror.read_only)
+            if self._rooms.get(key) is room:
+                del self._rooms[key]
+            await room.close()

@@ -1,0 +1,45 @@
+"""Waiting with a deadline, and doors that can be awaited or entered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+async def within(seconds: float | None, work: Awaitable[None]) -> bool:
+    """Whether the work ended in time; its own errors are raised, a TimeoutError of its own too."""
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            await work
+    except TimeoutError:
+        if deadline.expired():
+            return False
+        raise
+    return True
+
+
+class Door(Generic[T]):
+    """`thing = await door`, or `async with door as thing`, which also leaves it."""
+
+    def __init__(
+        self, enter: Callable[[], Coroutine[Any, Any, T]], leave: Callable[[T, bool], Awaitable[None]]
+    ) -> None:
+        self._enter = enter
+        self._leave = leave  # (thing, whether the body ended without an error)
+        self._inside: T | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._enter().__await__()
+
+    async def __aenter__(self) -> T:
+        self._inside = await self._enter()
+        return self._inside
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._inside is not None
+        await self._leave(self._inside, error is None)

@@ -1,0 +1,169 @@
+"""Each row of the status table in docs/PROTOCOL.md, as a row of a table here."""
+
+from dataclasses import replace
+
+import pytest
+
+from lorogo_protocol import limits
+from lorogo_protocol.lease import (
+    Acquire,
+    Answer,
+    Condemn,
+    Decline,
+    Entry,
+    GiveUp,
+    Mine,
+    Ping,
+    Reclaim,
+    Serve,
+    Sight,
+    Start,
+    StepDown,
+    Wait,
+    Wish,
+    answer_init,
+    lease_valid,
+    owner_sees,
+    wish,
+)
+from lorogo_protocol.status import Down, Failed, Starting, Up
+
+DOWN = Entry(Down(0), 7)
+UP = Entry(Up("a", 0), 8, server="a", lease=5)
+STARTING = Entry(Starting("op", 2, 0), 9)
+LOADING = Entry(Starting("op", 2, 0), 10, server="a")
+ERROR = Entry(Failed("trace", 0), 11, server="a")
+
+
+@pytest.mark.parametrize(
+    ("entry", "token"),
+    [
+        (DOWN, 0),
+        (STARTING, 0),
+        (LOADING, 10),
+        (Entry(Starting("op", 2, 0), 12, server="a", lease=10), 10),
+        (UP, 5),
+    ],
+    ids=["down", "asked for", "acquired", "renewed", "up"],
+)
+def test_the_token_is_the_revision_of_the_write_that_acquired(entry: Entry, token: int) -> None:
+    """The first write of a server has no LORO_LEASE and is the token; later ones carry it."""
+    assert entry.token == token
+
+
+@pytest.mark.parametrize(
+    ("entry", "seen_seconds", "ping", "init_answered", "expected"),
+    [
+        (None, 0.0, None, False, Start(0, 0)),
+        (DOWN, 0.0, None, False, Start(0, 7)),
+        (UP, 0.0, True, False, Serve()),
+        (UP, 99.0, True, False, Serve()),
+        (UP, 0.0, None, False, Ping()),
+        (UP, 4.9, None, False, Ping()),
+        (UP, 0.0, False, False, Start(0, 8)),
+        (UP, 5.0, None, False, Start(0, 8)),
+        (STARTING, 0.0, None, False, Wait(5.0)),
+        (STARTING, 4.0, None, True, Wait(1.0)),
+        (STARTING, 5.0, None, False, Start(2, 9)),
+        (STARTING, 5.0, None, True, Start(3, 9)),
+        (LOADING, 4.0, None, False, Wait(1.0)),
+        (LOADING, 5.0, None, False, Start(3, 10)),
+        (LOADING, 5.0, None, True, Start(3, 10)),
+        (ERROR, 0.0, None, False, GiveUp("trace")),
+        (ERROR, 99.0, False, True, GiveUp("trace")),
+    ],
+)
+def test_who_wants_the_document_served(
+    entry: Entry | None, seen_seconds: float, ping: bool | None, init_answered: bool, expected: Wish
+) -> None:
+    """Anyone may start a document that nobody serves; failed servers are counted, lonely clients are not."""
+    assert wish(entry, seen_seconds=seen_seconds, ping=ping, init_answered=init_answered) == expected
+
+
+def test_how_long_a_status_may_stand_is_a_setting() -> None:
+    """Staleness is judged by the seconds that the observer gives, against the limit that it gives."""
+    assert wish(STARTING, seen_seconds=0.5, stale_seconds=0.5) == Start(2, 9)
+    assert wish(STARTING, seen_seconds=0.25, stale_seconds=0.5) == Wait(0.25)
+
+
+@pytest.mark.parametrize("entry", [DOWN, UP, STARTING, LOADING, ERROR])
+def test_timestamps_decide_nothing(entry: Entry) -> None:
+    """Two machines whose clocks are an hour apart come to the same decisions."""
+    later = replace(entry, status=replace(entry.status, time_ns=3600 * 10**9))
+    for seen in (0.0, 4.9, 5.0):
+        for ping in (None, True, False):
+            assert wish(entry, seen_seconds=seen, ping=ping) == wish(later, seen_seconds=seen, ping=ping)
+
+
+@pytest.mark.parametrize(
+    ("entry", "operation_id", "expected"),
+    [
+        (None, "op", Decline("the document is not STARTING")),
+        (DOWN, "op", Decline("the document is not STARTING")),
+        (UP, "op", Decline("the document is not STARTING")),
+        (ERROR, "op", Decline("the document is not STARTING")),
+        (STARTING, "other", Decline("another operation is starting the document")),
+        (LOADING, "op", Decline("a server has taken this operation already")),
+        (STARTING, "op", Acquire(Starting("op", 2, 0), 9)),
+        (Entry(Starting("op", 3, 0), 9), "op", Acquire(Starting("op", 3, 0), 9)),
+        (Entry(Starting("op", 4, 0), 9, trace="t"), "op", Condemn("t", 9)),
+        (Entry(Starting("op", 4, 0), 9), "op", Condemn("", 9)),
+    ],
+)
+def test_the_server_that_takes_an_init(entry: Entry | None, operation_id: str, expected: Answer) -> None:
+    """It takes exactly the operation that it was asked for, once; above three failures it says ERROR."""
+    assert answer_init(entry, operation_id) == expected
+
+
+def test_how_many_failures_are_too_many_is_a_setting() -> None:
+    """The limit may be lowered, down to no retry at all."""
+    assert isinstance(answer_init(STARTING, "op", retries_max=1), Condemn)
+    assert isinstance(answer_init(STARTING, "op", retries_max=2), Acquire)
+
+
+GAP = StepDown("another server may have owned it meanwhile")
+
+
+@pytest.mark.parametrize(
+    ("entry", "missed", "expected"),
+    [
+        (None, False, Reclaim(0)),
+        (None, True, StepDown("the key is gone, and more may be")),
+        (Entry(Up("me", 0), 13, server="me", lease=5), False, Mine(13)),
+        (Entry(Up("me", 0), 13, server="me", lease=5), True, Mine(13)),
+        (Entry(Up("me", 0), 13, server="me", lease=6), False, StepDown("server me owns it with token 6")),
+        (Entry(Up("you", 0), 13, server="you", lease=9), False, StepDown("server you owns it with token 9")),
+        (Entry(Starting("op", 0, 0), 5, server="me"), False, Mine(5)),
+        (Entry(Starting("op", 0, 0), 13, server="me", lease=5), False, Mine(13)),
+        (Entry(Starting("op", 0, 0), 13, server="me"), False, StepDown("operation op starts it")),
+        (Entry(Starting("op", 0, 0), 13, server="you", lease=5), False, StepDown("operation op starts it")),
+        (Entry(Starting("new", 0, 0), 13), False, StepDown("operation new starts it")),
+        (Entry(Starting("new", 0, 0), 13, server="me", lease=5), False, StepDown("operation new starts it")),
+        (Entry(Down(0), 13), False, Reclaim(13)),
+        (Entry(Down(0), 13, server="me", lease=5), False, Reclaim(13)),
+        (Entry(Down(0), 13, server="you", lease=9), False, GAP),
+        (Entry(Down(0), 13), True, GAP),
+        (Entry(Down(0), 12), False, Mine(12)),
+        (Entry(Down(0), 4), True, Mine(12)),
+        (Entry(Failed("t", 0), 13), False, Reclaim(13)),
+        (Entry(Failed("t", 0), 13, server="you"), False, GAP),
+        (Entry(Failed("t", 0), 13), True, GAP),
+        (Entry(Failed("t", 0), 11), False, Mine(12)),
+    ],
+)
+def test_the_owner_that_sees_its_key(entry: Entry | None, missed: bool, expected: Sight) -> None:
+    """It writes UP over a stray DOWN or ERROR, unless another server may have owned it; else it yields."""
+    seen = owner_sees(entry, server_id="me", token=5, revision=12, operation_id="op", missed=missed)
+    assert seen == expected
+
+
+@pytest.mark.parametrize(("now", "valid"), [(100.0, True), (103.9, True), (104.0, False), (200.0, False)])
+def test_a_lease_lasts_from_when_the_renewal_was_sent(now: float, valid: bool) -> None:
+    """The owner stops trusting it before anybody else may take it."""
+    assert lease_valid(now=now, confirmed_sent=100.0) is valid
+    assert limits.LEASE_SECONDS < limits.STALE_SECONDS
+
+
+def test_how_long_a_lease_lasts_is_a_setting() -> None:
+    assert lease_valid(now=100.5, confirmed_sent=100.0, lease_seconds=1.0)
+    assert not lease_valid(now=101.0, confirmed_sent=100.0, lease_seconds=1.0)

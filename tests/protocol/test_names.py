@@ -1,0 +1,126 @@
+"""Subjects, reasons, headers, limits and the tree of errors."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from lorogo_protocol import __version__, errors, headers, limits, subjects
+from lorogo_protocol.calls import VERBS, Refused
+from lorogo_protocol.crdt import CrdtPanic
+from lorogo_protocol.digest import digest
+from lorogo_protocol.reasons import Reason
+
+PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (subjects.wal("a"), "loro.wal.a"),
+        (subjects.committed("a"), "loro.committed.a"),
+        (subjects.accepted("a"), "loro.accepted.a"),
+        (subjects.status("a"), "loro.status.a"),
+        (subjects.status_key("a"), "$KV.loro-document-status.a"),
+        (subjects.ping("a"), "loro.ping.a"),
+        (subjects.init("a"), "loro.init.a"),
+        (subjects.call("get", "a"), "loro.doc.get.a"),
+        (subjects.calls("a"), "loro.doc.*.a"),
+        (subjects.awareness("a"), "loro.awareness.a"),
+        (subjects.rejected("a"), "loro.rejected.a"),
+    ],
+)
+def test_every_subject_ends_with_the_document(subject: str, expected: str) -> None:
+    """The names are those of PROTOCOL.md, and the document can be read off any of them."""
+    assert subject == expected
+    assert subjects.document_of(subject) == "a"
+
+
+def test_streams_and_buckets() -> None:
+    """The names that an operator sees."""
+    assert subjects.STATUS_STREAM == "KV_loro-document-status"
+    assert subjects.SNAPSHOT_STREAM == "OBJ_loro-document-snapshots"
+    for name in (subjects.WAL_STREAM, subjects.STATUS_BUCKET, subjects.SNAPSHOT_BUCKET):
+        assert f"`{name}`" in PROTOCOL
+    assert f"`{subjects.REJECTED_STREAM}`" in PROTOCOL
+    assert f"`{subjects.INIT_QUEUE}`" in PROTOCOL
+
+
+def test_the_page_names_every_header() -> None:
+    """PROTOCOL.md and the code know the same headers."""
+    ours = {value for name, value in vars(headers).items() if name.isupper()}
+    assert ours == set(re.findall(r"LORO_[A-Z_]+", PROTOCOL))
+
+
+def test_the_page_names_every_reason_and_verb() -> None:
+    """PROTOCOL.md and the code know the same codes and calls."""
+    said = set(re.findall(r"`([a-z-]+)`", PROTOCOL))
+    assert {reason.value for reason in Reason} - {"invalid-document-id"} <= said
+    assert re.findall(r"^\| `([a-z]+)` \|", PROTOCOL.partition("## Calls")[2], re.MULTILINE) == list(VERBS)
+
+
+RETRIABLE = {"digest-mismatch", "chunk-missing", "missing-dependencies", "not-owner", "rate-limited", "busy"}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_which_reasons_may_pass(reason: Reason) -> None:
+    """The same bytes, sent again, may be accepted after these reasons and no others."""
+    assert reason.retriable is (reason.value in RETRIABLE)
+
+
+@pytest.mark.parametrize(
+    ("error", "parent", "code"),
+    [
+        (errors.LorogoError(), Exception, "error"),
+        (errors.InvalidDocumentId("a.b", "no"), errors.LorogoError, "invalid-document-id"),
+        (errors.MalformedMessage(), errors.LorogoError, "malformed-message"),
+        (errors.CrdtError(), errors.LorogoError, "crdt"),
+        (errors.InvalidUpdate(), errors.CrdtError, "invalid-update"),
+        (errors.HistoryTrimmed(), errors.CrdtError, "history-trimmed"),
+        (CrdtPanic(), errors.CrdtError, "crdt-panic"),
+        (Refused(Reason.BUSY, ""), errors.LorogoError, "busy"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_the_tree_of_errors(error: errors.LorogoError, parent: type[Exception], code: str) -> None:
+    """One tree; each error has a code, and none of these passes by itself."""
+    assert type(error).__bases__ == (parent,)
+    assert error.code == code
+    assert error.retriable is False
+
+
+def test_every_error_is_drawn() -> None:
+    """The docstring's tree has every class of the module."""
+    ours = [
+        name for name, value in vars(errors).items() if inspect.isclass(value) and "Error" in str(value.mro())
+    ]
+    assert ours
+    assert all(name in (errors.__doc__ or "") for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [(b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999)],
+)
+def test_the_digest_is_xxh64(payload: bytes, expected: int) -> None:
+    """The published values of xxh64 with seed 0, in decimal."""
+    assert digest(payload) == str(expected)
+
+
+def test_the_limits_are_those_of_the_page() -> None:
+    """A number in PROTOCOL.md is the number in the code."""
+    assert limits.CHUNK_BYTES_MAX == 128 * 1024 and "128 KiB at most" in PROTOCOL
+    assert limits.UPDATE_BYTES_MAX == 64 * 1024 * 1024 and "at most 64 MiB" in PROTOCOL
+    assert limits.ACCEPTED_INLINE_BYTES_MAX == 8 * 1024 * 1024 and "above 8 MiB" in PROTOCOL
+    assert limits.RENEW_SECONDS == 3 and "every 3 s" in PROTOCOL
+    assert limits.LEASE_SECONDS == 4 and "until 4 s after" in PROTOCOL
+    assert limits.STALE_SECONDS == 5 and "unchanged for 5 s" in PROTOCOL
+    assert limits.CHUNK_GRACE_SECONDS == 1 and "1 s to come" in PROTOCOL
+    assert limits.UNFINISHED_SECONDS == 60 and "expire after 60 s" in PROTOCOL
+    assert limits.REMEMBER_ACKED_SECONDS == 600 and "at least 10 minutes" in PROTOCOL
+    assert limits.RETRIES_MAX == 3 and "above 3" in PROTOCOL
+
+
+def test_the_package_has_a_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)

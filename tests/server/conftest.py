@@ -1,0 +1,31 @@
+"""A server and somebody to talk to it, in both worlds."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from lorogo_server import Server, ServerSettings
+from tests.server.support import QUICK, Probe
+from tests.transport.conftest import dial, transport, unique, world
+from tests.transport.support import Connect
+
+__all__ = ["dial", "transport", "unique", "world"]
+
+
+@pytest.fixture
+async def serve(dial: Connect) -> AsyncIterator[Callable[..., object]]:
+    """A function that starts a server with these settings; stopped with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(settings: ServerSettings = QUICK, **options: object) -> Server:
+            server = Server(await dial(), settings, **options)  # type: ignore[arg-type]  # passed on
+            return await stack.enter_async_context(server)
+
+        yield start
+
+
+@pytest.fixture
+async def probe(dial: Connect) -> AsyncIterator[Probe]:
+    async with Probe(await dial()) as made:
+        yield made

@@ -1,0 +1,171 @@
+"""A client by hand: says exactly what a test wants on the wire, and hears every answer."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Self, TypeVar
+
+import nanoid
+from loro import ExportMode, LoroDoc, VersionVector
+
+from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol.chunks import Chunk
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.status import Starting, Up
+from lorogo_server import Server, ServerSettings
+from lorogo_transport.calls import Caller
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.ports import Message, Transport
+from lorogo_transport.statuses import Statuses
+
+T = TypeVar("T")
+Serve = Callable[..., Awaitable[Server]]
+
+QUICK = ServerSettings(
+    renew_seconds=0.2, lease_seconds=0.6, stale_seconds=0.9, pending_seconds=1.0, unfinished_seconds=1.0
+)
+WAIT = 10.0
+
+
+class Probe:
+    """Starts documents, sends chunks, makes calls."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.bus = transport.bus
+        self.statuses = Statuses(transport)
+        self.wal = transport.stream(subjects.WAL_STREAM)
+        self.rejected = transport.stream(subjects.REJECTED_STREAM)
+        self.inbox = self.bus.new_inbox()
+        self.replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._caller = Caller(self.bus, SystemClock(), nanoid.generate)
+
+    async def __aenter__(self) -> Self:
+        await self._caller.start()
+        await self.bus.subscribe(self.inbox, self._on_reply)
+        await self.bus.barrier()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._caller.close()
+
+    def _on_reply(self, message: Message) -> None:
+        self.replies.put_nowait(replies.decode(message.data, message.headers))
+
+    async def status(self, document_id: str) -> Entry:
+        entry = await self.statuses.read(document_id)
+        assert entry is not None
+        return entry
+
+    async def move(self, document_id: str, retry_count: int = 0) -> str:
+        """Move the status to STARTING, whatever it is now."""
+        entry = await self.statuses.read(document_id)
+        operation_id = nanoid.generate()
+        await self.statuses.write(
+            document_id,
+            Starting(operation_id, retry_count, time.time_ns()),
+            expected_revision=0 if entry is None else entry.revision,
+            trace="" if entry is None else entry.trace,
+        )
+        return str(operation_id)
+
+    async def init(self, document_id: str, body: bytes) -> Message:
+        return await self.bus.request(subjects.init(document_id), body, timeout=5)
+
+    async def start(self, document_id: str) -> Entry:
+        """Have it served, as a client would, and wait until it is UP."""
+        operation_id = await self.move(document_id)
+        await self.init(document_id, operation_id.encode())
+        return await self.until_up(document_id)
+
+    async def until_up(self, document_id: str) -> Entry:
+        async def up() -> Entry | None:
+            entry = await self.statuses.read(document_id)
+            return entry if entry is not None and isinstance(entry.status, Up) else None
+
+        return await until(up)
+
+    def split(self, payload: bytes, log_id: str = "", size: int = 100_000) -> list[Chunk]:
+        log_id = log_id or nanoid.generate()
+        return list(chunks.split(payload, log_id, chunk_bytes_max=size, inbox=self.inbox))
+
+    async def put(self, document_id: str, parts: Iterable[Chunk]) -> None:
+        for chunk in parts:
+            await self.wal.append(subjects.wal(document_id), chunk.data, headers=chunk.headers())
+
+    async def answer(self) -> Reply:
+        async with asyncio.timeout(WAIT):
+            return await self.replies.get()
+
+    async def send(self, document_id: str, payload: bytes, log_id: str = "") -> Reply:
+        """Send an update and wait for its own answer; a new owner may answer older ones again."""
+        parts = self.split(payload, log_id)
+        await self.put(document_id, parts)
+        while (reply := await self.answer()).log_id != parts[0].log_id:
+            pass
+        return reply
+
+    async def accept(self, document_id: str, payload: bytes) -> Ack:
+        reply = await self.send(document_id, payload)
+        assert isinstance(reply, Ack), reply
+        return reply
+
+    async def refuse(self, document_id: str, payload: bytes) -> Nack:
+        reply = await self.send(document_id, payload)
+        assert isinstance(reply, Nack), reply
+        return reply
+
+    async def call(self, verb: str, document_id: str, **arguments: object) -> dict[str, object]:
+        return await self._caller.call(verb, document_id, arguments, timeout=WAIT)
+
+    async def value(self, document_id: str) -> object:
+        return (await self.call("get", document_id))["value"]
+
+    async def hear(self, subject: str) -> "asyncio.Queue[Message]":
+        heard: asyncio.Queue[Message] = asyncio.Queue()
+        await self.bus.subscribe(subject, heard.put_nowait)
+        await self.bus.barrier()
+        return heard
+
+
+class Writer:
+    """A LoroDoc that gives each commit as an update."""
+
+    _peers = itertools.count(1000)
+
+    def __init__(self, snapshot: bytes = b"") -> None:
+        self.doc = LoroDoc()
+        self.doc.peer_id = next(self._peers)
+        if snapshot:
+            self.doc.import_(snapshot)
+
+    def type(self, text: str, at: int | None = None) -> bytes:
+        """Insert into the text `body`; the update that does so."""
+        before = self.doc.oplog_vv
+        body = self.doc.get_text("body")
+        body.insert(len(body) if at is None else at, text)
+        self.doc.commit()
+        return self.doc.export(ExportMode.Updates(before))
+
+    def everything(self) -> bytes:
+        return self.doc.export(ExportMode.Updates(VersionVector()))
+
+    @property
+    def text(self) -> str:
+        return self.doc.get_text("body").to_string()
+
+
+async def until(look: Callable[[], Awaitable[T | None]], seconds: float = WAIT) -> T:
+    """The first thing that `look` finds."""
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                found = await look()
+            except LorogoError:
+                found = None
+            if found:
+                return found
+            await asyncio.sleep(0.01)

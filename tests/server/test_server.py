@@ -1,0 +1,496 @@
+"""The document server on the wire: what it answers, and that nothing stops it. In both worlds."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from loro import ExportMode, LoroDoc, VersionVector
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.chunks import Chunk
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_server import ServerSettings
+from tests.server.support import QUICK, Probe, Serve, Writer, until
+
+
+
+async def test_an_update_is_stored_applied_published_and_acked(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The sender gets a receipt, everybody else gets the update once."""
+    await serve()
+    entry = await probe.start(unique)
+    heard = await probe.hear(subjects.accepted(unique))
+    writer = Writer()
+    update = writer.type("hello")
+    ack = await probe.accept(unique, update)
+    assert ack.lease == entry.token
+    assert ack.durability == "stream"
+    message = await asyncio.wait_for(heard.get(), 5)
+    assert message.data == update
+    assert message.headers[h.SEQUENCE] == str(ack.sequence)
+    assert message.headers[h.LEASE] == str(ack.lease)
+    assert await probe.value(unique) == {"body": "hello"}
+    second = await probe.accept(unique, writer.type(" world"))
+    message = await asyncio.wait_for(heard.get(), 5)
+    assert message.headers[h.PREVIOUS] == str(ack.sequence)
+    assert second.sequence > ack.sequence
+
+
+async def test_a_resend_is_acked_again_and_published_once(serve: Serve, probe: Probe, unique: str) -> None:
+    """The owner remembers ACKed log ids."""
+    await serve()
+    await probe.start(unique)
+    heard = await probe.hear(subjects.accepted(unique))
+    update = Writer().type("once")
+    first = await probe.send(unique, update, "same-id")
+    again = await probe.send(unique, update, "same-id")
+    assert first == again
+    await probe.accept(unique, Writer().type("x"))
+    assert [(await heard.get()).headers[h.LOG_ID] for _ in range(2)][0] == "same-id"
+    assert heard.empty()
+
+
+def _history_less() -> bytes:
+    """An update whose beginning is missing."""
+    writer = Writer()
+    writer.type("a")
+    return writer.type("b")
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", Reason.INVALID_UPDATE),
+        (b"x", Reason.INVALID_UPDATE),
+        (os.urandom(1000), Reason.INVALID_UPDATE),
+        (b"loro" + bytes(200), Reason.INVALID_UPDATE),
+        (Writer().type("cut")[:-1], Reason.INVALID_UPDATE),
+        (bytes(300_000), Reason.TOO_LARGE),
+        (_history_less(), Reason.MISSING_DEPENDENCIES),
+    ],
+    ids=["empty", "one byte", "random", "header only", "cut", "too large", "missing dependencies"],
+)
+async def test_a_bad_update_is_refused_alone(
+    serve: Serve, probe: Probe, unique: str, payload: bytes, reason: Reason
+) -> None:
+    """Each gets its reason; the document and the server go on."""
+    await serve(replace(QUICK, update_bytes_max=250_000))
+    await probe.start(unique)
+    nack = await probe.refuse(unique, payload)
+    assert nack.reason is reason
+    assert nack.message
+    await probe.accept(unique, Writer().type("still here"))
+    assert await probe.value(unique) == {"body": "still here"}
+
+
+async def test_a_wrong_digest_is_refused_and_the_same_id_may_try_again(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """A NACKed id is forgotten at once."""
+    await serve()
+    await probe.start(unique)
+    update = Writer().type("digest")
+    (good,) = probe.split(update, "the-id")
+    await probe.put(unique, [replace(good, digest="12345")])
+    reply = await probe.answer()
+    assert isinstance(reply, Nack)
+    assert reply.reason is Reason.DIGEST_MISMATCH
+    assert isinstance(await probe.send(unique, update, "the-id"), Ack)
+
+
+async def test_a_missing_chunk_is_answered_within_the_senders_patience(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The final chunk gets chunk-missing; sent whole again, the same id is accepted."""
+    await serve()
+    await probe.start(unique)
+    update = Writer().type("many chunks " * 10)
+    parts = probe.split(update, "gap", size=20)
+    assert len(parts) > 3
+    await probe.put(unique, [*parts[:1], *parts[2:]])
+    reply = await probe.answer()
+    assert isinstance(reply, Nack)
+    assert reply.reason is Reason.CHUNK_MISSING
+    await probe.put(unique, parts)
+    assert isinstance(await probe.answer(), Ack)
+
+
+async def test_chunks_may_be_interleaved_doubled_and_out_of_order(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """Three updates come in at once, in any order."""
+    await serve()
+    await probe.start(unique)
+    streams = [probe.split(Writer().type(letter * 100), f"id-{letter}", size=30) for letter in "abc"]
+    mixed: list[Chunk] = []
+    for group in zip(*streams, strict=False):
+        mixed += group
+    mixed = [*mixed[::-1], *[part for parts in streams for part in parts if part not in mixed], mixed[0]]
+    await probe.put(unique, mixed)
+    answers = [await probe.answer() for _ in range(3)]
+    assert all(isinstance(answer, Ack) for answer in answers)
+    assert {answer.log_id for answer in answers} == {"id-a", "id-b", "id-c"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {h.LOG_ID: "x"},
+        {h.LOG_ID: "x", h.CHUNK_INDEX: "-1"},
+        {h.LOG_ID: "a b", h.CHUNK_INDEX: "0"},
+        {h.LOG_ID: "x", h.CHUNK_INDEX: "0", h.FINAL: "yes"},
+        {h.LOG_ID: "x", h.CHUNK_INDEX: "0", h.FINAL: "true", h.CHUNK_COUNT: "99999999999999"},
+    ],
+)
+async def test_a_malformed_message_is_quarantined(
+    serve: Serve, probe: Probe, unique: str, headers: dict[str, str]
+) -> None:
+    """It is copied to loro-rejected with its reason, then deleted from the WAL."""
+    await serve()
+    await probe.start(unique)
+    sequence = await probe.wal.append(subjects.wal(unique), b"what?", headers=headers)
+    copy = await until(lambda: probe.rejected.last(subjects.rejected(unique)))
+    assert copy.data == b"what?"
+    assert copy.headers[h.REASON] == "invalid-update"
+    assert copy.headers[h.SEQUENCE] == str(sequence)
+
+    async def gone() -> bool:
+        return await probe.wal.get(sequence) is None
+
+    await until(gone)
+    await probe.accept(unique, Writer().type("fine"))
+
+
+async def test_what_waits_for_its_dependencies_is_acked_when_they_come(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """NACK missing-dependencies first; applied and ACKed when the rest arrives; nothing is lost."""
+    await serve()
+    await probe.start(unique)
+    writer = Writer()
+    first, second = writer.type("one "), writer.type("two")
+    nack = await probe.refuse(unique, second)
+    assert nack.reason is Reason.MISSING_DEPENDENCIES
+    assert await probe.value(unique) in ({}, {"body": ""})
+    await probe.put(unique, probe.split(first))
+    answers = [await probe.answer(), await probe.answer()]
+    assert all(isinstance(answer, Ack) for answer in answers)
+    assert await probe.value(unique) == {"body": "one two"}
+
+
+async def test_what_waits_too_long_is_quarantined_and_never_appears(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """After its time an update without dependencies leaves the WAL, and its dependencies do not wake it."""
+    await serve()
+    await probe.start(unique)
+    writer = Writer()
+    first, second = writer.type("one "), writer.type("two")
+    await probe.refuse(unique, second)
+    copy = await until(lambda: probe.rejected.last(subjects.rejected(unique)))
+    assert copy.data == second
+    await probe.accept(unique, first)
+    assert await probe.value(unique) == {"body": "one "}
+
+
+async def test_a_second_server_loads_what_the_first_accepted(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """After a graceful stop the document is DOWN, and the next server serves the same content."""
+    first = await serve()
+    await probe.start(unique)
+    writer = Writer()
+    for word in ("a ", "b ", "c "):
+        await probe.accept(unique, writer.type(word))
+    await first.stop()
+    assert isinstance((await probe.status(unique)).status, Down)
+    await serve()
+    await probe.start(unique)
+    assert await probe.value(unique) == {"body": "a b c "}
+
+
+async def test_compaction_leaves_the_tail_and_a_loadable_snapshot(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The WAL is empty but for its newest message; a fresh load gives the same."""
+    first = await serve()
+    await probe.start(unique)
+    writer = Writer()
+    for _ in range(20):
+        await probe.accept(unique, writer.type("word "))
+    done = await probe.call("compact", unique)
+    assert done["purged"] == 19
+    assert await probe.wal.count(subjects.wal(unique)) == 1
+    await probe.accept(unique, writer.type("after"))
+    await first.stop()
+    await serve()
+    await probe.start(unique)
+    assert await probe.value(unique) == {"body": "word " * 20 + "after"}
+    versions = (await probe.call("history", unique))["versions"]
+    assert isinstance(versions, list)
+    assert len(versions) >= 1
+
+
+async def test_compaction_spares_what_is_unfinished_or_waits(serve: Serve, probe: Probe, unique: str) -> None:
+    """A purge stops before the first chunk of an unfinished update: it can still become whole."""
+    await serve()
+    await probe.start(unique)
+    writer = Writer()
+    await probe.accept(unique, writer.type("early "))
+    parts = probe.split(writer.type("in chunks " * 10), "slow", size=50)
+    await probe.put(unique, parts[:1])
+    await probe.accept(unique, Writer().type("late"))
+    await probe.call("compact", unique)
+    assert await probe.wal.count(subjects.wal(unique)) >= 2
+    await probe.put(unique, parts[1:])
+    assert isinstance(await probe.answer(), Ack)
+
+
+async def test_edits_older_than_the_kept_history_are_refused_by_the_live_owner_and_by_a_fresh_one(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The trim line is adopted at the mark: accepted by any host means accepted by a fresh load."""
+    settings = replace(QUICK, history_seconds=0)
+    first = await serve(settings)
+    await probe.start(unique)
+    writer = Writer()
+    await probe.accept(unique, writer.type("old "))
+    offline = Writer(writer.everything())
+    stale = offline.type("from the past ")
+    await probe.accept(unique, writer.type("new "))
+    await probe.call("compact", unique)
+    nack = await probe.refuse(unique, stale)
+    assert nack.reason is Reason.HISTORY_TRIMMED
+    await probe.accept(unique, writer.type("newer"))
+    await first.stop()
+    await serve(settings)
+    await probe.start(unique)
+    assert await probe.value(unique) == {"body": "old new newer"}
+    assert (await probe.refuse(unique, stale)).reason is Reason.HISTORY_TRIMMED
+    reply = await probe.call("sync", unique, vector=offline.doc.oplog_vv.encode())
+    assert reply["mode"] == "snapshot"
+
+
+async def test_sync_sends_what_is_missing_and_no_more(serve: Serve, probe: Probe, unique: str) -> None:
+    """Frontiers first; the vector where the oplog does not know them; a snapshot for the empty."""
+    await serve()
+    await probe.start(unique)
+    writer = Writer()
+    await probe.accept(unique, writer.type("one "))
+    behind = Writer(writer.everything())
+    await probe.accept(unique, writer.type("two"))
+    here = writer.doc.oplog_frontiers.encode()
+    assert (await probe.call("sync", unique, frontiers=here))["mode"] == "current"
+    reply = await probe.call("sync", unique, frontiers=behind.doc.oplog_frontiers.encode())
+    assert reply["mode"] == "updates"
+    assert isinstance(reply["payload"], bytes)
+    behind.doc.import_(reply["payload"])
+    assert behind.text == "one two"
+    behind.type("own edit")
+    strange = behind.doc.oplog_frontiers.encode()
+    assert (await probe.call("sync", unique, frontiers=strange))["mode"] == "vector"
+    reply = await probe.call("sync", unique, frontiers=strange, vector=behind.doc.oplog_vv.encode())
+    assert reply["mode"] in {"current", "updates"}
+    fresh = await probe.call("sync", unique)
+    assert fresh["mode"] == "snapshot"
+    with pytest.raises(Refused) as no:
+        await probe.call("sync", unique, frontiers=b"\xff\xff\xff")
+    assert no.value.reason is Reason.INVALID_REQUEST
+
+
+async def test_the_owner_writes_up_over_down_and_error(serve: Serve, probe: Probe, unique: str) -> None:
+    """Whoever sets DOWN or ERROR on a served document is overruled."""
+    await serve()
+    up = await probe.start(unique)
+    for status in (Down(1), Failed("trace", 1)):
+        entry = await probe.status(unique)
+        while True:
+            try:
+                await probe.statuses.write(unique, status, expected_revision=entry.revision)
+                break
+            except Exception:  # noqa: BLE001  # a renewal came between: read and write again
+                entry = await probe.status(unique)
+        again = await probe.until_up(unique)
+        assert again.token == up.token
+
+
+async def test_a_foreign_starting_makes_the_owner_step_down(serve: Serve, probe: Probe, unique: str) -> None:
+    """The old owner closes without another write; the one that takes the init serves the content."""
+    await serve()
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("kept"))
+
+    async def moved() -> str | None:
+        try:
+            return await probe.move(unique)
+        except Exception:  # noqa: BLE001  # lost against a renewal
+            return None
+
+    operation = await until(moved)
+    await probe.init(unique, operation.encode())
+    entry = await probe.until_up(unique)
+    assert isinstance(entry.status, Up)
+    assert await probe.value(unique) == {"body": "kept"}
+
+
+async def test_a_document_that_cannot_be_loaded_ends_in_error_with_its_trace(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """After the retries a server writes ERROR with the trace id of the failure; a reset brings it back."""
+    server = await serve(replace(QUICK, retries_max=1))
+    store = server.context.snapshots
+    head = await store.put(unique, b"not a snapshot", {"format": "1"}, expected_revision=0)
+    traces = []
+    for retry in range(3):
+        operation = await probe.move(unique, retry)
+        message = await probe.init(unique, operation.encode())
+        if h.REASON in message.headers:
+            break
+
+        async def failed() -> str | None:
+            return (await probe.status(unique)).trace
+
+        traces.append(await until(failed))
+    status = (await probe.status(unique)).status
+    assert isinstance(status, Failed)
+    assert status.trace_id == traces[-1]
+    await store.put(unique, LoroDoc().export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=head.revision)
+    await probe.start(unique)
+    assert await probe.value(unique) == {}
+
+
+async def test_init_is_declined_with_a_reason_when_it_does_not_fit(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """No STARTING, another operation, nonsense: the asker is told."""
+    await serve()
+    for body in (b"some-operation", b"\xff\xfe", b"a b c"):
+        message = await probe.init(unique, body)
+        assert message.headers[h.REASON] == "conflict"
+        assert message.headers[h.MESSAGE]
+
+
+async def test_an_empty_init_lets_the_server_make_the_move(serve: Serve, probe: Probe, unique: str) -> None:
+    """For clients without rights on the bucket; a served document is not taken away."""
+    await serve()
+    message = await probe.init(unique, b"")
+    assert h.SERVER in message.headers
+    before = await probe.until_up(unique)
+    again = await probe.init(unique, b"")
+    assert again.headers[h.REASON] == "conflict"
+    assert (await probe.status(unique)).token == before.token
+
+
+async def test_an_idle_document_is_unloaded(serve: Serve, probe: Probe, unique: str) -> None:
+    """It goes DOWN by itself, and comes back with its content."""
+    server = await serve(replace(QUICK, idle_seconds=0.2))
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("sleep"))
+
+    async def down() -> bool:
+        return isinstance((await probe.status(unique)).status, Down) and unique not in server.hosts
+
+    await until(down)
+    await probe.start(unique)
+    assert await probe.value(unique) == {"body": "sleep"}
+
+
+async def test_a_deleted_document_stays_deleted_until_it_is_restored(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """Tombstone, then NACK deleted, also after a restart; what was refused does not come back."""
+    first = await serve()
+    await probe.start(unique)
+    writer = Writer()
+    await probe.accept(unique, writer.type("precious"))
+    await probe.call("delete", unique)
+    assert (await probe.refuse(unique, writer.type(" LOST"))).reason is Reason.DELETED
+    with pytest.raises(Refused) as no:
+        await probe.call("get", unique)
+    assert no.value.reason is Reason.DELETED
+    await first.stop()
+    await serve()
+    await probe.start(unique)
+    assert (await probe.refuse(unique, writer.type(" LOST TOO"))).reason is Reason.DELETED
+    assert (await probe.call("restore", unique))["generation"] == 1
+    assert await probe.value(unique) == {"body": "precious"}
+    reply = await probe.call("sync", unique, vector=writer.doc.oplog_vv.encode(), generation=0)
+    assert reply["mode"] == "snapshot"
+    with pytest.raises(Refused) as no:
+        await probe.call("restore", unique)
+    assert no.value.reason is Reason.CONFLICT
+
+
+async def test_presence_is_merged_for_newcomers(serve: Serve, probe: Probe, unique: str) -> None:
+    """Nonsense on the presence subject harms nobody."""
+    from lorogo_protocol.crdt import Presence
+
+    await serve()
+    await probe.start(unique)
+    mine = Presence(30)
+    mine.store.set("ana", {"cursor": 3})
+    await probe.bus.publish(subjects.awareness(unique), b"\xff" * 50)
+    await probe.bus.publish(subjects.awareness(unique), mine.encode_all())
+
+    async def there() -> dict[str, object] | None:
+        other = Presence(30)
+        data = (await probe.call("sync", unique))["presence"]
+        assert isinstance(data, bytes)
+        other.apply(data)
+        return other.states()
+
+    assert await until(there) == {"ana": {"cursor": 3}}
+
+
+async def test_a_whole_large_update_goes_through_and_is_announced(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """Above the inline limit readers are told to sync, and the sync reply comes in windows."""
+    await serve(replace(QUICK, accepted_inline_bytes_max=1_000_000))
+    await probe.start(unique)
+    heard = await probe.hear(subjects.accepted(unique))
+    doc = LoroDoc()
+    doc.get_map("files").insert("blob", os.urandom(9_000_000))
+    doc.commit()
+    ack = await probe.accept(unique, doc.export(ExportMode.Updates(VersionVector())))
+    message = await asyncio.wait_for(heard.get(), 5)
+    assert int(message.headers[h.OMITTED]) > 9_000_000
+    assert message.headers[h.SEQUENCE] == str(ack.sequence)
+    reply = await probe.call("sync", unique)
+    assert isinstance(reply["payload"], bytes)
+    copy = LoroDoc()
+    copy.import_(reply["payload"])
+    assert copy.get_deep_value() == doc.get_deep_value()
+
+
+async def test_starting_is_renewed_while_it_loads(serve: Serve, probe: Probe, unique: str) -> None:
+    """A queued load keeps its STARTING fresh, so nobody takes it over."""
+    server = await serve(replace(QUICK, loads_max=1))
+    async with server.context.load_slots:
+        operation = await probe.move(unique)
+        await probe.init(unique, operation.encode())
+        first = await probe.status(unique)
+
+        async def renewed() -> bool:
+            entry = await probe.status(unique)
+            return entry.revision > first.revision + 1 and entry.token == first.token
+
+        await until(renewed)
+        assert isinstance((await probe.status(unique)).status, Starting)
+    await probe.until_up(unique)
+
+
+def test_settings_are_checked_at_the_door() -> None:
+    """A setting that cannot work says which."""
+    from lorogo_server import InvalidSettings
+
+    for bad in ({"renew_seconds": 9}, {"replicas": 2}, {"durability": "maybe"}, {"server_id": "a b"}):
+        with pytest.raises(InvalidSettings):
+            ServerSettings(**bad)  # type: ignore[arg-type]  # wrong on purpose
