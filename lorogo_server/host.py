@@ -410,13 +410,25 @@ class Host:
 
     async def _ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
         """Say that the update is stored and applied, if the document is still ours to speak for."""
-        if not (self._answering and self.lease.valid()):
+        if not await self._may_speak():
             await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
             return
         ack = Ack(log_id, digest, sequence, self.context.settings.durability, self.lease.token)
         if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
             waiting.set_result(ack)
         await self._reply(inbox, ack)
+
+    async def _may_speak(self) -> bool:
+        """Whether the document is ours; a lease that ran out while we were busy is asked for once."""
+        if not self._answering:
+            return False
+        if self.lease.valid():
+            return True
+        try:
+            await self.lease.confirm()
+        except LorogoError:
+            return False
+        return self.is_up and self.lease.valid()
 
     async def _refuse(self, no: Refused) -> None:
         self.context.counters.refused += 1

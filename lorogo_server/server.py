@@ -21,6 +21,7 @@ from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.host import Host
 from lorogo_server.lease import Lease
+from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.renewals import Renewals
 from lorogo_server.settings import ServerSettings
@@ -57,6 +58,7 @@ class Server:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_nanoid,
+        pulse: Pulse | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
@@ -84,6 +86,7 @@ class Server:
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
         )
+        self._pulse = pulse
         self._taking = Taking(self.context)
         self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._spawn)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,6 +115,9 @@ class Server:
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
+        if self._pulse is not None:
+            await self._pulse.start(self.server_id, self.settings.renew_seconds)
+            self._spawn(self._pulse.run())
         self._spawn(self._renewals.run())
         self._spawn(self._maintain())
         self._subscriptions.append(
@@ -145,6 +151,8 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._pulse is not None:
+            await self._pulse.stop()
         self._log.info("stopped", documents=len(hosts))
 
     async def _ensure_streams(self) -> None:
@@ -209,6 +217,8 @@ class Server:
                     return
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
+                if self._pulse is not None:
+                    self._pulse.hold(document_id, lease.token)
                 await self._own(host, lease)
 
     async def _own(self, host: Host, lease: Lease) -> None:
@@ -221,6 +231,8 @@ class Server:
         finally:
             if self.hosts.get(host.document_id) is host:
                 del self.hosts[host.document_id]
+                if self._pulse is not None:
+                    self._pulse.drop(host.document_id)
 
     async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
         """Leave the trace id where the next server finds it; a broken connection is nobody's failure."""

@@ -1,5 +1,6 @@
 """The calls that the owner of a document answers: `loro.doc.{verb}.{id}` (docs/PROTOCOL.md, "Calls")."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from lorogo_protocol import crdt, ids, subjects
@@ -9,11 +10,12 @@ from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId,
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed
-from lorogo_server import compaction, deletion, patching, queries
+from lorogo_server import compaction, deletion, patching, queries, reading
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
+from lorogo_server.reading import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
 
 Answer = Mapping[str, object]
@@ -115,7 +117,10 @@ async def _status(host: Host, _: Arguments) -> Answer:
 
 async def _get(host: Host, arguments: Arguments) -> Answer:
     replica = _as_of(host, arguments)
-    value = queries.to_json(replica.value())
+    try:
+        value = queries.to_json(reading.document_value(replica.doc))
+    except TooDeep as error:
+        raise Refused(Reason.TOO_LARGE, str(error)) from None
     frontiers = replica.frontiers() if arguments.get("at") is None else _wanted(host, arguments)
     paths = maybe(arguments, "paths", list)
     if paths is None:
@@ -123,8 +128,9 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     if not all(isinstance(path, str) for path in paths):
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
     try:
-        return {"matches": queries.query(value, paths), "frontiers": frontiers}
-    except queries.QueryError as error:
+        matches = await asyncio.to_thread(queries.query, value, paths)  # may take a second
+        return {"matches": matches, "frontiers": frontiers}
+    except (queries.QueryError, TooDeep) as error:
         raise Refused(Reason.INVALID_REQUEST, str(error)) from None
 
 
@@ -138,7 +144,7 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
         fork = replica.fork()
         try:
             patching.apply_patch(fork.doc, operations)
-        except patching.PatchError as error:
+        except (patching.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
         return await _submit_difference(host, replica, fork)
 

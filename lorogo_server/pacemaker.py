@@ -1,0 +1,221 @@
+"""Keeps this server's leases alive while the server itself is too busy to do so.
+
+Loro holds the interpreter's lock while it imports, so a very large update stops every thread of the
+server, renewals included (measured: 300,000 list entries, 3.5 MB, take about a second). The pacemaker
+is a small process of its own with its own connection. It does nothing as long as it hears a beat from
+the server; when the beats stop *and the server is using the CPU*, it renews the server's statuses in its
+name, for a minute at most. A server that was stopped, hangs without computing, or died is not helped:
+its documents must go to others.
+
+    python -m lorogo_server.pacemaker    settings as one JSON line on standard input, then beats and
+                                         `+{id} {token}` / `-{id}` lines; the end of input is the end
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.status import Starting, Up
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import TransportError
+from lorogo_transport.jetstream import connect
+from lorogo_transport.ports import Transport
+from lorogo_transport.statuses import Statuses
+
+log = structlog.get_logger(__name__)
+
+BEAT_SECONDS = 0.25
+_SILENCE_SECONDS = 1.0  # without a beat, before the pacemaker looks at the server
+_HELP_SECONDS_MAX = 60.0
+_AT_ONCE = 64
+_LINE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PacemakerSettings:
+    """What the process is told when it starts."""
+
+    nats: str
+    server_id: str
+    server_pid: int
+    renew_seconds: float
+
+
+class Pacemaker:
+    """The decisions of the process; time and the server's CPU time come in."""
+
+    def __init__(self, settings: PacemakerSettings, now: float) -> None:
+        self.settings = settings
+        self.held: dict[str, int] = {}  # document id -> token
+        self.last_beat = now
+        self._cpu_seconds = 0.0
+        self._helping_since: float | None = None
+        self._next_renewal = 0.0
+
+    def hear(self, line: str, now: float) -> None:
+        """A line from the server."""
+        self.last_beat = now
+        self._helping_since = None
+        if line.startswith("+"):
+            document_id, _, token = line[1:].partition(" ")
+            self.held[document_id] = int(token)
+        elif line.startswith("-"):
+            self.held.pop(line[1:], None)
+
+    def must_renew(self, now: float, cpu_seconds: float | None) -> bool:
+        """Whether to renew now; `cpu_seconds` is what the server has used so far (None: it is gone)."""
+        working = cpu_seconds is not None and cpu_seconds > self._cpu_seconds
+        self._cpu_seconds = cpu_seconds or 0.0
+        if now - self.last_beat < _SILENCE_SECONDS or not working:
+            return False
+        if self._helping_since is None:
+            self._helping_since = now
+            self._next_renewal = now
+        if now - self._helping_since > _HELP_SECONDS_MAX or now < self._next_renewal:
+            return False
+        self._next_renewal = now + self.settings.renew_seconds / 2
+        return True
+
+
+async def renew_all(
+    transport: Transport, pacemaker: Pacemaker, clock: Clock, still_needed: Callable[[], bool]
+) -> int:
+    """Write every held status again with a new time, if it is still the server's; returns how many."""
+    statuses = Statuses(transport)
+    slots = asyncio.Semaphore(_AT_ONCE)
+    server_id = pacemaker.settings.server_id
+    done = 0
+
+    async def renew(document_id: str, token: int) -> None:
+        nonlocal done
+        async with slots:
+            with suppress(TransportError):  # a lost race, or no connection: the server sees to it
+                entry = await statuses.read(document_id)
+                if entry is None or entry.server != server_id or entry.token != token:
+                    return
+                if not isinstance(entry.status, Starting | Up) or not still_needed():
+                    return
+                await statuses.write(
+                    document_id,
+                    replace(entry.status, time_ns=clock.wall_ns()),
+                    expected_revision=entry.revision,
+                    server=server_id,
+                    lease=token,
+                    head=entry.head,
+                    trace=entry.trace,
+                )
+                done += 1
+
+    async with asyncio.TaskGroup() as group:
+        for document_id, token in list(pacemaker.held.items()):
+            group.create_task(renew(document_id, token))
+    return done
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """The CPU time of a process, or None if it is gone or this system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] in "TtZX":  # stopped, traced, dead
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def run() -> None:
+    """The process: until standard input ends."""
+    clock = SystemClock()
+    reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    settings = PacemakerSettings(**json.loads(await reader.readline()))
+    pacemaker = Pacemaker(settings, clock.now())
+    async with await connect(settings.nats, name=f"pacemaker-{settings.server_id}") as transport:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(_watch(transport, pacemaker, clock))
+            while line := await reader.readline():
+                pacemaker.hear(line.decode().strip(), clock.now())
+            watching.cancel()
+
+
+async def _watch(transport: Transport, pacemaker: Pacemaker, clock: Clock) -> None:
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        heard = pacemaker.last_beat
+        if pacemaker.must_renew(clock.now(), cpu_seconds(pacemaker.settings.server_pid)):
+            renewed = await renew_all(transport, pacemaker, clock, lambda: pacemaker.last_beat == heard)
+            log.warning("the server is busy, renewed its leases", documents=renewed)
+
+
+class Pulse:
+    """The server's end: starts the process, tells it what is held, beats."""
+
+    def __init__(self, nats: str) -> None:
+        self._nats = nats
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, server_id: str, renew_seconds: float) -> None:
+        """Start the process."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "lorogo_server.pacemaker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
+        )
+        settings = {
+            "nats": self._nats,
+            "server_id": server_id,
+            "server_pid": os.getpid(),
+            "renew_seconds": renew_seconds,
+        }
+        self._write(json.dumps(settings))
+
+    def hold(self, document_id: str, token: int) -> None:
+        """The server has acquired this document."""
+        self._write(f"+{document_id} {token}")
+
+    def drop(self, document_id: str) -> None:
+        """The server has given it up."""
+        self._write(f"-{document_id}")
+
+    async def run(self) -> None:
+        """Beat for ever; ends by cancellation."""
+        while True:
+            self._write("")
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def stop(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(2):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    def _write(self, line: str) -> None:
+        process = self._process
+        if process is None or process.stdin is None or process.stdin.is_closing():
+            return
+        process.stdin.write(f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt, LorogoError):
+        asyncio.run(run())
