@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from loro import ContainerDiff, Diff, DiffEvent, Index, ListDiffItem, TextDelta, TreeExternalDiff, ValueOrContainer
+from loro import (
+    ContainerDiff,
+    Diff,
+    DiffEvent,
+    Index,
+    ListDiffItem,
+    TextDelta,
+    TreeExternalDiff,
+    ValueOrContainer,
+)
 
 from lorogo_cli.values import show_json
 
@@ -35,7 +44,13 @@ def _path(part: ContainerDiff) -> list[str | int]:
 
 
 def _kind(diff: Diff) -> str:
-    kinds = {Diff.Text: "text", Diff.Map: "map", Diff.List: "list", Diff.Tree: "tree", Diff.Counter: "counter"}
+    kinds = {
+        Diff.Text: "text",
+        Diff.Map: "map",
+        Diff.List: "list",
+        Diff.Tree: "tree",
+        Diff.Counter: "counter",
+    }
     return kinds.get(type(diff), "unknown")
 
 
@@ -117,7 +132,8 @@ def _words(part: dict[str, Any]) -> str:
             return ", ".join(_steps(diff)) or "marked"
         case "map":
             return ", ".join(
-                f"{key} removed" if value is None else f"{key} = {_short(value)}" for key, value in diff.items()
+                f"{key} removed" if value is None else f"{key} = {_short(value)}"
+                for key, value in diff.items()
             )
         case "counter":
             return f"{diff:+g}"

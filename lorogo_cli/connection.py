@@ -1,14 +1,17 @@
-"""A client for one command: connected, with what can be wrong told in one sentence before anything is done."""
+"""A client for one command; what can be wrong is told in one sentence before anything is done."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import lorogo_client
 from lorogo_cli.errors import Problem
-from lorogo_client import Client
+from lorogo_client import Client, DocumentDeleted, DocumentFailed
 from lorogo_protocol import ids, subjects
+from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Failed
 from lorogo_transport.addresses import parse_servers, place
 from lorogo_transport.clock import SystemClock
@@ -26,19 +29,18 @@ _SERVERS_MAX = 1000
 
 @asynccontextmanager
 async def connected(url: str, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
-    """A client whose NATS has our streams and, with `serving`, a server. Ids are checked before a byte is sent."""
+    """A client whose NATS has our streams and, with `serving`, a server; ids are checked first."""
     for document_id in document_ids:
         ids.check_document_id(document_id)
     places = ", ".join(place(server) for server in parse_servers(url))
     try:
-        client = await lorogo_client.connect(url)
+        async with lorogo_client.connect(url, name="lorogo") as client:
+            await _check_streams(client.transport, places)
+            if serving:
+                await _check_server(client.transport, places)
+            yield client
     except Unreachable as error:
         raise unreachable(error) from None
-    async with client:
-        await _check_streams(client.transport, places)
-        if serving:
-            await _check_server(client.transport, places)
-        yield client
 
 
 def unreachable(error: Unreachable) -> Problem:
@@ -69,19 +71,49 @@ async def _check_server(transport: Transport, places: str) -> None:
         pass  # we may lack the right to ask; the call itself will tell
 
 
-async def require_known(client: Client, document_id: str) -> None:
-    """Raise Problem if the document has never existed. Looks only: starts and creates nothing."""
-    transport = client.transport
-    found = await asyncio.gather(
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is stored of a document, seen without starting it."""
+
+    document_id: str
+    in_wal: bool
+    snapshot: SnapshotHead | None
+    status: Entry | None
+
+    @property
+    def known(self) -> bool:
+        """Whether it has ever existed."""
+        return self.in_wal or self.snapshot is not None or self.status is not None
+
+    @property
+    def deleted(self) -> bool:
+        return self.snapshot is not None and bool(self.snapshot.facts.get("deleted_ns"))
+
+
+async def look(transport: Transport, document_id: str) -> Sight:
+    """What is stored of a document. Starts and creates nothing."""
+    last, head, entry = await asyncio.gather(
         transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
-        snapshot_head(transport, document_id),
+        snapshots(transport).head(document_id),
         Statuses(transport).read(document_id),
     )
-    if all(part is None for part in found):
-        raise Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
-    status = found[2]
-    if status is not None and isinstance(status.status, Failed):
-        raise lorogo_client.errors.DocumentFailed(document_id, status.status.trace_id)
+    return Sight(document_id, last is not None, head, entry)
+
+
+async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
+    """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted."""
+    sight = await look(client.transport, document_id)
+    if not sight.known:
+        raise unknown(document_id)
+    if sight.status is not None and isinstance(sight.status.status, Failed):
+        raise DocumentFailed(document_id, sight.status.status.trace_id)
+    if sight.deleted and not deleted:
+        raise DocumentDeleted(document_id)
+
+
+def unknown(document_id: str) -> Problem:
+    """There is no such document."""
+    return Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
 
 
 def snapshots(transport: Transport) -> SnapshotStore:
@@ -94,19 +126,12 @@ def snapshots(transport: Transport) -> SnapshotStore:
     )
 
 
-async def snapshot_head(transport: Transport, document_id: str) -> SnapshotHead | None:
-    """What is stored of a document; None if nothing is."""
-    return await snapshots(transport).head(document_id)
-
-
 def _no_id() -> str:
     raise AssertionError("the command only reads snapshots")
 
 
 async def servers(transport: Transport) -> list[dict[str, Any]]:
     """What each server that answers says of itself, through the NATS services protocol."""
-    import json
-
     found: list[dict[str, Any]] = []
     arrived = asyncio.Event()
     nobody = False

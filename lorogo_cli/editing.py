@@ -26,22 +26,25 @@ async def edit(url: str, document_id: str, *, as_json: bool) -> None:
         before: Any = await document.get()
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="lorogo-"))
         file = folder / f"{document_id}.json"
-        await asyncio.to_thread(file.write_text, show_json(before["value"], pretty=True) + "\n", encoding="utf-8")
+        await asyncio.to_thread(
+            file.write_text, show_json(before["value"], pretty=True) + "\n", encoding="utf-8"
+        )
         try:
             await _open(editor, file)
             after = parse_json(await asyncio.to_thread(_read, file), what="what you wrote")
             operations = patches.difference(before["value"], after)
+            saved = None
             if operations:
-                receipt = await document.patch(operations, if_frontiers=before["frontiers"])
+                saved = await document.patch(operations, if_frontiers=before["frontiers"])
         except Refused as error:
             why = "it changed meanwhile" if error.reason is Reason.CONFLICT else str(error)
             raise Problem(f"{document_id} was not saved: {why}; your text is kept in {file}") from None
         except LorogoError as error:
             raise Problem(f"{document_id} was not saved: {error}; your text is kept in {file}") from None
         await asyncio.to_thread(_tidy, file)
-        if not operations:
+        if saved is None:
             raise Problem(f"nothing was changed: {document_id} stays as it is")
-    say_receipt(document_id, receipt, as_json=as_json)
+    say_receipt(document_id, saved, as_json=as_json)
 
 
 async def _open(editor: list[str], file: Path) -> None:

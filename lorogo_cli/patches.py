@@ -44,11 +44,15 @@ def set_value(document: object, tokens: Sequence[str], new: object) -> Setting:
             case list() if token in ("-", str(len(where))):
                 return Setting([_add(path, _nested(tokens[depth + 1 :], new))], exact=token != "-")
             case list():
-                raise Problem(f"{_name(tokens[:depth])} is a list of {len(where)}: {token} is not a place in it")
+                raise Problem(
+                    f"{_name(tokens[:depth])} is a list of {len(where)}: {token} is not a place in it"
+                )
             case dict():
                 return Setting([_add(path, _nested(tokens[depth + 1 :], new))], exact=True)
             case str() if last and (token == "-" or is_index(token)):
-                return Setting([{"op": "add" if token == "-" else "replace", "path": path, "value": new}], False)
+                return Setting(
+                    [{"op": "add" if token == "-" else "replace", "path": path, "value": new}], False
+                )
             case _:
                 raise Problem(f"{_name(tokens[:depth])} is {_kind(where)}: nothing can be inside it")
     raise AssertionError("the last token returns")

@@ -8,6 +8,7 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lorogo_cli import changes
 from lorogo_cli.connection import connected, require_known
@@ -26,7 +27,9 @@ def moment(at: str | None) -> int | bytes | None:
     return None if at is None else parse_at(at, now_ns=time.time_ns())
 
 
-async def get(url: str, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool) -> None:
+async def get(
+    url: str, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
+) -> None:
     """Print the document, or what is at the paths."""
     expressions = [json_path(path) for path in paths]
     wanted = moment(at)
@@ -64,7 +67,7 @@ async def history(url: str, document_id: str, limit: int, *, as_json: bool) -> N
     """Print the dated versions, newest first."""
     async with connected(url, document_id) as client:
         await require_known(client, document_id)
-        versions = await client.document(document_id).history(limit=limit)
+        versions: list[dict[str, Any]] = await client.document(document_id).history(limit=limit)
     rows = [
         {
             "time": show_time(version["time_ns"]),
@@ -143,7 +146,7 @@ def _write(target: Path, payload: bytes) -> None:
     except OSError as error:
         raise Problem(f"{target} cannot be written: {error.strerror}") from None
     try:
-        with open(number, "wb") as file:
+        with os.fdopen(number, "wb") as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())

@@ -4,7 +4,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from lorogo_cli.connection import connected, require_known, servers, snapshot_head, snapshots
+from lorogo_cli.connection import connected, look, servers, snapshots, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_size
 from lorogo_cli.versions import show_age, show_time
@@ -14,7 +14,6 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.errors import NoResponders, RequestTimeout
 from lorogo_transport.snapshots import SnapshotHead
-from lorogo_transport.statuses import Statuses
 
 Row = dict[str, Any]
 
@@ -52,12 +51,11 @@ async def of_one(url: str, document_id: str, *, as_json: bool) -> None:
     """One document, with what its owner says of it."""
     async with connected(url, document_id, serving=False) as client:
         transport = client.transport
-        entry = await Statuses(transport).read(document_id)
-        if entry is None or not isinstance(entry.status, Failed):
-            await require_known(client, document_id)
-        head = await snapshot_head(transport, document_id)
+        sight = await look(transport, document_id)
+        if not sight.known:
+            raise unknown(document_id)
         messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
-        row = _row(document_id, entry, head, messages)
+        row = _row(document_id, sight.status, sight.snapshot, messages)
         owner = await _ask_owner(client, document_id) if row["state"] == "UP" else None
     if as_json:
         say_json({**row, "owner": owner}, pretty=False)

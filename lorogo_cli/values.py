@@ -6,7 +6,7 @@ import re
 from lorogo_cli.errors import Problem, brief
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_json(text: str, what: str = "") -> object:
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise Problem(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
-    return int(match[1]) * 1024 ** _POWERS[match[2].lower()]
+    return int(match[1]) << _SHIFTS[match[2].lower()]
 
 
 def show_size(count: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli import patches
-from lorogo_cli.connection import connected, require_known
+from lorogo_cli.connection import connected, look, require_known, unknown
 from lorogo_cli.errors import Problem
 from lorogo_cli.output import say, say_json, working
 from lorogo_cli.paths import parse_path
@@ -26,6 +26,8 @@ async def set_value(url: str, document_id: str, path: str, text: str, *, as_json
     """Put a JSON value somewhere in a document, which is created if it is not there."""
     tokens, value = parse_path(path), parse_json(text)
     async with connected(url, document_id) as client:
+        if not (await look(client.transport, document_id)).known:
+            patches.set_value({}, tokens, value)  # what cannot be set must not leave an empty document
         receipt = await _set(client, document_id, tokens, value)
     say_receipt(document_id, receipt, as_json=as_json)
 
@@ -92,14 +94,16 @@ def _read(source: str) -> bytes:
     if not payload:
         raise Problem(f"{name} is empty")
     if len(payload) > UPDATE_BYTES_MAX:
-        raise Problem(f"{name} has more than {show_size(UPDATE_BYTES_MAX)}, the most that a document takes at once")
+        raise Problem(
+            f"{name} has more than {show_size(UPDATE_BYTES_MAX)}, the most that a document takes at once"
+        )
     return payload
 
 
 async def delete(url: str, document_id: str, *, as_json: bool) -> None:
     """Delete a document; it stays deleted until it is restored."""
     async with connected(url, document_id) as client:
-        await require_known(client, document_id)
+        await require_known(client, document_id, deleted=True)
         await client.document(document_id).delete()
     if as_json:
         say_json({"document": document_id, "deleted": True}, pretty=False)
@@ -110,7 +114,7 @@ async def delete(url: str, document_id: str, *, as_json: bool) -> None:
 async def restore(url: str, document_id: str, *, as_json: bool) -> None:
     """Undo a deletion."""
     async with connected(url, document_id) as client:
-        await require_known(client, document_id)
+        await require_known(client, document_id, deleted=True)
         await client.document(document_id).restore()
     if as_json:
         say_json({"document": document_id, "restored": True}, pretty=False)
@@ -127,22 +131,24 @@ async def compact(url: str, document_id: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"document": document_id, **done}, pretty=False)
     else:
-        size, purged = show_size(done["snapshot_bytes"]), done["purged"]
-        say(f"{document_id}: snapshot of {size}, {purged} message{'' if purged == 1 else 's'} purged from the WAL")
+        size = show_size(done["snapshot_bytes"])
+        say(f"{document_id}: snapshot of {size}, {done['purged']} messages purged from the WAL")
 
 
 async def reset(url: str, document_id: str, *, as_json: bool) -> None:
     """Clear ERROR, so that the next one who asks has the document loaded again."""
-    from lorogo_transport.statuses import Statuses
-
     async with connected(url, document_id, serving=False) as client:
-        if await Statuses(client.transport).read(document_id) is None:
-            raise Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
+        if not (await look(client.transport, document_id)).known:
+            raise unknown(document_id)
         cleared = await client.reset(document_id)
     if as_json:
         say_json({"document": document_id, "reset": cleared}, pretty=False)
     else:
-        say(f"{document_id} can be opened again" if cleared else f"{document_id} is not in ERROR: nothing to do")
+        say(
+            f"{document_id} can be opened again"
+            if cleared
+            else f"{document_id} is not in ERROR: nothing to do"
+        )
 
 
 def say_receipt(document_id: str, receipt: Receipt, *, as_json: bool) -> None:

@@ -123,9 +123,11 @@ class Room:
         """Let everybody know how things stand."""
         if self.mirror.failure is not None:
             self.standing.failed(self.mirror.failure)
-        self.standing.tell(self._state())
+        self.standing.tell(self.state)
 
-    def _state(self) -> State:
+    @property
+    def state(self) -> State:
+        """How things stand this moment."""
         if not self._bus.connected or self.closed:
             return State.OFFLINE
         if self.mirror.failure is not None:

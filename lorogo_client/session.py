@@ -55,7 +55,7 @@ class Session:
     @property
     def state(self) -> State:
         """SAVED only if we are connected and every commit is ACKed."""
-        return State.OFFLINE if self._closed else self._room.standing.state
+        return State.OFFLINE if self._closed else self._room.state
 
     @property
     def problem(self) -> LorogoError | None:
@@ -116,6 +116,7 @@ class Session:
     def states(self) -> Feed[State]:
         """The state now, and whenever it changes; the latest wins."""
         self._check_open()
+        self._room.tell()
         feed = self._room.standing.states()
         self._states.append(feed)
         return feed

@@ -165,10 +165,10 @@ class _Attempt:
                 await self._pause()
                 continue
             answered = entry is not None and entry.revision == answered_revision
-            wish = self._wish(entry, None, answered)
-            if isinstance(wish, Ping):
-                wish = self._wish(entry, await starter.ping(document_id), answered)
-            match wish:
+            # asked before judging: "no answer" must not be taken from not having asked
+            up = entry is not None and isinstance(entry.status, Up)
+            ping = await starter.ping(document_id) if up else None
+            match self._wish(entry, ping, answered):
                 case Serve():
                     assert entry is not None
                     return entry

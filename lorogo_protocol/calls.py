@@ -82,7 +82,5 @@ def maybe(body: Body, name: str, kind: type[T]) -> T | None:
     if value is None:
         return None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Refused(
-            Reason.INVALID_REQUEST, f"{name!r} must be {kind.__name__}, not {type(value).__name__}"
-        )
+        raise Refused(Reason.INVALID_REQUEST, f"{name!r} must be {kind.__name__}, not {type(value).__name__}")
     return value

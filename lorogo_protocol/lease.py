@@ -142,9 +142,7 @@ class Decline:
 Answer = Acquire | Condemn | Decline
 
 
-def answer_init(
-    entry: Entry | None, operation_id: str, *, retries_max: int = limits.RETRIES_MAX
-) -> Answer:
+def answer_init(entry: Entry | None, operation_id: str, *, retries_max: int = limits.RETRIES_MAX) -> Answer:
     """What the server that picked up the init does."""
     if entry is None or not isinstance(entry.status, Starting):
         return Decline("the document is not STARTING")

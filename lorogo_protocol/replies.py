@@ -6,6 +6,7 @@ and digest are those of the update that it sent.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import limits
@@ -57,6 +58,8 @@ def encode(reply: Reply) -> tuple[bytes, dict[str, str]]:
                 h.REASON: reply.reason.value,
                 h.MESSAGE: sentence(reply.message),
             }
+        case _:
+            assert_never(reply)
 
 
 def decode(body: bytes, headers: Mapping[str, str]) -> Reply:

@@ -7,6 +7,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import assert_never
 
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_token
@@ -63,6 +64,8 @@ def encode(status: Status) -> bytes:
             return f"UP:{status.server_id}:{ts}".encode()
         case Failed():
             return f"ERROR:{status.trace_id}:{ts}".encode()
+        case _:
+            assert_never(status)
 
 
 def decode(value: bytes) -> Status:

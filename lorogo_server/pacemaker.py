@@ -7,8 +7,8 @@ the server; when the beats stop *and the server is using the CPU*, it renews the
 name, for a minute at most. A server that was stopped, hangs without computing, or died is not helped:
 its documents must go to others.
 
-    python -m lorogo_server.pacemaker    settings as one JSON line on standard input, then beats and
-                                         `+{id} {token}` / `-{id}` lines; the end of input is the end
+The server writes to its standard input: the settings as one JSON line, then beats (empty lines) and
+`+{id} {token}` / `-{id}` for what it holds; the end of input is the end.
 """
 
 import asyncio
@@ -168,8 +168,8 @@ class Pulse:
         """Start the process."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "lorogo_server.pacemaker",
+            "-c",
+            "from lorogo_server.pacemaker import main; main()",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
@@ -216,6 +216,7 @@ class Pulse:
         process.stdin.write(f"{line}\n".encode())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The process's door."""
     with suppress(KeyboardInterrupt, LorogoError):
         asyncio.run(run())

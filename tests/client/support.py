@@ -16,6 +16,7 @@ from lorogo_protocol import chunks, crdt, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.chunks import Assembled, Assembler
+from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting, Up
@@ -244,9 +245,16 @@ class FakeOwner:
         if self.nacks:
             reply = Nack(update.log_id, update.digest, self.nacks.popleft(), "as told")
         else:
-            outcome = self.replica.apply(update.payload)
-            if isinstance(outcome, crdt.Unready):
-                reply = Nack(update.log_id, update.digest, Reason.MISSING_DEPENDENCIES, "something is missing")
+            try:
+                outcome: crdt.Applied | crdt.Unready | None = self.replica.apply(update.payload)
+            except HistoryTrimmed:
+                outcome = None
+            if outcome is None:
+                reply = Nack(update.log_id, update.digest, Reason.HISTORY_TRIMMED, "too old")
+            elif isinstance(outcome, crdt.Unready):
+                reply = Nack(
+                    update.log_id, update.digest, Reason.MISSING_DEPENDENCIES, "something is missing"
+                )
             else:
                 previous, self.head = self.head, update.sequence
                 if self.announce and outcome.new:

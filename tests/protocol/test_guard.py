@@ -9,7 +9,7 @@ from lorogo_protocol.crdt import CrdtPanic, guard
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
 
 
-class PanicException(BaseException):  # noqa: N818 - its name is what we know it by
+class PanicException(BaseException):
     """What pyo3 raises when Rust panics: made at run time, so it cannot be imported."""
 
 

@@ -1,0 +1,215 @@
+"""The commands, and what becomes of their errors: a sentence on stderr and exit code 2."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lorogo_cli import doc
+from lorogo_cli.errors import one_line
+from lorogo_cli.logs import ENVIRONMENT, configure
+from lorogo_cli.options import NATS_DEFAULT, DocumentId, Json, Nats, Verbose
+from lorogo_cli.runtime import run as run_async
+from lorogo_cli.values import parse_size
+from lorogo_protocol import __version__
+from lorogo_protocol.errors import LorogoError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="lorogo",
+    help="Collaborative documents on NATS: run servers, read and change documents, see who owns what.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(doc.app, name="doc")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lorogo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def lorogo(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Collaborative documents on NATS: run servers, read and change documents, see who owns what."""
+
+
+@app.command()
+def dev(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="For NATS; 0 takes a free one.")
+    ] = 4222,
+    store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
+        ".lorogo"
+    ),
+    verbose: Verbose = False,
+) -> None:
+    """Run everything here: an embedded nats-server and a document server."""
+    configure(verbose=verbose)
+    from lorogo_cli.dev import dev as work
+
+    run_async(work, port, store)
+
+
+@app.command()
+def serve(
+    nats: Nats = NATS_DEFAULT,
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The server's own files.")] = Path(
+        ".lorogo/server"
+    ),
+    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help="How many processes.")] = 1,
+    idle_seconds: Annotated[
+        float | None, typer.Option("--idle-seconds", help="Unload documents that nobody used for so long.")
+    ] = None,
+    history_days: Annotated[
+        float | None, typer.Option("--history-days", help="How far back versions can be reached.")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", help="Copies that JetStream keeps: 1, 3 or 5.")
+    ] = None,
+    wal_bytes_max: Annotated[
+        str | None, typer.Option("--wal-bytes-max", metavar="SIZE", help="Limit of the WAL, as in 10GiB.")
+    ] = None,
+    update_bytes_max: Annotated[
+        str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
+    ] = None,
+    documents_max: Annotated[
+        int | None, typer.Option("--documents-max", help="Documents open at once, per worker.")
+    ] = None,
+    compact_wal_bytes: Annotated[
+        str | None, typer.Option("--compact-wal-bytes", metavar="SIZE", help="Compact a document above this.")
+    ] = None,
+    worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run document servers on a NATS that is already there."""
+    configure("info", verbose=verbose)
+    from lorogo_cli import serve as work
+    from lorogo_cli.settings import server_settings
+
+    settings = server_settings(
+        idle_seconds=idle_seconds,
+        history_days=history_days,
+        replicas=replicas,
+        wal_bytes_max=None if wal_bytes_max is None else parse_size(wal_bytes_max),
+        update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
+        documents_max=documents_max,
+        compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
+    )
+    serving = work.Serving(nats, data.absolute(), settings)
+    if worker is not None:
+        run_async(work.worker, serving, worker)
+    elif workers == 1:
+        run_async(work.alone, serving)
+    else:
+        run_async(work.parent, serving, workers, sys.argv[1:])
+
+
+@app.command()
+def status(
+    document: Annotated[str | None, typer.Argument(metavar="ID", help="One document, in detail.")] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    verbose: Verbose = False,
+) -> None:
+    """Show who owns what, since when, and how big it is; starts nothing."""
+    configure(verbose=verbose)
+    from lorogo_cli import status as work
+
+    if document is None:
+        run_async(work.of_all, nats, as_json=json)
+    else:
+        run_async(work.of_one, nats, document, as_json=json)
+
+
+@app.command()
+def reset(
+    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+) -> None:
+    """Clear a document's ERROR, when its cause is gone."""
+    configure(verbose=verbose)
+    from lorogo_cli import writing
+
+    run_async(writing.reset, nats, document, as_json=json)
+
+
+@app.command()
+def compact(
+    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+) -> None:
+    """Write a document's snapshot now, and purge what it covers from the WAL."""
+    configure(verbose=verbose)
+    from lorogo_cli import writing
+
+    run_async(writing.compact, nats, document, as_json=json)
+
+
+# --- errors -------------------------------------------------------------------------------------------
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        result = app(args=list(arguments), prog_name="lorogo", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return 1
+    except typer.TyperException as error:
+        return _usage(error)
+    except LorogoError as error:
+        _complain(one_line(error))
+        return BAD_INPUT
+    except ExceptionGroup as group:
+        _complain(one_line(group.exceptions[0]))
+        return _surprise(group, arguments)
+    except Exception as error:  # noqa: BLE001  # whatever it was, a user gets a sentence
+        _complain(f"this should not have happened: {type(error).__name__}: {one_line(error)}")
+        return _surprise(error, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: typer.TyperException) -> int:
+    """A command line that cannot be read."""
+    context = getattr(error, "ctx", None)
+    words = getattr(error, "format_message", error.__str__)()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(words.rstrip() + "\n")
+        return BAD_INPUT
+    where = "lorogo" if context is None else context.command_path
+    _complain(f"{words.rstrip('.')}; see `{where} --help`")
+    return BAD_INPUT
+
+
+def _surprise(error: Exception, arguments: Sequence[str]) -> int:
+    if "--verbose" in arguments or os.environ.get(ENVIRONMENT, "") == "debug":
+        import traceback
+
+        sys.stderr.write("".join(traceback.format_exception(error)))
+    return 1
+
+
+def _complain(sentence: str) -> None:
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"lorogo: {' '.join(sentence.split())}\n")
+
+
+def _drop_stdout() -> None:
+    """The reader has gone: nothing more can be said, and Python must not try when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

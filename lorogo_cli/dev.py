@@ -1,0 +1,98 @@
+"""`lorogo dev`: a nats-server and a document server in one command, and what to try next."""
+
+import asyncio
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from lorogo_cli import identity
+from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
+from lorogo_cli.output import say
+from lorogo_cli.program import python_beside, typed
+from lorogo_cli.runtime import stop_signals
+from lorogo_server import Server, ServerSettings
+from lorogo_server.server import new_nanoid
+from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
+from lorogo_transport.jetstream import connect
+
+_LOOK_SECONDS = 1.0
+
+
+async def dev(port: int, store: Path) -> None:
+    """Run both until Ctrl-C or SIGTERM; then documents go DOWN, and nats-server stops last."""
+    with stop_signals() as stop:
+        if port and await _answers(port):
+            raise Problem(
+                f"port {port} is taken: if that is another `lorogo dev`, use it as it is, or stop it;"
+                f" else choose another port, as in `lorogo dev --port {port % 65535 + 1}`"
+            )
+        with identity.held(store / "server", 0, new_nanoid, option="--store") as server_id:
+            nats = EmbeddedNats(store / "nats", port=port)
+            try:
+                await nats.start()
+            except EmbeddedError as error:
+                raise Problem(f"{one_line(error)}; --port and --store choose others") from None
+            try:
+                await _serve(nats, server_id, stop)
+            finally:
+                await nats.stop()
+
+
+async def _serve(nats: EmbeddedNats, server_id: str, stop: asyncio.Event) -> None:
+    async with await connect(nats.url, name="lorogo dev") as transport:
+        ended = asyncio.create_task(nats.wait())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            async with Server(transport, ServerSettings(server_id=server_id)):
+                say(screen(nats.url))
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():
+                    raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
+                say("stopping")
+        finally:
+            ended.cancel()
+            stopped.cancel()
+
+
+async def _answers(port: int) -> bool:
+    """Whether something listens there already."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def screen(url: str) -> str:
+    """What to try next, in commands that work from this folder."""
+    cwd = Path.cwd()
+    lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
+    python = python_beside(sys.executable, cwd)
+    plain = url == NATS_DEFAULT and os.environ.get(NATS_ENVIRONMENT, url) == url
+    at = "" if plain else f" --nats {shlex.quote(url)}"
+    return f"""\
+lorogo is running on {url}    (Ctrl-C stops it; documents stay)
+
+Try, in a second terminal:
+  {lorogo} doc set hello title '"Hello"'{at}
+  {lorogo} doc get hello{at}
+  {lorogo} doc set hello tasks.0 '{{"what": "write", "done": false}}'{at}
+  {lorogo} doc history hello{at}
+  {lorogo} status{at}
+and watch edits arrive, in a third:
+  {lorogo} doc watch hello{at}
+
+From Python ({python}):
+  import asyncio, lorogo_client
+  async def main():
+      async with lorogo_client.connect("{url}") as client, client.open("hello") as session:
+          session.doc.get_text("title").insert(0, "Oh! ")
+          session.commit()
+          print(await session.flush())
+  asyncio.run(main())
+"""

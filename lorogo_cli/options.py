@@ -1,0 +1,24 @@
+"""Options that many commands share."""
+
+from typing import Annotated
+
+import typer
+
+NATS_DEFAULT = "nats://127.0.0.1:4222"
+NATS_ENVIRONMENT = "LOROGO_NATS"
+
+Nats = Annotated[
+    str,
+    typer.Option(
+        "--nats", metavar="URL", envvar=NATS_ENVIRONMENT, help="Where NATS is; several with commas."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One line of JSON, for scripts.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="All logs, and tracebacks (or LOROGO_LOG=debug).")]
+DocumentId = Annotated[str, typer.Argument(metavar="ID", help="The document.")]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="WHEN", help="A version (v...), a time (2026-11-16T10:30), or an age (10m)."
+    ),
+]

@@ -1,0 +1,171 @@
+"""`lorogo serve`: document servers on a NATS that runs elsewhere, one process per worker."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from lorogo_cli import identity
+from lorogo_cli.connection import unreachable
+from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.runtime import stop_signals
+from lorogo_server import Server, ServerSettings
+from lorogo_server.server import new_nanoid
+from lorogo_transport.errors import TransportError, Unreachable
+from lorogo_transport.jetstream import JetStreamTransport, connect
+
+log = structlog.get_logger(__name__)
+
+_RESTART_SECONDS_MIN = 0.5
+_RESTART_SECONDS_MAX = 30.0
+_HEALTHY_SECONDS = 60.0  # a worker that lived this long begins with the shortest pause again
+_STOP_GRACE_SECONDS = 10.0
+_BAD_INPUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What every worker needs to know."""
+
+    url: str
+    data: Path
+    settings: ServerSettings
+
+
+async def alone(serving: Serving) -> None:
+    """One server in this process, until SIGTERM or Ctrl-C."""
+    with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
+        try:
+            transport = await connect(serving.url, name="lorogo server")
+        except Unreachable as error:
+            raise unreachable(error) from None
+        await _serve(transport, serving, server_id, stop)
+
+
+async def worker(serving: Serving, number: int) -> None:
+    """One of several servers; ends too when its parent is gone, which closes our stdin."""
+    with stop_signals() as stop, identity.held(serving.data, number, new_nanoid) as server_id:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        try:
+            transport = await _connect_patiently(serving.url, stop)
+            if transport is not None:
+                await _serve(transport, serving, server_id, stop)
+        finally:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+
+async def _serve(
+    transport: JetStreamTransport, serving: Serving, server_id: str, stop: asyncio.Event
+) -> None:
+    from dataclasses import replace
+
+    async with transport, Server(transport, replace(serving.settings, server_id=server_id)):
+        await stop.wait()
+
+
+async def _connect_patiently(url: str, stop: asyncio.Event) -> JetStreamTransport | None:
+    """A worker that is started again while NATS is away waits for it; None if it is to stop."""
+    failures = 0
+    while not stop.is_set():
+        try:
+            return await connect(url, name="lorogo server")
+        except Unreachable as error:
+            log.warning("waiting for NATS", problem=one_line(error))
+            await _pause(stop, restart_seconds(failures))
+            failures += 1
+    return None
+
+
+def restart_seconds(failures: int) -> float:
+    """How long to wait before the next attempt, after so many failures in a row."""
+    return min(_RESTART_SECONDS_MAX, _RESTART_SECONDS_MIN * 2.0 ** min(failures, 16))
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
+
+
+# --- the parent of several workers -------------------------------------------------------------------
+
+
+async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> None:
+    """Run worker processes, start those that crash again, and stop them all gracefully."""
+    with stop_signals() as stop:
+        await _check(serving, workers)
+        async with asyncio.TaskGroup() as group:
+            fleet = [
+                group.create_task(_look_after(number, arguments, serving.settings.stop_seconds, stop))
+                for number in range(workers)
+            ]
+        if any(task.result() == _BAD_INPUT for task in fleet):
+            raise Problem("a worker cannot run as it was told; its own words are above")
+
+
+async def _check(serving: Serving, workers: int) -> None:
+    """What would make every worker fail is said once, here."""
+    try:
+        async with await connect(serving.url, name="lorogo serve"):
+            pass
+    except Unreachable as error:
+        raise unreachable(error) from None
+    except TransportError as error:
+        raise Problem(one_line(error)) from None
+    for number in range(workers):
+        with identity.held(serving.data, number, new_nanoid):
+            pass
+
+
+async def _look_after(number: int, arguments: Sequence[str], stop_seconds: float, stop: asyncio.Event) -> int:
+    """One worker's life, and its next ones. Returns 0 after a stop, 2 if it can never run."""
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while not stop.is_set():
+        started = loop.time()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "lorogo_cli",
+            *arguments,
+            "--worker",
+            str(number),
+            stdin=asyncio.subprocess.PIPE,  # closes when we die, however we die
+            start_new_session=True,  # Ctrl-C comes to us alone, and we tell them
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        log.info("worker started", worker=number, pid=process.pid)
+        code = await _until_ended(process, stop, stop_seconds)
+        if stop.is_set():
+            return 0
+        if code == _BAD_INPUT:
+            stop.set()
+            return code
+        failures = 0 if loop.time() - started >= _HEALTHY_SECONDS else failures + 1
+        pause = restart_seconds(max(0, failures - 1))
+        log.error("worker ended", worker=number, pid=process.pid, exit_code=code, restart_seconds=pause)
+        await _pause(stop, pause)
+    return 0
+
+
+async def _until_ended(process: asyncio.subprocess.Process, stop: asyncio.Event, stop_seconds: float) -> int:
+    ended = asyncio.create_task(process.wait())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.terminate()
+            done, _ = await asyncio.wait({ended}, timeout=stop_seconds + _STOP_GRACE_SECONDS)
+            if not done:
+                log.error("worker does not stop: killed", pid=process.pid)
+                process.kill()
+        return await ended
+    finally:
+        stopped.cancel()
+        ended.cancel()

@@ -1,0 +1,32 @@
+"""The server's settings as the command line gives them."""
+
+from typing import Any
+
+from lorogo_server import ServerSettings
+from lorogo_server.settings import DAY_SECONDS
+
+
+def server_settings(
+    *,
+    idle_seconds: float | None = None,
+    history_days: float | None = None,
+    replicas: int | None = None,
+    wal_bytes_max: int | None = None,
+    update_bytes_max: int | None = None,
+    documents_max: int | None = None,
+    compact_wal_bytes: int | None = None,
+) -> ServerSettings:
+    """What was not given keeps its default. Raises InvalidSettings."""
+    given: dict[str, Any] = {
+        "idle_seconds": idle_seconds,
+        "history_seconds": None if history_days is None else history_days * DAY_SECONDS,
+        "replicas": replicas,
+        "wal_bytes_max": wal_bytes_max,
+        "update_bytes_max": update_bytes_max,
+        "documents_max": documents_max,
+        "compact_wal_bytes": compact_wal_bytes,
+    }
+    if update_bytes_max is not None:
+        # room for as many unfinished updates as by default
+        given["unfinished_bytes_max"] = 4 * update_bytes_max
+    return ServerSettings(**{name: value for name, value in given.items() if value is not None})

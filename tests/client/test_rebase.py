@@ -1,0 +1,217 @@
+"""Rebase: when history is gone, our unsaved edits go on top of the current state, once."""
+
+import asyncio
+
+import pytest
+from loro import ExportMode, LoroDoc
+
+from lorogo_client import Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client.replica import Listeners, LocalReplica, spans_of
+from lorogo_protocol import crdt
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
+
+
+async def cut(session: Session, transport: MemoryTransport) -> None:
+    """Lose the connection, and wait until the room has noticed."""
+    transport.cut()
+    await eventually(lambda: session._room._connecting)
+
+
+async def test_edits_on_trimmed_history_are_put_on_the_current_state(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """history-trimmed: a fresh document under a new peer id, with the edit in it once."""
+    async with client_of(world) as client, client.open("doc") as session:
+        type_in(session.doc, "base ")
+        await session.flush(DEADLINE)
+        changes = session.changes()
+        old, peer = session.doc, session.doc.peer_id
+        owner.nacks.append(Reason.HISTORY_TRIMMED)
+        owner.compact()
+        type_in(session.doc, "mine", at=5)
+        await session.flush(DEADLINE)
+        assert session.doc is not old
+        assert session.doc.peer_id != peer
+        assert owner.text() == text_of(session) == "base mine"
+        async with asyncio.timeout(DEADLINE):
+            assert isinstance(await anext(changes), Rebased)
+        type_in(session.doc, "!", at=9)
+        await session.flush(DEADLINE)
+        assert owner.text() == "base mine!"
+
+
+async def test_a_replica_older_than_the_history_is_replaced(world: MemoryNats, owner: FakeOwner) -> None:
+    """Offline while the owner trimmed: the sync brings a shallow snapshot, the edits go on top."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        type_in(session.doc, "base ")
+        await session.flush(DEADLINE)
+        await cut(session, transport)
+        for number in range(3):
+            type_in(session.doc, f"{number}", at=5 + number)
+            session.commit()
+        await owner.edit("theirs ", tell=False)
+        owner.compact()
+        transport.heal()
+        await session.flush(DEADLINE)
+        assert owner.text() == text_of(session)
+        assert sorted(owner.text()) == sorted("base theirs 012")
+        assert len(owner.received) == 2
+
+
+async def test_the_rebased_update_is_sent_again_byte_for_byte(world: MemoryNats, owner: FakeOwner) -> None:
+    """A lost answer to it does not lead to a second rebase: the edit is there once."""
+    async with client_of(world) as client, client.open("doc") as session:
+        type_in(session.doc, "base ")
+        await session.flush(DEADLINE)
+        owner.nacks.append(Reason.HISTORY_TRIMMED)
+        owner.compact()
+        type_in(session.doc, "mine", at=5)
+        session.commit()
+        await eventually(lambda: len(owner.received) >= 2 and not owner.nacks)
+        owner.mute = 2
+        await session.flush(DEADLINE)
+        after = [update for update in owner.received if update[0] != owner.received[1][0]][1:]
+        assert len(set(after)) == 1
+        assert owner.text() == text_of(session) == "base mine"
+
+
+async def test_an_edit_that_the_owner_took_without_our_knowing_is_not_made_twice(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """What both have in common is the base, so a lost ACK before a rebase does no harm."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        type_in(session.doc, "base ")
+        await session.flush(DEADLINE)
+        type_in(session.doc, "taken ", at=5)
+        session.commit()
+        owner.leases.extend([0] * 100)  # ACKs that are not believed
+        await eventually(lambda: owner.text() == "base taken ")
+        await cut(session, transport)
+        owner.leases.clear()
+        type_in(session.doc, "new", at=11)
+        session.commit()
+        await owner.edit("theirs", tell=False)
+        owner.compact()
+        transport.heal()
+        await session.flush(DEADLINE)
+        assert owner.text() == text_of(session)
+        assert sorted(owner.text()) == sorted("base taken newtheirs")
+
+
+async def test_another_generation_gets_only_what_was_never_acked(world: MemoryNats, owner: FakeOwner) -> None:
+    """After a restore the owner's state counts; what it had ACKed and forgot does not come back."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        type_in(session.doc, "acked ")
+        await session.flush(DEADLINE)
+        await cut(session, transport)
+        type_in(session.doc, "unsent", at=6)
+        session.commit()
+        owner.replica = crdt.Replica()
+        owner.generation += 1
+        await owner.edit("restored", tell=False)
+        transport.heal()
+        await session.flush(DEADLINE)
+        assert session.generation == 1
+        assert owner.text() == text_of(session)
+        assert sorted(owner.text()) == sorted("restoredunsent")
+
+
+async def test_a_reader_without_edits_just_takes_the_new_state(world: MemoryNats, owner: FakeOwner) -> None:
+    """Nothing is sent by it."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc", read_only=True) as session:
+        await owner.edit("one ")
+        await eventually(lambda: text_of(session) == "one ")
+        await cut(session, transport)
+        await owner.edit("two", tell=False)
+        owner.compact()
+        transport.heal()
+        await until_state(session, State.SAVED)
+        assert text_of(session) == "one two"
+        assert owner.received == []
+
+
+async def test_a_state_that_cannot_be_read_is_an_honest_failure(world: MemoryNats, owner: FakeOwner) -> None:
+    """If the rebase itself fails, the app hears it and nothing says SAVED."""
+    async with client_of(world) as client:
+        with pytest.raises(Unsaved):
+            async with client.open("doc") as session:
+                owner.nacks.append(Reason.HISTORY_TRIMMED)
+                owner._synced = lambda _: {  # type: ignore[method-assign]
+                    "mode": "snapshot",
+                    "payload": b"not a snapshot",
+                }
+                type_in(session.doc, "x")
+                with pytest.raises(UpdateRefused) as caught:
+                    await session.flush(DEADLINE)
+                assert caught.value.reason is Reason.HISTORY_TRIMMED
+                assert session.state is State.SAVING
+
+
+# --- the replica alone
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.local: list[bytes] = []
+        self.remote = 0
+
+    def listeners(self) -> Listeners:
+        return Listeners(self.local.append, lambda _: setattr(self, "remote", self.remote + 1))
+
+
+def test_merged_updates_hold_what_the_single_ones_hold() -> None:
+    """And nothing of others, so they are small."""
+    heard = Heard()
+    replica = LocalReplica(heard.listeners())
+    other = LoroDoc()  # type: ignore[no-untyped-call]
+    type_in(other, "other " * 100)
+    other.commit()
+    replica.apply(other.export(ExportMode.Snapshot()))
+    for number in range(10):
+        type_in(replica.doc, f"{number}")
+        replica.commit()
+    assert len(heard.local) == 10
+    merged = replica.merged(heard.local)
+    assert len(merged) < sum(map(len, heard.local))
+    assert spans_of([merged]) == spans_of(heard.local)
+    other.import_(merged)
+    assert other.get_deep_value() == replica.doc.get_deep_value()
+    assert heard.remote == 1
+
+
+def test_what_the_vector_lacks_is_found_beyond_what_is_on_its_way() -> None:
+    """Nothing if the outbox holds all of it; else everything in one update."""
+    heard = Heard()
+    replica = LocalReplica(heard.listeners())
+    type_in(replica.doc, "a")
+    replica.commit()
+    nothing = crdt.nothing_known()
+    assert replica.lacking(nothing, heard.local) is None
+    lacking = replica.lacking(nothing, [])
+    assert lacking is not None
+    assert crdt.Replica.from_snapshot(lacking).value() == {"t": "a"}
+    assert replica.lacking(replica.version().vector, []) is None
+
+
+def test_a_replaced_document_is_heard_no_more() -> None:
+    """Whoever edits it edits nothing; the new one is heard."""
+    heard = Heard()
+    replica = LocalReplica(heard.listeners())
+    type_in(replica.doc, "a")
+    replica.commit()
+    old = replica.doc
+    fresh, edited = replica.rebased(crdt.Replica(), heard.local, same_generation=True)
+    assert edited
+    assert len(heard.local) == 2
+    type_in(old, "lost")
+    old.commit()
+    assert len(heard.local) == 2
+    type_in(fresh.doc, "kept")
+    fresh.commit()
+    assert len(heard.local) == 3
