@@ -110,7 +110,8 @@ class DocumentApi:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise Timeout(f"{self.document_id} did not answer {verb} in {allowed:g} s") from None
+            perhaps = "" if patience else "; it may have been done"
+            raise Timeout(f"{self.document_id} did not answer {verb} in {allowed:g} s{perhaps}") from None
 
     async def _insist(
         self,

@@ -1,5 +1,6 @@
 """The door: `connect()` gives a Client, a Client opens sessions and makes calls."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 
@@ -178,22 +179,21 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        problems: list[LorogoError] = []
         try:
-            for session in list(self._sessions):
-                try:
-                    await self.close_session(session)
-                except LorogoError as error:
-                    problems.append(error)
+            # together, so that many sessions without a server do not wait one after the other
+            saved = await asyncio.gather(*(session.save() for session in self._sessions))
         finally:
             await self._shut()
+        problems = [problem for problem in saved if problem is not None]
+        for problem in problems:
+            log.warning("edits are not saved", problem=str(problem))
         if problems and calm:
             raise problems[0]
 
     async def _shut(self) -> None:
         self._stop_watching()
-        for room in list(self._rooms.values()):
-            await room.close()
+        for session, room in list(self._sessions.items()):
+            await self._leave_room(session, room)
         await self._context.replies.close()
         await self._context.caller.close()
         if self._owns_transport:

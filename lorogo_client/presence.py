@@ -45,7 +45,7 @@ class RoomPresence:
         self._timeout_seconds = timeout_seconds
         self._bytes_max = bytes_max
         self._presence = crdt.Presence(timeout_seconds)
-        self._mine: "dict[str, LoroValue]" = {}
+        self._mine: dict[str, LoroValue] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._feeds: list[Feed[Entries]] = []

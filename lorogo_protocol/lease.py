@@ -167,9 +167,18 @@ class Mine:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Somebody wrote DOWN or ERROR, or removed the key: write UP again, expecting this revision."""
+    """Somebody wrote DOWN or ERROR: write UP again, expecting this revision."""
 
     expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reacquire:
+    """The key is gone, with its whole bucket perhaps: write it as if for the first time.
+
+    The revision of that write is a new token: the bucket that is made again begins above all
+    revisions that the old one gave out.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +188,7 @@ class StepDown:
     why: str
 
 
-Sight = Mine | Reclaim | StepDown
+Sight = Mine | Reclaim | Reacquire | StepDown
 
 
 def owner_sees(
@@ -198,7 +207,7 @@ def owner_sees(
     token after a newer one.
     """
     if entry is None:
-        return StepDown("the key is gone, and more may be") if missed else Reclaim(0)
+        return Reacquire()
     match entry.status:
         case Up(server_id=owner):
             if owner == server_id and entry.token == token:

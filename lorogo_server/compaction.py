@@ -48,11 +48,9 @@ class _Mark:
 async def compact(host: Host) -> Compacted:
     """Store a snapshot and purge what it covers. Raises CompactionFailed, LeaseLost, TransportError."""
     async with host.compacting:
-        await host.retry_quarantine()
+        await host.answers.retry_quarantine(host.epoch)
         mark, head = await _store(host)
-        read_back = await host.context.snapshots.get(
-            head, bytes_max=host.context.settings.snapshot_bytes_max
-        )
+        read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
         if read_back != mark.data:
             raise CompactionFailed("the stored snapshot does not read back as it was written")
         host.adopt_snapshot(head, mark.facts, mark.wal_bytes)

@@ -59,9 +59,7 @@ class Epochs:
                 if wanted == recorded:
                     break
                 try:
-                    await self._statuses.append(
-                        subjects.EPOCH_KEY, _encode(wanted), expected_last=revision
-                    )
+                    await self._statuses.append(subjects.EPOCH_KEY, _encode(wanted), expected_last=revision)
                     break
                 except (WrongLastSequence, OutcomeUnknown):
                     continue
@@ -115,5 +113,5 @@ def _decode(stored: Stored | None) -> Known | None:
         body = json.loads(stored.data)
         return Known(int(body["epoch"]), int(body["sequence"]), int(body["time_ns"]))
     except (ValueError, KeyError, TypeError):
-        log.error("the epoch record does not parse; writing it again", record=stored.data[:100])
+        log.warning("the epoch record does not parse; writing it again", record=stored.data[:100])
         return None

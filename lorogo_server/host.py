@@ -15,15 +15,12 @@ from typing import Any
 
 import structlog
 
-from lorogo_protocol import chunks, replies, subjects
-from lorogo_protocol import headers as h
-from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Presence
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
-from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import Ack, Nack
+from lorogo_server.answers import Answers
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
@@ -33,8 +30,8 @@ from lorogo_server.loading import Loaded, load, read_on
 from lorogo_transport.calls import Responder
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.snapshots import SnapshotHead
 from lorogo_transport.republish import Republished, republished
+from lorogo_transport.snapshots import SnapshotHead
 from lorogo_transport.statuses import heard
 
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
@@ -63,6 +60,7 @@ class Host:
         self.compaction_spread = 0.5 + context.rng.random()  # so that not all are compacted at once
         self._verbs = verbs
         self._lease: Lease | None = None
+        self._answers: Answers | None = None
         self._loaded: Loaded | None = None
         self._queue: deque[Republished] = deque()
         self._queued_bytes = 0
@@ -77,8 +75,6 @@ class Host:
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = False
-        self._to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is done
-        self._submitted: dict[str, asyncio.Future[Ack]] = {}
         self._last_activity = context.clock.now()
         self._next_tick = 0.0
         self.presence = Presence(context.settings.presence_seconds)
@@ -90,6 +86,11 @@ class Host:
     def lease(self) -> Lease:
         assert self._lease is not None
         return self._lease
+
+    @property
+    def answers(self) -> Answers:
+        assert self._answers is not None
+        return self._answers
 
     @property
     def loaded(self) -> Loaded:
@@ -142,7 +143,7 @@ class Host:
 
     def first_needed(self) -> int:
         """The lowest sequence that a purge must leave: of what is unfinished, pending or not yet moved."""
-        needed = [self.loaded.follower.position + 1, *self._to_quarantine]
+        needed = [self.loaded.follower.position + 1, *self.answers.to_quarantine]
         if (first := self.loaded.intake.first_needed()) is not None:
             needed.append(first)
         return min(needed)
@@ -159,6 +160,14 @@ class Host:
     async def run(self, lease: Lease) -> None:
         """Own the document from here to the end; raises what made the load fail."""
         self._lease = lease
+        self._answers = Answers(
+            self.document_id,
+            self.context,
+            lease,
+            log=self.log,
+            spawn=self.spawn,
+            is_up=lambda: self._answering,
+        )
         try:
             await self._start()
             await self._follow()
@@ -179,6 +188,7 @@ class Host:
         task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -207,8 +217,8 @@ class Host:
         await self._listen(subjects.awareness(document_id), self._on_awareness)
         await bus.barrier()
         self.lease.up = True
+        self._answering = not self._closing.is_set()  # before UP: whoever sees it pings at once
         await self.lease.confirm()
-        self._answering = not self._closing.is_set()
         self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
         await self._answer_replayed()
 
@@ -218,9 +228,7 @@ class Host:
 
     async def _leave(self) -> None:
         """Stop listening first, then give up the lease."""
-        for future in self._submitted.values():
-            if not future.done():
-                future.cancel()
+        self.answers.give_up()
         for subscription in self._subscriptions:
             with contextlib.suppress(TransportError):
                 await subscription.close()
@@ -335,7 +343,7 @@ class Host:
         self._rewind = False
         self.epoch = self.context.epochs.current
         self.loaded.follower.rewind()
-        self._to_quarantine.clear()  # sequences of the past; whatever is still bad is found again
+        self.answers.to_quarantine.clear()  # sequences of the past; what is still bad is found again
         self.loaded.intake.head = 0
         self._queue.clear()
         self._queued_bytes = 0
@@ -371,116 +379,26 @@ class Host:
             await self._carry_out(effect)
 
     async def _carry_out(self, effect: Effect, _time_ns: int = 0, *, announce: bool = True) -> None:
+        answers = self.answers
         try:
             match effect:
                 case Accepted(update=update, new=new):
                     self.touch()
                     self.lease.head = self.loaded.intake.head
                     if announce and new:
-                        await self._announce(effect)
-                    await self._ack(update.log_id, update.digest, update.inbox, update.sequence)
+                        await answers.announce(effect)
+                    await answers.ack(update.log_id, update.digest, update.inbox, update.sequence)
                     self.context.counters.accepted += 1
                 case Again(log_id, digest, inbox, sequence):
-                    await self._ack(log_id, digest, inbox, sequence)
+                    await answers.ack(log_id, digest, inbox, sequence)
                 case Refused():
-                    await self._refuse(effect)
+                    await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
-                    await self._refuse(refused)
+                    await answers.refuse(refused, self.epoch)
                     self._reload = True
         except TransportError as error:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
             self.log.info("answer not sent", problem=str(error))
-
-    async def _announce(self, accepted: Accepted) -> None:
-        """Publish an accepted update to every client, once."""
-        update, bus = accepted.update, self.context.transport.bus
-        subject = subjects.accepted(self.document_id)
-        facts = {
-            h.SEQUENCE: str(update.sequence),
-            h.PREVIOUS: str(accepted.previous),
-            h.LEASE: str(self.lease.token),
-        }
-        if len(update.payload) > self.context.settings.accepted_inline_bytes_max:
-            omitted = {h.LOG_ID: update.log_id, h.OMITTED: str(len(update.payload)), **facts}
-            await bus.publish(subject, headers=omitted)
-            return
-        size = chunks.chunk_bytes(bus.max_payload)
-        for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
-            await bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
-
-    async def _ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
-        """Say that the update is stored and applied, if the document is still ours to speak for."""
-        if not await self._may_speak():
-            await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
-            return
-        ack = Ack(log_id, digest, sequence, self.context.settings.durability, self.lease.token)
-        if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
-            waiting.set_result(ack)
-        await self._reply(inbox, ack)
-
-    async def _may_speak(self) -> bool:
-        """Whether the document is ours; a lease that ran out while we were busy is asked for once."""
-        if not self._answering:
-            return False
-        if self.lease.valid():
-            return True
-        try:
-            await self.lease.confirm()
-        except LorogoError:
-            return False
-        return self.is_up and self.lease.valid()
-
-    async def _refuse(self, no: Refused) -> None:
-        self.context.counters.refused += 1
-        self.log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
-        if (waiting := self._submitted.pop(no.log_id, None)) is not None and not waiting.done():
-            waiting.set_exception(CallRefused(no.reason, no.message))
-        await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
-        if no.quarantine and no.sequences:
-            self._to_quarantine[min(no.sequences)] = no
-            self.spawn(self._quarantine(no, self.epoch))
-
-    async def _quarantine(self, no: Refused, epoch: int) -> None:
-        await self.lease.confirm()
-        moved = await self.context.quarantine.move(
-            self.lease, no, lambda: self.context.epochs.current == epoch
-        )
-        if moved:
-            self._to_quarantine.pop(min(no.sequences), None)
-
-    async def retry_quarantine(self) -> None:
-        """Try again to move what could not be moved."""
-        for no in list(self._to_quarantine.values()):
-            await self._quarantine(no, self.epoch)
-
-    async def _reply(self, inbox: str, reply: replies.Reply) -> None:
-        if not inbox:
-            return
-        body, headers = replies.encode(reply)
-        try:
-            await self.context.transport.bus.publish(inbox, body, headers=headers)
-        except ValueError as error:  # the inbox came from the wire
-            self.log.warning("an inbox that is no subject", problem=str(error))
-
-    # --- its own updates (patch, revert, import) ---------------------------------------------------
-
-    async def submit(self, payload: bytes, timeout: float) -> Ack:
-        """Send an update of the server's own through the WAL, like anybody's, and wait for its ACK."""
-        log_id = self.context.new_id()
-        bus = self.context.transport.bus
-        waiting: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._submitted[log_id] = waiting
-        try:
-            async with asyncio.timeout(timeout):
-                for chunk in chunks.split(
-                    payload, log_id, chunk_bytes_max=chunks.chunk_bytes(bus.max_payload)
-                ):
-                    await self.context.wal.append(
-                        subjects.wal(self.document_id), chunk.data, headers=chunk.headers()
-                    )
-                return await waiting
-        finally:
-            self._submitted.pop(log_id, None)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -527,4 +445,3 @@ class Host:
     async def _serve(self, verb: str, arguments: dict[str, object]) -> Mapping[str, object]:
         self.touch()
         return await self._verbs(self, verb, arguments)
-

@@ -8,10 +8,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from lorogo_protocol import chunks
+from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated
 from lorogo_protocol.chunks import Rejected as NotWhole
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage
+from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.reasons import Reason
 from lorogo_server.history import History
 from lorogo_server.settings import ServerSettings
@@ -116,11 +118,7 @@ class Intake:
         try:
             chunk = chunks.parse(stored.headers, stored.data)
         except MalformedMessage as error:
-            inbox = stored.headers.get("LORO_RESPONSE_INBOX", "")
-            log_id = stored.headers.get("LORO_LOG_ID", "")
-            digest = stored.headers.get("LORO_DIGEST", "")
-            sequences = (stored.sequence,)
-            return [Refused(log_id, digest, inbox, Reason.INVALID_UPDATE, str(error), sequences, True)]
+            return [_malformed(stored, str(error))]
         match self._assembler.add(chunk, sequence=stored.sequence, now=now):
             case None:
                 return []
@@ -235,10 +233,24 @@ class Intake:
         return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
 
 
-def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> Refused:
+def _malformed(stored: Stored, why: str) -> Refused:
+    """Answered only where an answer may go, and only with ids that may travel."""
+    inbox = stored.headers.get(h.RESPONSE_INBOX, "")
+    log_id = stored.headers.get(h.LOG_ID, "")
+    digest = stored.headers.get(h.DIGEST, "")
     return Refused(
-        update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine
+        log_id if is_token(log_id) else "",
+        digest if is_token(digest) else "",
+        inbox if is_inbox(inbox) else "",
+        Reason.INVALID_UPDATE,
+        why,
+        (stored.sequence,),
+        quarantine=True,
     )
+
+
+def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> Refused:
+    return Refused(update.log_id, update.digest, update.inbox, reason, message, update.sequences, quarantine)
 
 
 def _given_up(update: Assembled, message: str) -> Refused:

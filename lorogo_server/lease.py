@@ -5,6 +5,7 @@ through, and the lease lasts from when that renewal was *sent*. What may destroy
 a confirmed write (`confirm()`).
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,11 +13,11 @@ import structlog
 
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.lease import Entry, Mine, Reclaim, StepDown
+from lorogo_protocol.lease import Entry, Mine, Reacquire, Reclaim, StepDown
 from lorogo_protocol.status import Down, Starting, Status, Up
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
-from lorogo_transport.errors import OutcomeUnknown, TransportError, WrongLastSequence
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.statuses import Statuses
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,8 @@ class Lease:
         self._trace = trace  # of the load that failed before us
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
+        self._confirming = asyncio.Lock()
+        self._acquiring_again = False
         self._statuses = statuses
         self._clock = clock
         self._settings = settings
@@ -96,6 +99,8 @@ class Lease:
         """Take note of a republished status; a Reclaim is for the caller to carry out."""
         if self.ended or entry.revision <= self.revision:
             return None
+        if self._acquiring_again and entry.server == self.server_id:
+            return None
         match self._judge(entry):
             case Mine(revision):
                 self._adopt(revision)
@@ -105,6 +110,8 @@ class Lease:
                 return None
             case Reclaim() as reclaim:
                 return reclaim
+            case Reacquire():
+                return None  # there is an entry: it cannot be gone
 
     @property
     def doubtful(self) -> bool:
@@ -131,6 +138,10 @@ class Lease:
 
         Raises LeaseLost if somebody else has the document, or TransportError if nobody can tell now.
         """
+        async with self._confirming:
+            await self._confirm()
+
+    async def _confirm(self) -> None:
         for _ in range(_TRIES):
             if self.ended:
                 raise LeaseLost("the document was given up")
@@ -175,7 +186,11 @@ class Lease:
         for _ in range(_TRIES):
             try:
                 await self._statuses.write(
-                    self.document_id, Down(self._clock.wall_ns()), expected_revision=self.revision
+                    self.document_id,
+                    Down(self._clock.wall_ns()),
+                    expected_revision=self.revision,
+                    server=self.server_id,
+                    lease=self.token,
                 )
                 return
             except WrongLastSequence:
@@ -196,22 +211,36 @@ class Lease:
     async def _look_again(self) -> None:
         """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
         entry = await self._statuses.read(self.document_id)
-        match self._judge(entry):
+        match self._judge(entry, missed=self.suspended):
             case Mine(revision):
                 self.revision = max(self.revision, revision)
             case Reclaim(expected):
                 self.revision = expected
+            case Reacquire():
+                await self._acquire_again()
             case StepDown(why):
                 self.lose(why)
                 raise LeaseLost(why)
 
-    def _judge(self, entry: Entry | None) -> rules.Sight:
+    async def _acquire_again(self) -> None:
+        """The bucket lost our key: take the document as if for the first time, with a new token."""
+        log.error("status lost by the bucket, acquired again", document=self.document_id, old=self.token)
+        self._acquiring_again = True  # its republished copy may come before its confirmation
+        try:
+            self.token = self.revision = await self._statuses.write(
+                self.document_id, self._status(), expected_revision=0, server=self.server_id
+            )
+        finally:
+            self._acquiring_again = False
+
+    def _judge(self, entry: Entry | None, *, missed: bool = False) -> rules.Sight:
         return rules.owner_sees(
             entry,
             server_id=self.server_id,
             token=self.token,
             revision=self.revision,
             operation_id=self.operation_id,
+            missed=missed,
         )
 
     def _adopt(self, revision: int) -> None:

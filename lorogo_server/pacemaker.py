@@ -70,6 +70,10 @@ class Pacemaker:
         elif line.startswith("-"):
             self.held.pop(line[1:], None)
 
+    def silent_since(self, now: float) -> Callable[[], bool]:
+        """A function that says whether the server has been silent since `now`."""
+        return lambda: self.last_beat <= now
+
     def must_renew(self, now: float, cpu_seconds: float | None) -> bool:
         """Whether to renew now; `cpu_seconds` is what the server has used so far (None: it is gone)."""
         working = cpu_seconds is not None and cpu_seconds > self._cpu_seconds
@@ -140,20 +144,21 @@ async def run() -> None:
     )
     settings = PacemakerSettings(**json.loads(await reader.readline()))
     pacemaker = Pacemaker(settings, clock.now())
-    async with await connect(settings.nats, name=f"pacemaker-{settings.server_id}") as transport:
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(_watch(transport, pacemaker, clock))
-            while line := await reader.readline():
-                pacemaker.hear(line.decode().strip(), clock.now())
-            watching.cancel()
+    async with (
+        await connect(settings.nats, name=f"pacemaker-{settings.server_id}") as transport,
+        asyncio.TaskGroup() as group,
+    ):
+        watching = group.create_task(_watch(transport, pacemaker, clock))
+        while line := await reader.readline():
+            pacemaker.hear(line.decode().strip(), clock.now())
+        watching.cancel()
 
 
 async def _watch(transport: Transport, pacemaker: Pacemaker, clock: Clock) -> None:
     while True:
         await asyncio.sleep(BEAT_SECONDS)
-        heard = pacemaker.last_beat
         if pacemaker.must_renew(clock.now(), cpu_seconds(pacemaker.settings.server_pid)):
-            renewed = await renew_all(transport, pacemaker, clock, lambda: pacemaker.last_beat == heard)
+            renewed = await renew_all(transport, pacemaker, clock, pacemaker.silent_since(clock.now()))
             log.warning("the server is busy, renewed its leases", documents=renewed)
 
 
@@ -162,6 +167,7 @@ class Pulse:
 
     def __init__(self, nats: str) -> None:
         self._nats = nats
+        self._held: dict[str, int] = {}
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, server_id: str, renew_seconds: float) -> None:
@@ -183,11 +189,14 @@ class Pulse:
         self._write(json.dumps(settings))
 
     def hold(self, document_id: str, token: int) -> None:
-        """The server has acquired this document."""
-        self._write(f"+{document_id} {token}")
+        """The server has this document with this token; saying it again costs nothing."""
+        if self._held.get(document_id) != token:
+            self._held[document_id] = token
+            self._write(f"+{document_id} {token}")
 
     def drop(self, document_id: str) -> None:
         """The server has given it up."""
+        self._held.pop(document_id, None)
         self._write(f"-{document_id}")
 
     async def run(self) -> None:

@@ -41,7 +41,7 @@ class Quarantine:
                 async with self._slots:
                     moved += await self._move_one(lease, no, sequence, same_stream)
         except (StorageFull, StreamMissing, TooLarge) as error:
-            log.error("quarantine is not possible", document=lease.document_id, problem=str(error))
+            log.warning("quarantine is not possible", document=lease.document_id, problem=str(error))
         except TransportError as error:
             log.warning("quarantine interrupted", document=lease.document_id, problem=str(error))
         whole = moved == len(no.sequences)

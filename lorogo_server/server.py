@@ -1,8 +1,8 @@
 """One server process: takes documents that clients ask for, and looks after those that it owns.
 
-    async with Server(transport, ServerSettings()) as server:
-        ...                       # serving
-    # every owned document is DOWN, the next edit is served elsewhere at once
+async with Server(transport, ServerSettings()) as server:
+...                       # serving
+# every owned document is DOWN, the next edit is served elsewhere at once
 """
 
 import asyncio
@@ -225,7 +225,7 @@ class Server:
         self.context.counters.loads += 1
         try:
             await host.run(lease)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # one document must not stop the others
             self.context.counters.load_failures += 1
             await self._failed(host, lease, error)
         finally:
@@ -320,6 +320,8 @@ class Server:
     def _look_after(self, host: Host, now: float) -> None:
         settings = self.settings
         intake = host.loaded.intake
+        if self._pulse is not None:
+            self._pulse.hold(host.document_id, host.lease.token)
         if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():
             if intake.wal_bytes >= settings.compact_idle_bytes and not host.wants_compaction:
                 host.wants_compaction = "unloading"
@@ -348,11 +350,12 @@ class Server:
         task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except LorogoError as error:
             self._log.warning("background work failed", problem=str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001  # said here, and nobody else can act on it
             self._log.exception("background work failed")

@@ -99,8 +99,10 @@ class Taking:
             case Condemn(trace_id, expected):
                 trace_id = trace_id or context.new_id()
                 failed = Failed(trace_id, context.clock.wall_ns())
-                await context.statuses.write(document_id, failed, expected_revision=expected)
-                log.error("document given up after too many failed loads", document=document_id, trace=trace_id)
+                await context.statuses.write(
+                    document_id, failed, expected_revision=expected, server=context.server_id
+                )
+                log.error("too many failed loads, given up", document=document_id, trace=trace_id)
                 return await self._no(message, f"it failed too often; trace {trace_id}")
             case Acquire(status, expected):
                 sent_at = context.clock.now()

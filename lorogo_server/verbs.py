@@ -169,7 +169,7 @@ async def _submit_difference(host: Host, replica: Replica, fork: Replica) -> Ans
     if fork.version().vector == before.vector:
         head = host.loaded.intake.head
         return _receipt(host, Ack("", "", head, host.context.settings.durability, host.lease.token))
-    return _receipt(host, await host.submit(fork.updates_since(before.vector), _SUBMIT_SECONDS))
+    return _receipt(host, await host.answers.submit(fork.updates_since(before.vector), _SUBMIT_SECONDS))
 
 
 def _receipt(host: Host, ack: Ack) -> Answer:
@@ -231,7 +231,7 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():
             raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
-        return _receipt(host, await host.submit(payload, _SUBMIT_SECONDS))
+        return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))
 
 
 async def _delete(host: Host, _: Arguments) -> Answer:

@@ -34,17 +34,15 @@ _UNFINISHED_CALLS_MAX: Final = 64
 _WINDOW_ANSWER_SECONDS: Final = 30.0
 
 
-async def send_chunked(
-    bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", window_bytes: int | None = None
-) -> None:
+async def send_chunked(bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "") -> None:
     """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
     size = chunks.chunk_bytes(bus.max_payload)
-    window = window_bytes or limits.WINDOW_BYTES
     sent = 0
     for chunk in chunks.split(payload, call_id, chunk_bytes_max=size):
         sent += len(chunk.data)
-        if sent < window or chunk.final:
-            await bus.publish(subject, chunk.data, headers=chunk.headers(), reply=reply if chunk.final else "")
+        if sent < limits.WINDOW_BYTES or chunk.final:
+            answer_to = reply if chunk.final else ""
+            await bus.publish(subject, chunk.data, headers=chunk.headers(), reply=answer_to)
             continue
         sent = 0
         await bus.request(subject, chunk.data, headers=chunk.headers(), timeout=_WINDOW_ANSWER_SECONDS)

@@ -7,6 +7,8 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
+    """Two clocks: one for people, one for decisions."""
+
     def wall_ns(self) -> int:
         """Unix nanoseconds, for people and records. No decision rests on it."""
 

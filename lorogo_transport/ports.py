@@ -79,11 +79,15 @@ class ServiceInfo:
 
 
 class Subscription(Protocol):
+    """Something that can be ended."""
+
     async def close(self) -> None:
         """Stop; messages already queued are dropped. Safe twice."""
 
 
 class Bus(Protocol):
+    """Core NATS: messages that are heard now, or never."""
+
     @property
     def max_payload(self) -> int:
         """The most bytes of headers and data that one message may carry."""
@@ -116,6 +120,8 @@ class Bus(Protocol):
 
 
 class Stream(Protocol):
+    """A stream of JetStream: messages that are kept."""
+
     @property
     def name(self) -> str: ...
 
@@ -172,6 +178,8 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
+    """A connection to NATS."""
+
     @property
     def bus(self) -> Bus: ...
 

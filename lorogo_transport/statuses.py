@@ -67,7 +67,7 @@ class Statuses:
                 stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
             except (RequestTimeout, Disconnected) as error:
                 raise OutcomeUnknown(f"the status of {document_id} may have been written") from error
-            if stored is not None and stored.data == value and stored.sequence > expected_revision:
+            if stored is not None and stored.sequence > expected_revision and _same(stored, value, headers):
                 return stored.sequence
             raise WrongLastSequence(f"the status of {document_id} was not written") from None
 
@@ -123,6 +123,13 @@ def entry(stored: Stored) -> Entry:
         )
     except MalformedMessage:
         return Entry(Down(stored.time_ns), stored.sequence)
+
+
+def _same(stored: Stored, value: bytes, headers: dict[str, str]) -> bool:
+    """Whether that is exactly what we wrote: two servers may write the same value."""
+    return stored.data == value and all(
+        stored.headers.get(name) == headers.get(name) for name in (h.SERVER, h.LEASE)
+    )
 
 
 def _facts(server: str, lease: int, head: int, trace: str) -> dict[str, str]:

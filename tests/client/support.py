@@ -108,6 +108,7 @@ class FakeOwner:
         self.takes = True  # whether inits are taken
         self.deleted = False
         self.presence = b""
+        self.sync_payload: bytes | None = None  # instead of a snapshot
         self._statuses = Statuses(self.transport)
         self._assembler = Assembler()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,7 +214,7 @@ class FakeOwner:
 
     async def serve(self) -> None:
         bus = self.transport.bus
-        responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn)  # type: ignore[arg-type]
+        responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn)
         for subject, handler in (
             (subjects.ping(self.document_id), self._on_ping),
             (subjects.calls(self.document_id), responder.on_message),
@@ -302,7 +303,7 @@ class FakeOwner:
             return {"mode": "vector"}
         other_life = arguments.get("generation", self.generation) != self.generation
         if known == crdt.nothing_known() or other_life or not self.replica.can_serve_since(known):
-            return {"mode": "snapshot", "payload": self.replica.snapshot()}
+            return {"mode": "snapshot", "payload": self.sync_payload or self.replica.snapshot()}
         if frontiers == self.replica.frontiers():
             return {"mode": "current", "payload": b""}
         return {"mode": "updates", "payload": self.replica.updates_since(known)}

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from lorogo_client import Lagged, Rebased, SessionClosed, State
-from lorogo_client.feeds import changes, latest
+from lorogo_client.feeds import Item, changes, latest
 from tests.client.support import DEADLINE
 
 
 async def test_what_is_pushed_comes_out_in_order_and_ends_with_the_feed() -> None:
     """Closing lets a reader finish what is queued."""
     feed = changes(10)
-    items = [Rebased(), Lagged(3), Rebased()]
+    items: list[Item] = [Rebased(), Lagged(3), Rebased()]
     for item in items:
         feed.push(item)
     feed.close()

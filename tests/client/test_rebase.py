@@ -139,13 +139,10 @@ async def test_a_reader_without_edits_just_takes_the_new_state(world: MemoryNats
 async def test_a_state_that_cannot_be_read_is_an_honest_failure(world: MemoryNats, owner: FakeOwner) -> None:
     """If the rebase itself fails, the app hears it and nothing says SAVED."""
     async with client_of(world) as client:
-        with pytest.raises(Unsaved):
+        with pytest.raises(Unsaved):  # noqa: PT012 - leaving is what raises
             async with client.open("doc") as session:
                 owner.nacks.append(Reason.HISTORY_TRIMMED)
-                owner._synced = lambda _: {  # type: ignore[method-assign]
-                    "mode": "snapshot",
-                    "payload": b"not a snapshot",
-                }
+                owner.sync_payload = b"not a snapshot"
                 type_in(session.doc, "x")
                 with pytest.raises(UpdateRefused) as caught:
                     await session.flush(DEADLINE)

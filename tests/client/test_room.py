@@ -1,12 +1,11 @@
 """A room follows the owner: in order, without gaps, from one owner to the next."""
 
-import asyncio
-
 import pytest
 
 from lorogo_client import Client, State
 from lorogo_client.room import Room
 from lorogo_protocol import subjects
+from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Up
 from lorogo_transport.memory import MemoryNats
@@ -112,7 +111,12 @@ async def test_own_updates_are_not_imported_again(world: MemoryNats, owner: Fake
         replica = room_of(client).mirror.replica
         applied: list[bytes] = []
         original = replica.apply
-        replica.apply = lambda update: (applied.append(update), original(update))[1]  # type: ignore[method-assign]
+
+        def counted(update: bytes) -> Applied | Unready:
+            applied.append(update)
+            return original(update)
+
+        replica.apply = counted  # type: ignore[method-assign]
         for number in range(5):
             type_in(session.doc, f"{number}")
             await session.flush(DEADLINE)
@@ -137,52 +141,61 @@ async def test_after_a_reconnect_what_was_missed_is_there(world: MemoryNats, own
 
 async def test_an_owner_that_dies_is_replaced_and_the_edit_is_saved(world: MemoryNats) -> None:
     """No answer, no responders to a ping: the client starts the document elsewhere, and sends again."""
-    async with FakeOwner(world, name="first") as first, client_of(world) as client:
-        async with client.open("doc") as session:
-            type_in(session.doc, "one ")
-            await session.flush(DEADLINE)
-            snapshot = first.replica.snapshot()
-            await first.vanish()
-            async with FakeOwner(world, name="second") as second:
-                second.replica = type(second.replica).from_snapshot(snapshot)
-                type_in(session.doc, "two", at=4)
-                receipt = await session.flush(DEADLINE)
-                assert receipt is not None
-                assert receipt.lease == second.token > first.token
-                assert second.text() == "one two"
-                assert session.state is State.SAVED
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world) as client,
+        client.open("doc") as session,
+    ):
+        type_in(session.doc, "one ")
+        await session.flush(DEADLINE)
+        snapshot = first.replica.snapshot()
+        await first.vanish()
+        async with FakeOwner(world, name="second") as second:
+            second.replica = type(second.replica).from_snapshot(snapshot)
+            type_in(session.doc, "two", at=4)
+            receipt = await session.flush(DEADLINE)
+            assert receipt is not None
+            assert receipt.lease == second.token > first.token
+            assert second.text() == "one two"
+            assert session.state is State.SAVED
 
 
 async def test_a_document_that_went_down_is_started_by_the_next_edit(world: MemoryNats) -> None:
     """A graceful stop: nobody starts it for nothing, and the next edit does it at once."""
-    async with FakeOwner(world, name="first") as first, client_of(world) as client:
-        async with client.open("doc") as session:
-            await first.stop()
-            async with FakeOwner(world, name="second") as second:
-                await eventually(lambda: room_of(client).mirror.need.owner)
-                assert session.state is State.SAVED
-                assert second.inits == 0
-                type_in(session.doc, "wake up")
-                await session.flush(DEADLINE)
-                assert second.inits == 1
-                assert second.text() == "wake up"
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world) as client,
+        client.open("doc") as session,
+    ):
+        await first.stop()
+        async with FakeOwner(world, name="second") as second:
+            await eventually(lambda: room_of(client).mirror.need.owner)
+            assert session.state is State.SAVED
+            assert second.inits == 0
+            type_in(session.doc, "wake up")
+            await session.flush(DEADLINE)
+            assert second.inits == 1
+            assert second.text() == "wake up"
 
 
 async def test_a_new_owner_that_others_started_is_followed(world: MemoryNats) -> None:
     """A reader hears of the new lease and syncs with whoever has it."""
-    async with FakeOwner(world, name="first") as first, client_of(world) as client:
-        async with client.open("doc", read_only=True) as reader:
-            await first.edit("one ")
-            await eventually(lambda: text_of(reader) == "one ")
-            snapshot = first.replica.snapshot()
-            await first.stop()
-            async with FakeOwner(world, name="second") as second, client_of(world, seed=2) as other:
-                second.replica = type(second.replica).from_snapshot(snapshot)
-                async with other.open("doc") as writer:
-                    type_in(writer.doc, "two", at=4)
-                    await writer.flush(DEADLINE)
-                await eventually(lambda: text_of(reader) == "one two")
-                assert len(second.syncs) == 2
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world) as client,
+        client.open("doc", read_only=True) as reader,
+    ):
+        await first.edit("one ")
+        await eventually(lambda: text_of(reader) == "one ")
+        snapshot = first.replica.snapshot()
+        await first.stop()
+        async with FakeOwner(world, name="second") as second, client_of(world, seed=2) as other:
+            second.replica = type(second.replica).from_snapshot(snapshot)
+            async with other.open("doc") as writer:
+                type_in(writer.doc, "two", at=4)
+                await writer.flush(DEADLINE)
+            await eventually(lambda: text_of(reader) == "one two")
+            assert len(second.syncs) == 2
 
 
 async def test_a_server_that_lost_the_document_is_not_followed(world: MemoryNats, owner: FakeOwner) -> None:
@@ -216,7 +229,5 @@ async def test_an_idle_room_does_nothing(world: MemoryNats, owner: FakeOwner) ->
     async with client_of(world) as client, client.open("doc"):
         room = room_of(client)
         assert room._until_next() is None
-        async with asyncio.timeout(DEADLINE):
-            while room._wake.is_set():
-                await asyncio.sleep(0)
+        await eventually(lambda: not room._wake.is_set())
         assert owner.calls == ["sync"]

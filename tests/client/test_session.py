@@ -1,10 +1,12 @@
 """Sessions: saving, hearing others, honest states, and leaving."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
 
+import lorogo_client
 from lorogo_client import (
     Change,
     DocumentDeleted,
@@ -41,17 +43,17 @@ from tests.client.support import (
 async def test_an_edit_is_saved_when_the_owner_acked_it(world: MemoryNats, owner: FakeOwner) -> None:
     """commit() sends in the background; flush() returns with the receipt; the owner has the text."""
     async with client_of(world) as client, client.open("doc") as session:
-        assert session.state is State.SAVED
+        await until_state(session, State.SAVED)
         assert await session.flush() is None
         type_in(session.doc, "hello")
         session.commit("a message")
-        assert session.state is State.SAVING
+        assert session.state is not State.SAVED
         receipt = await session.flush(DEADLINE)
         assert receipt is not None
         assert (receipt.sequence, receipt.lease) == (owner.head, owner.token)
         assert receipt.durability == "stream"
         assert receipt.frontiers == session.version().frontiers
-        assert session.state is State.SAVED
+        await until_state(session, State.SAVED)
         assert owner.text() == "hello"
 
 
@@ -149,7 +151,7 @@ async def test_a_final_refusal_reaches_the_app_and_the_state_stays_honest(
 ) -> None:
     """flush(), commit(), changes() and leaving say it; nothing ever says SAVED again."""
     async with client_of(world) as client:
-        with pytest.raises(Unsaved):
+        with pytest.raises(Unsaved):  # noqa: PT012 - leaving is what raises
             async with client.open("doc") as session:
                 changes = session.changes()
                 owner.nacks.append(reason)
@@ -268,7 +270,7 @@ async def test_an_update_above_the_limit_is_refused_before_a_byte_is_sent(
     """commit() says TooLargeUpdate, and the session never says SAVED again."""
     settings = replace(QUICK, update_bytes_max=1000)
     async with client_of(world, settings) as client:
-        with pytest.raises(Unsaved):
+        with pytest.raises(Unsaved):  # noqa: PT012 - leaving is what raises
             async with client.open("doc") as session:
                 session.doc.get_map("m").insert("noise", bytes(range(256)) * 8)
                 with pytest.raises(TooLargeUpdate):
@@ -346,12 +348,15 @@ async def test_readers_and_writers_of_one_process_do_not_share_rights(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
     """An edit in a reader's document cannot leave through a writer of the same process."""
-    async with client_of(world) as client, client.open("doc", read_only=True) as reader:
-        async with client.open("doc") as writer:
-            assert reader.doc is not writer.doc
-            type_in(writer.doc, "x")
-            await writer.flush(DEADLINE)
-            await eventually(lambda: text_of(reader) == "x")
+    async with (
+        client_of(world) as client,
+        client.open("doc", read_only=True) as reader,
+        client.open("doc") as writer,
+    ):
+        assert reader.doc is not writer.doc
+        type_in(writer.doc, "x")
+        await writer.flush(DEADLINE)
+        await eventually(lambda: text_of(reader) == "x")
 
 
 async def test_a_document_in_error_cannot_be_opened_until_it_is_reset(
@@ -415,11 +420,11 @@ async def test_leaving_with_edits_that_nobody_acked_says_so(world: MemoryNats, o
     """Unsaved, after a bounded wait; but an error of the app's own is not hidden by it."""
     settings = replace(QUICK, close_seconds=0.2)
     async with client_of(world, settings) as client:
-        with pytest.raises(Unsaved, match="not ACKed"):
+        with pytest.raises(Unsaved, match="not ACKed"):  # noqa: PT012 - leaving is what raises
             async with client.open("doc") as session:
                 owner.mute = 1000
                 type_in(session.doc, "x")
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - leaving must not hide it
             async with client.open("doc") as session:
                 type_in(session.doc, "x")
                 raise ZeroDivisionError
@@ -454,3 +459,19 @@ async def test_flush_can_be_cancelled(world: MemoryNats, owner: FakeOwner) -> No
             await waiting
         await session.flush(DEADLINE)
         assert owner.text() == "x"
+
+
+async def test_many_sessions_without_a_server_are_left_together(world: MemoryNats) -> None:
+    """Closing the client waits once for all of them, not once for each."""
+    settings = replace(QUICK, close_seconds=0.3)
+    owners = [FakeOwner(world, f"doc-{number}") for number in range(8)]
+    client = await lorogo_client.connect(world.connect("client"), settings=settings)
+    for owner in owners:
+        async with owner:
+            session = await client.open(owner.document_id)
+            owner.mute = 1000
+            type_in(session.doc, "x")
+    started = time.monotonic()
+    with pytest.raises(Unsaved):
+        await client.close()
+    assert time.monotonic() - started < 3 * settings.close_seconds

@@ -155,7 +155,7 @@ async def test_without_servers_the_count_stays_and_the_first_server_back_serves(
 
 async def test_nobody_there_is_an_error_that_says_what_to_do(world: MemoryNats) -> None:
     """After the timeout: no server is connected, and how to start one."""
-    with pytest.raises(NotServed, match="no server is connected to NATS.*lorogo serve"):
+    with pytest.raises(NotServed, match=r"no server is connected to NATS.*lorogo serve"):
         await starter_of(world).served("doc", timeout=0.3)
 
 

@@ -14,6 +14,7 @@ from lorogo_protocol.lease import (
     GiveUp,
     Mine,
     Ping,
+    Reacquire,
     Reclaim,
     Serve,
     Sight,
@@ -127,8 +128,8 @@ GAP = StepDown("another server may have owned it meanwhile")
 @pytest.mark.parametrize(
     ("entry", "missed", "expected"),
     [
-        (None, False, Reclaim(0)),
-        (None, True, StepDown("the key is gone, and more may be")),
+        (None, False, Reacquire()),
+        (None, True, Reacquire()),
         (Entry(Up("me", 0), 13, server="me", lease=5), False, Mine(13)),
         (Entry(Up("me", 0), 13, server="me", lease=5), True, Mine(13)),
         (Entry(Up("me", 0), 13, server="me", lease=6), False, StepDown("server me owns it with token 6")),

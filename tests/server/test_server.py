@@ -11,12 +11,12 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.chunks import Chunk
+from lorogo_protocol.crdt import Presence
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_server import ServerSettings
+from lorogo_server import InvalidSettings, ServerSettings
 from tests.server.support import QUICK, Probe, Serve, Writer, until
-
 
 
 async def test_an_update_is_stored_applied_published_and_acked(
@@ -52,7 +52,8 @@ async def test_a_resend_is_acked_again_and_published_once(serve: Serve, probe: P
     again = await probe.send(unique, update, "same-id")
     assert first == again
     await probe.accept(unique, Writer().type("x"))
-    assert [(await heard.get()).headers[h.LOG_ID] for _ in range(2)][0] == "same-id"
+    ids = [(await heard.get()).headers[h.LOG_ID] for _ in range(2)]
+    assert ids.count("same-id") == 1
     assert heard.empty()
 
 
@@ -200,9 +201,7 @@ async def test_what_waits_too_long_is_quarantined_and_never_appears(
     assert await probe.value(unique) == {"body": "one "}
 
 
-async def test_a_second_server_loads_what_the_first_accepted(
-    serve: Serve, probe: Probe, unique: str
-) -> None:
+async def test_a_second_server_loads_what_the_first_accepted(serve: Serve, probe: Probe, unique: str) -> None:
     """After a graceful stop the document is DOWN, and the next server serves the same content."""
     first = await serve()
     await probe.start(unique)
@@ -361,7 +360,9 @@ async def test_a_document_that_cannot_be_loaded_ends_in_error_with_its_trace(
     status = (await probe.status(unique)).status
     assert isinstance(status, Failed)
     assert status.trace_id == traces[-1]
-    await store.put(unique, LoroDoc().export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=head.revision)
+    await store.put(
+        unique, LoroDoc().export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=head.revision
+    )
     await probe.start(unique)
     assert await probe.value(unique) == {}
 
@@ -430,8 +431,6 @@ async def test_a_deleted_document_stays_deleted_until_it_is_restored(
 
 async def test_presence_is_merged_for_newcomers(serve: Serve, probe: Probe, unique: str) -> None:
     """Nonsense on the presence subject harms nobody."""
-    from lorogo_protocol.crdt import Presence
-
     await serve()
     await probe.start(unique)
     mine = Presence(30)
@@ -489,8 +488,6 @@ async def test_starting_is_renewed_while_it_loads(serve: Serve, probe: Probe, un
 
 def test_settings_are_checked_at_the_door() -> None:
     """A setting that cannot work says which."""
-    from lorogo_server import InvalidSettings
-
     for bad in ({"renew_seconds": 9}, {"replicas": 2}, {"durability": "maybe"}, {"server_id": "a b"}):
         with pytest.raises(InvalidSettings):
             ServerSettings(**bad)  # type: ignore[arg-type]  # wrong on purpose

@@ -1,0 +1,137 @@
+"""What the owner says about updates: published to everyone, ACKed, NACKed, or moved out of the WAL.
+
+Nothing here decides whether an update is good; `intake` did. Here it is only said, and only as long as
+the document is ours to speak for.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack, Nack
+from lorogo_server.context import Context
+from lorogo_server.intake import Accepted, Refused
+from lorogo_server.lease import Lease
+
+
+class Answers:
+    """The voice of one document's owner."""
+
+    def __init__(
+        self,
+        document_id: str,
+        context: Context,
+        lease: Lease,
+        *,
+        log: BoundLogger,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        is_up: Callable[[], bool],
+    ) -> None:
+        self.to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is moved
+        self._document_id = document_id
+        self._context = context
+        self._bus = context.transport.bus
+        self._lease = lease
+        self._log = log
+        self._spawn = spawn
+        self._is_up = is_up
+        self._submitted: dict[str, asyncio.Future[Ack]] = {}
+
+    async def announce(self, accepted: Accepted) -> None:
+        """Publish an accepted update to every client, once."""
+        update = accepted.update
+        subject = subjects.accepted(self._document_id)
+        facts = {
+            h.SEQUENCE: str(update.sequence),
+            h.PREVIOUS: str(accepted.previous),
+            h.LEASE: str(self._lease.token),
+        }
+        if len(update.payload) > self._context.settings.accepted_inline_bytes_max:
+            omitted = {h.LOG_ID: update.log_id, h.OMITTED: str(len(update.payload)), **facts}
+            await self._bus.publish(subject, headers=omitted)
+            return
+        size = chunks.chunk_bytes(self._bus.max_payload)
+        for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
+            await self._bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
+
+    async def ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
+        """Say that the update is stored and applied, if the document is still ours to speak for."""
+        if not await self._may_speak():
+            await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
+            return
+        ack = Ack(log_id, digest, sequence, self._context.settings.durability, self._lease.token)
+        if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
+            waiting.set_result(ack)
+        await self._reply(inbox, ack)
+
+    async def refuse(self, no: Refused, epoch: int) -> None:
+        """Say no, and move what can never be accepted out of the WAL; `epoch` is that of its sequences."""
+        self._context.counters.refused += 1
+        self._log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
+        if (waiting := self._submitted.pop(no.log_id, None)) is not None and not waiting.done():
+            waiting.set_exception(CallRefused(no.reason, no.message))
+        await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
+        if no.quarantine and no.sequences:
+            self.to_quarantine[min(no.sequences)] = no
+            self._spawn(self._quarantine(no, epoch))
+
+    async def retry_quarantine(self, epoch: int) -> None:
+        """Try again to move what could not be moved."""
+        for no in list(self.to_quarantine.values()):
+            await self._quarantine(no, epoch)
+
+    async def submit(self, payload: bytes, timeout: float) -> Ack:
+        """Send an update of the server's own through the WAL, like anybody's, and wait for its ACK."""
+        log_id = self._context.new_id()
+        size = chunks.chunk_bytes(self._bus.max_payload)
+        waiting: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        self._submitted[log_id] = waiting
+        try:
+            async with asyncio.timeout(timeout):
+                for chunk in chunks.split(payload, log_id, chunk_bytes_max=size):
+                    await self._context.wal.append(
+                        subjects.wal(self._document_id), chunk.data, headers=chunk.headers()
+                    )
+                return await waiting
+        finally:
+            self._submitted.pop(log_id, None)
+
+    def give_up(self) -> None:
+        """The host closes: nobody will hear of what is still on its way."""
+        for waiting in self._submitted.values():
+            if not waiting.done():
+                waiting.set_exception(CallRefused(Reason.NOT_OWNER, "the document was given up meanwhile"))
+
+    async def _may_speak(self) -> bool:
+        """Whether the document is ours; a lease that ran out while we were busy is asked for once."""
+        if not self._is_up():
+            return False
+        if self._lease.valid():
+            return True
+        try:
+            await self._lease.confirm()
+        except LorogoError:
+            return False
+        return self._is_up() and self._lease.valid()
+
+    async def _quarantine(self, no: Refused, epoch: int) -> None:
+        await self._lease.confirm()
+        epochs = self._context.epochs
+        if await self._context.quarantine.move(self._lease, no, lambda: epochs.current == epoch):
+            self.to_quarantine.pop(min(no.sequences), None)
+
+    async def _reply(self, inbox: str, reply: replies.Reply) -> None:
+        if not inbox:
+            return
+        body, headers = replies.encode(reply)
+        try:
+            await self._bus.publish(inbox, body, headers=headers)
+        except ValueError as error:  # the inbox came from the wire
+            self._log.warning("an inbox that is no subject", problem=str(error))
