@@ -204,16 +204,16 @@ class Client:
             raise SessionClosed("the client is closed")
         key = (document_id, read_only)  # rights are not shared: an edit must not leave through another's
         room = self._rooms.get(key)
-        if room is None or room.closed or room.mirror.failure is not None:
+        new = room is None or room.closed or room.mirror.failure is not None
+        if room is None or new:
             room = self._rooms[key] = Room(self._context, document_id, read_only=read_only)
-            room.sessions += 1
-            await room.start()
-        else:
-            room.sessions += 1
+        room.sessions += 1
         session = Session(room, self._context.new_id(), close_seconds=self.settings.close_seconds)
         self._sessions[session] = room
         opened = False
         try:
+            if new:
+                await room.start()
             await session.ready(allowed)
             opened = True
         finally:

@@ -78,6 +78,7 @@ class Outbox:
         self._queue_bytes = 0
         self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
         self._flight_bytes = 0
+        self._parked = 0  # flights that wait to be sent, rather than for an answer
         self._settled: OrderedDict[str, None] = OrderedDict()
         self._commits = 0
 
@@ -116,6 +117,10 @@ class Outbox:
     def owns(self, log_id: str) -> bool:
         """Whether an accepted update is one of ours, so that it need not be imported."""
         return log_id in self._flights or log_id in self._settled
+
+    def flying(self, log_id: str) -> bool:
+        """Whether that update is not ACKed, and not replaced."""
+        return log_id in self._flights
 
     def payloads(self) -> Iterator[bytes]:
         """Every update that is not ACKed, oldest first."""
@@ -170,23 +175,21 @@ class Outbox:
         """Forget what is not ACKed."""
         self._queue.clear()
         self._flights.clear()
-        self._queue_bytes = self._flight_bytes = 0
+        self._queue_bytes = self._flight_bytes = self._parked = 0
 
     # --- what goes out
 
     def next_to_send(self, now: float, new_id: Callable[[], str]) -> Flight | None:
         """The update to send now, in order; None if there is none, or no room in the window."""
-        for flight in self._flights.values():
-            if not flight.waiting and flight.due <= now:
-                return flight
-            if not flight.waiting:
-                return None  # in order: what comes after it waits with it
+        if self._parked:
+            first = next(flight for flight in self._flights.values() if not flight.waiting)
+            return first if first.due <= now else None  # in order: what comes after it waits with it
         if not self._queue or not self._window_open():
             return None
-        first, payload = self._queue.popleft()
+        commit, payload = self._queue.popleft()
         self._queue_bytes -= len(payload)
         last = self._queue[0][0] - 1 if self._queue else self._commits
-        flight = Flight(new_id(), payload, digest(payload), first, last)
+        flight = Flight(new_id(), payload, digest(payload), commit, last)
         self._fly(flight)
         return flight
 
@@ -194,7 +197,7 @@ class Outbox:
         """It goes out now; from now on an answer may come."""
         flight = self._flights[log_id]
         flight.attempts += 1
-        flight.waiting = True
+        self._wait(flight, True)
         self.sent(log_id, now)
 
     def sent(self, log_id: str, now: float) -> None:
@@ -223,15 +226,19 @@ class Outbox:
     def resend(self, now: float) -> None:
         """Send everything that is in flight again: the owner may be another, or may not have heard it."""
         for flight in self._flights.values():
-            flight.waiting, flight.due = False, now
+            self._wait(flight, False)
+            flight.due = now
 
     def next_deadline(self, *, after: float) -> float | None:
         """When something here is next due; the last ping out of doubt was at `after`."""
-        oldest = min((flight.sent_at for flight in self._flights.values() if flight.waiting), default=None)
-        due = min((flight.due for flight in self._flights.values()), default=None)
-        if oldest is None or due is None:
-            return due
-        return min(due, max(oldest, after) + self._settings.doubt_seconds)
+        times: list[float] = []
+        for flight in self._flights.values():
+            if flight.waiting:
+                times += (flight.due, max(flight.sent_at, after) + self._settings.doubt_seconds)
+            else:
+                times.append(flight.due)
+                break  # what comes after it waits with it
+        return min(times, default=None)
 
     def answer(self, reply: Reply, *, token: int, now: float, jitter: float) -> tuple[Next, Flight | None]:
         """Take an answer; believed only with exact log id and digest.
@@ -275,6 +282,11 @@ class Outbox:
     def _fly(self, flight: Flight) -> None:
         self._flights[flight.log_id] = flight
         self._flight_bytes += len(flight.payload)
+        self._parked += 1
+
+    def _wait(self, flight: Flight, waiting: bool) -> None:
+        self._parked += flight.waiting - waiting
+        flight.waiting = waiting
 
     def _again(self, flight: Flight, now: float, jitter: float) -> None:
         settings = self._settings
@@ -284,11 +296,13 @@ class Outbox:
             most=settings.retry_seconds_max,
             jitter=jitter,
         )
-        flight.waiting, flight.due = False, now + pause
+        self._wait(flight, False)
+        flight.due = now + pause
 
     def _settle(self, flight: Flight) -> None:
         del self._flights[flight.log_id]
         self._flight_bytes -= len(flight.payload)
+        self._parked -= not flight.waiting
         self._settled[flight.log_id] = None
         if len(self._settled) > _SETTLED_MAX:
             self._settled.popitem(last=False)

@@ -256,7 +256,9 @@ class Room:
                 outbox.unsent(flight.log_id, now, self._context.rng.random())
         elif outbox.doubtful(now) and now - self._doubted >= self._settings.doubt_seconds:
             self._doubted = now
-            if await self._context.starter.ping(self.document_id) is False:
+            starter = self._context.starter
+            answer = await starter.ping(self.document_id)
+            if answer is False or (answer is None and starter.stale(self.document_id)):
                 self.mirror.need.owner = True
 
     async def _catch_up(self) -> None:
@@ -291,7 +293,14 @@ class Room:
                 self.presence.apply(answer.presence)
         self._connecting = False
         self.hindrance = None
+        self._forget_replaced()
         self.tell()
+
+    def _forget_replaced(self) -> None:
+        """Expect no answer to what a sync has replaced."""
+        for log_id in [one for one in self._expected if not self.mirror.outbox.flying(one)]:
+            self._expected.discard(log_id)
+            self._context.replies.forget(log_id)
 
     def _may_send(self) -> bool:
         need = self.mirror.need

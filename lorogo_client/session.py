@@ -90,6 +90,7 @@ class Session:
             raise OfflineBufferFull(f"{waiting} bytes wait to be sent; the edit stays open, commit it later")
         mirror.replica.commit(message)
         self._raise_failure()
+        self._room.unstall()
 
     async def flush(self, timeout: float | None = None) -> Receipt | None:
         """Commit, and return when every local edit is ACKed: the newest receipt.

@@ -33,6 +33,7 @@ from lorogo_transport.statuses import Statuses, heard
 
 log = structlog.get_logger(__name__)
 
+_SEEN_MAX = 100_000
 _LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
 
 
@@ -64,7 +65,10 @@ class Sightings:
         if seen is None or seen.revision != revision:
             if seen is not None and not read and revision < seen.revision:
                 return seen.for_seconds(now)
+            self._seen.pop(document_id, None)
             seen = self._seen[document_id] = Seen(revision, 0.0, now if self._connected else None)
+            if len(self._seen) > _SEEN_MAX:
+                del self._seen[next(iter(self._seen))]  # the oldest; it would be seen anew
         return seen.for_seconds(now)
 
     def connection(self, connected: bool, now: float) -> None:
@@ -78,8 +82,10 @@ class Sightings:
             else:
                 seen.since = now
 
-    def forget(self, document_id: str) -> None:
-        self._seen.pop(document_id, None)
+    def for_seconds(self, document_id: str, now: float) -> float:
+        """For how long the newest revision has been seen; 0 if none was."""
+        seen = self._seen.get(document_id)
+        return 0.0 if seen is None else seen.for_seconds(now)
 
 
 class Starter:
@@ -107,6 +113,11 @@ class Starter:
     def heard(self, document_id: str, entry: Entry) -> None:
         """A status was told on `loro.status.{id}`."""
         self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
+
+    def stale(self, document_id: str) -> bool:
+        """Whether nobody renewed the status for so long that its owner may be replaced."""
+        seconds = self.sightings.for_seconds(document_id, self.clock.now())
+        return seconds >= self.settings.stale_seconds
 
     async def ping(self, document_id: str) -> bool | None:
         """True: the owner answers; False: nobody listens; None: no answer in time."""

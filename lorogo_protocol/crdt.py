@@ -96,7 +96,7 @@ class Replica:
     """A LoroDoc whose imports are whole or nothing, and whose errors are ours."""
 
     def __init__(self, doc: LoroDoc | None = None) -> None:
-        self.doc: LoroDoc = LoroDoc() if doc is None else doc  # type: ignore[no-untyped-call]  # loro's stub
+        self.doc: LoroDoc = LoroDoc() if doc is None else doc
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes) -> "Replica":

@@ -7,7 +7,7 @@ confirm the lease, check the epoch, purge. Every step but the last may fail with
 from dataclasses import dataclass, replace
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
@@ -68,7 +68,11 @@ async def compact(host: Host) -> Compacted:
 async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
     for _ in range(_TRIES):
         async with host.busy:
-            mark = _mark(host)
+            try:
+                mark = _mark(host)
+            except CrdtPanic as error:
+                host.broken(str(error))
+                raise CompactionFailed("the document is being loaded afresh") from error
             expected = host.snapshot_revision
         try:
             head = await host.context.snapshots.put(

@@ -67,6 +67,7 @@ class Host:
         self._catch_up = False  # a copy was dropped or missed
         self._rewind = False  # the epoch changed: read everything again
         self._reload = False
+        self._checked = False
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._why_closing = ""
@@ -357,10 +358,22 @@ class Host:
         context = self.context
         self.epoch = context.epochs.current
         self._loaded = await load(
-            context.transport, context.snapshots, self.document_id, context.settings, context.clock
+            context.transport,
+            context.snapshots,
+            self.document_id,
+            context.settings,
+            context.clock,
+            checked=self._checked,
         )
+        self._checked = False
         self.lease.head = self.loaded.intake.head
         await self._answer_replayed()
+
+    def broken(self, why: str) -> None:
+        """Loro panicked while the document was read: load it afresh, trying every update."""
+        self.log.error("the document in memory is broken, loading it afresh", problem=why)
+        self._reload = self._checked = True
+        self._wake.set()
 
     async def reload(self) -> None:
         """For those who hold `busy`: the stored state is the truth now, load it."""

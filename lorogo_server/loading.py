@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.reasons import Reason
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Follower
@@ -55,12 +56,24 @@ async def load(
     document_id: str,
     settings: ServerSettings,
     clock: Clock,
+    *,
+    checked: bool = False,
 ) -> Loaded:
-    """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError."""
+    """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+
+    `checked`: a document that was loaded before made Loro panic later, when it was exported. Then
+    every update is tried by an export of its own, which finds the forged one (docs/decisions/0004).
+    """
     skip: set[int] = set()
     refused: list[Effect] = []
     while True:
-        loaded = await _load_once(transport, snapshots, document_id, settings, clock, skip)
+        try:
+            loaded = await _load_once(transport, snapshots, document_id, settings, clock, skip, checked)
+        except CrdtPanic as error:
+            if checked:
+                raise LoadFailed(f"Loro cannot hold this document: {error}") from error
+            checked = True
+            continue
         if not loaded.poison:
             loaded.unanswered += refused
             return loaded
@@ -76,6 +89,7 @@ async def _load_once(
     settings: ServerSettings,
     clock: Clock,
     skip: set[int],
+    checked: bool,
 ) -> Loaded:
     head = await snapshots.head(document_id)
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
@@ -105,6 +119,9 @@ async def _load_once(
                 pass
 
     wal = transport.stream(subjects.WAL_STREAM)
+    if checked:
+        await read_on(wal, document_id, loaded, clock, note, skip, checked=True)
+        return loaded
     with replica.folding():
         await read_on(wal, document_id, loaded, clock, note, skip)
     return loaded
@@ -117,6 +134,8 @@ async def read_on(
     clock: Clock,
     act: Callable[[Effect, int], Awaitable[None]],
     skip: set[int] | None = None,
+    *,
+    checked: bool = False,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
 
@@ -131,7 +150,8 @@ async def read_on(
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             if skip is None or stored.sequence not in skip:
-                for effect in loaded.intake.take(stored, clock.now()):
+                for taken in loaded.intake.take(stored, clock.now()):
+                    effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):
                         return
@@ -145,3 +165,27 @@ async def read_on(
             return
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
     raise LoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
+
+
+def _tried(replica: Replica, effect: Effect) -> Effect:
+    """The effect itself, or Poisoned if the document cannot be exported any more since that update."""
+    if not isinstance(effect, Accepted):
+        return effect
+    try:
+        replica.fork()
+    except CrdtPanic as error:
+        update = effect.update
+        why = f"the document could not be exported with it: {error}"
+        log.warning("a forged update was accepted before it was found out", log_id=update.log_id, problem=why)
+        return Poisoned(
+            Refused(
+                update.log_id,
+                update.digest,
+                update.inbox,
+                Reason.INVALID_UPDATE,
+                why,
+                update.sequences,
+                quarantine=True,
+            )
+        )
+    return effect

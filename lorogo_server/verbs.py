@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.calls import Refused, maybe, need
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
@@ -40,6 +40,9 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.NOT_OWNER, str(error)) from error
     except StorageFull as error:
         raise Refused(Reason.STORAGE_FULL, str(error)) from error
+    except CrdtPanic as error:
+        host.broken(str(error))
+        raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again") from error
     except CompactionFailed as error:
         raise Refused(Reason.FAILED, str(error)) from error
     except TimeoutError:
@@ -144,6 +147,8 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
         fork = replica.fork()
         try:
             patching.apply_patch(fork.doc, operations)
+        except CrdtPanic:
+            raise
         except (patching.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
         return await _submit_difference(host, replica, fork)

@@ -240,6 +240,9 @@ def test_everything_committed_is_acked_once_and_no_id_names_two_byte_strings(ste
                 outbox.merge(b"".join)
             case "resend":
                 outbox.resend(model.now)
+        due = outbox.next_deadline(after=model.now)
+        if step == "send" and due is not None:
+            assert due > model.now, "the keeper would spin"
         assert outbox.empty is (sorted(b"".join(model.acked)) == sorted(b"".join(model.committed)))
         assert outbox.saved_through(outbox.commits) is outbox.empty
     while not outbox.empty:

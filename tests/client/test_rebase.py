@@ -166,7 +166,7 @@ def test_merged_updates_hold_what_the_single_ones_hold() -> None:
     """And nothing of others, so they are small."""
     heard = Heard()
     replica = LocalReplica(heard.listeners())
-    other = LoroDoc()  # type: ignore[no-untyped-call]
+    other = LoroDoc()
     type_in(other, "other " * 100)
     other.commit()
     replica.apply(other.export(ExportMode.Snapshot()))

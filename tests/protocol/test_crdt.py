@@ -120,7 +120,7 @@ def test_no_part_of_an_update_is_applied() -> None:
     eve = replica(5, by_alice, by_dave)
     typed(eve, "e")
     mixed = eve.updates_since(alice.version().vector)  # dave's change, free of needs, and eve's
-    raw = LoroDoc()  # type: ignore[no-untyped-call]  # loro's stub
+    raw = LoroDoc()
     status = raw.import_(mixed)
     assert status.pending is not None
     assert raw.get_text("t").to_string() == "d"

@@ -79,14 +79,14 @@ async def test_a_task_can_be_cancelled_inside() -> None:
 
 def test_a_real_error_of_loro() -> None:
     """Not a made-up one: Loro raises a bare BaseException here."""
-    doc = LoroDoc()  # type: ignore[no-untyped-call]  # loro's stub
+    doc = LoroDoc()
     with pytest.raises(InvalidUpdate), guard():
         doc.import_(b"no update")
 
 
 def test_a_real_panic_of_loro(capfd: pytest.CaptureFixture[str]) -> None:
     """A callback that raises makes Loro panic; its class is known by name only."""
-    doc = LoroDoc()  # type: ignore[no-untyped-call]  # loro's stub
+    doc = LoroDoc()
 
     def fail(_event: object) -> None:
         raise ValueError

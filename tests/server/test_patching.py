@@ -35,10 +35,10 @@ def sample() -> LoroDoc:
     inner.insert("word", "hello")
     inner.insert("nothing", None)
     inner.insert("plain", {"list": [1, {"deep": "x"}], "b": b"ab"})
-    fill(inner.insert_container("text", LoroText()), "abc")  # type: ignore[no-untyped-call]
-    fill(inner.insert_container("counter", LoroCounter()), CounterPart(2.0))  # type: ignore[no-untyped-call]
-    fill(inner.insert_container("movable", LoroMovableList()), ListPart(["x", "y"]))  # type: ignore[no-untyped-call]
-    fill(inner.insert_container("map", LoroMap()), MapPart({"k": "v"}))  # type: ignore[no-untyped-call]
+    fill(inner.insert_container("text", LoroText()), "abc")
+    fill(inner.insert_container("counter", LoroCounter()), CounterPart(2.0))
+    fill(inner.insert_container("movable", LoroMovableList()), ListPart(["x", "y"]))
+    fill(inner.insert_container("map", LoroMap()), MapPart({"k": "v"}))
     fill(doc.get_list("list"), ListPart(["a", MapPart({"k": 1}), "c"]))
     fill(doc.get_movable_list("movable"), ListPart(["a", "b", "c", "d"], movable=True))
     fill(doc.get_text("text"), "hé😀o")
@@ -544,7 +544,7 @@ def test_a_document_nested_too_deep_is_refused_not_crashed_on() -> None:
     doc = sample()
     inner = doc.get_map("map")
     for _ in range(10_000):
-        inner = inner.insert_container("k", LoroMap())  # type: ignore[no-untyped-call,assignment]
+        inner = inner.insert_container("k", LoroMap())
     doc.commit()
     for operation in (
         op("test", "/map", {}),

@@ -12,7 +12,7 @@ def nested(levels: int) -> LoroDoc:
     doc = Replica().doc
     inner = doc.get_map("map")
     for _ in range(levels - 1):
-        inner = inner.insert_container("k", LoroMap())  # type: ignore[no-untyped-call,assignment]
+        inner = inner.insert_container("k", LoroMap())
     doc.commit()
     return doc
 

@@ -1,7 +1,10 @@
 """The document server on the wire: what it answers, and that nothing stops it. In both worlds."""
 
 import asyncio
+import base64
+import gc
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -490,4 +493,48 @@ def test_settings_are_checked_at_the_door() -> None:
     """A setting that cannot work says which."""
     for bad in ({"renew_seconds": 9}, {"replicas": 2}, {"durability": "maybe"}, {"server_id": "a b"}):
         with pytest.raises(InvalidSettings):
-            ServerSettings(**bad)  # type: ignore[arg-type]  # wrong on purpose
+            ServerSettings(**bad)
+
+
+_EXPORT_PANICS = base64.b64decode(
+    "bG9ybwAAAAAAAAAAAAAAAHZoucUABGQADQANARABBQAAAAAAAAABAQAAAAAABQEAAAEAEAMEAXgAAgQBAAAEBAEBAAYL"
+    "AWsEYm9keQFtAWwAFAEEBAEABAICBgAEAQUECwQBCwQBABMLaGVsbG8gd29ybGQFAXYHAQMB"
+)
+
+
+@pytest.fixture
+def broken_documents() -> Iterator[None]:
+    """Loro also panics when such a document is thrown away; see to it that this happens here."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("broken_documents")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("verb", ["compact", "sync", "export"])
+async def test_a_forged_update_that_breaks_loro_later_is_found_and_quarantined(
+    serve: Serve, probe: Probe, unique: str, verb: str
+) -> None:
+    """Loro imports it and panics at the next export: the document is loaded afresh without it."""
+    first = await serve()
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("good "))
+    await probe.accept(unique, _EXPORT_PANICS)
+    writer = Writer()
+    await probe.accept(unique, writer.type("also good"))
+    with pytest.raises(Refused):
+        await probe.call(verb, unique)
+    copy = await until(lambda: probe.rejected.last(subjects.rejected(unique)))
+    assert copy.data == _EXPORT_PANICS
+
+    async def works() -> dict[str, object]:
+        return await probe.call(verb, unique)
+
+    await until(works)
+    value = await probe.value(unique)
+    assert isinstance(value, dict)
+    assert sorted(value["body"]) == sorted("good also good")
+    await first.stop()
+    await serve()
+    await probe.start(unique)
+    assert await probe.value(unique) == value
