@@ -25,6 +25,7 @@ from lorogo_client.sending import send
 from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
 from lorogo_client.tasks import Tasks
+from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
@@ -161,7 +162,9 @@ class Room:
 
     def _on_accepted(self, message: Message) -> None:
         try:
-            update = self._arrivals.add(message.headers, message.data, now=self._context.clock.now())
+            own = self.mirror.outbox.owns(message.headers.get(h.LOG_ID, ""))
+            now = self._context.clock.now()
+            update = self._arrivals.add(message.headers, message.data, own=own, now=now)
         except MalformedMessage as error:
             log.warning("not an accepted update", document=self.document_id, problem=str(error))
             return
