@@ -69,6 +69,10 @@ def until(what: str, look: Callable[[], T | None], seconds: float = SECONDS) -> 
     return found
 
 
+def _hears_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Running:
     """A command that goes on; its output is in files."""
 
@@ -85,7 +89,7 @@ class Running:
                 stderr=err,
                 env=environment(**(env or {})),
                 # a shell that runs the tests in its background lets them ignore Ctrl-C
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=_hears_interrupts,  # noqa: PLW1509  # it takes no lock
             )
 
     def wait_for(self, words: str) -> str:

@@ -60,6 +60,24 @@ async def test_a_resend_is_acked_again_and_published_once(serve: Serve, probe: P
     assert heard.empty()
 
 
+async def test_an_update_that_changes_nothing_is_no_gap_for_readers(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The same bytes under another id are ACKed, not published, and the next update follows the one before."""
+    await serve()
+    await probe.start(unique)
+    heard = await probe.hear(subjects.accepted(unique))
+    writer = Writer()
+    update = writer.type("once ")
+    first = await probe.accept(unique, update)
+    again = await probe.accept(unique, update)
+    assert again.sequence > first.sequence
+    await probe.accept(unique, writer.type("twice"))
+    await heard.get()
+    message = await asyncio.wait_for(heard.get(), 5)
+    assert message.headers[h.PREVIOUS] == str(first.sequence)
+
+
 def _history_less() -> bytes:
     """An update whose beginning is missing."""
     writer = Writer()
