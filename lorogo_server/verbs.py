@@ -121,7 +121,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
 async def _get(host: Host, arguments: Arguments) -> Answer:
     replica = _as_of(host, arguments)
     try:
-        value = queries.to_json(reading.document_value(replica.doc))
+        value = queries.to_json(reading.document_value(replica.settled()))
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
     frontiers = replica.frontiers() if arguments.get("at") is None else _wanted(host, arguments)

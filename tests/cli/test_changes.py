@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from loro import DiffEvent, ExportMode, LoroDoc, LoroMap, LoroText
@@ -38,7 +39,7 @@ def delete_and_insert(doc: LoroDoc) -> None:
 
 
 def nested(doc: LoroDoc) -> None:
-    item = doc.get_list("list").insert_container(0, LoroMap())
+    item: Any = doc.get_list("list").insert_container(0, LoroMap())
     item.insert("x", True)
     item.insert_container("text", LoroText()).insert(0, "t")
 

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-import jsonpatch  # type: ignore[import-untyped]  # it carries no types
+import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,16 +120,13 @@ def test_a_difference_is_taken_by_the_server(before: dict[str, Any], after: dict
 def test_a_list_is_edited_where_it_changed() -> None:
     """An item inserted at the front leaves the others, and who is editing them, alone."""
     before = {"tasks": [{"what": "a"}, {"what": "b"}, {"what": "c"}]}
-    after = {"tasks": [{"what": "new"}, {"what": "a"}, {"what": "c", "done": True}]}
-    assert (
-        difference(before, after)
-        == [
-            {"op": "remove", "path": "/tasks/2"},
-            {"op": "add", "path": "/tasks/1/done", "value": True},
-            {"op": "add", "path": "/tasks/0", "value": {"what": "new"}},
-        ]
-        or len(difference(before, after)) <= 4
-    )
+    after = {"tasks": [{"what": "new"}, {"what": "a"}, {"what": "c"}]}
+    assert difference(before, after) == [
+        {"op": "remove", "path": "/tasks/1"},
+        {"op": "add", "path": "/tasks/0", "value": {"what": "new"}},
+    ]
+    done = {"tasks": [{"what": "a"}, {"what": "b", "done": True}, {"what": "c"}]}
+    assert difference(before, done) == [{"op": "add", "path": "/tasks/1/done", "value": True}]
 
 
 def test_a_long_list_takes_bounded_work() -> None:

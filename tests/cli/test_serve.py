@@ -26,7 +26,7 @@ def _free(data: Path, worker: int) -> bool | None:
 async def test_workers_are_kept_alive_and_stopped_gracefully(
     fresh_nats: EmbeddedNats, tmp_path: Path
 ) -> None:
-    """`--workers 2` is two servers with ids that stay; one that is killed comes back; SIGTERM ends all with 0."""
+    """Two workers are two servers with lasting ids; a killed one comes back; SIGTERM ends all with 0."""
     nats = {"LOROGO_NATS": fresh_nats.url}
     serve = Running(["serve", "--workers", "2", "--data", "data"], cwd=tmp_path, name="serve", env=nats)
     try:
@@ -44,10 +44,10 @@ async def test_workers_are_kept_alive_and_stopped_gracefully(
         assert again["worker"] == victim["worker"]
         assert {line["server"] for line in serve.wait_for_log("serving", 3)} == ids
 
+        said(lorogo("doc", "get", "kept", cwd=tmp_path, env=nats))  # whoever owned it, somebody does now
         assert serve.stop(signal.SIGTERM) == 0
         serve.wait_for_log("stopped", 2)
-        row = said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))
-        assert row["state"] in ("DOWN", "UP")
+        assert said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))["state"] == "DOWN"
     finally:
         serve.kill()
 
@@ -64,15 +64,12 @@ async def test_a_graceful_stop_leaves_documents_down(fresh_nats: EmbeddedNats, t
         serve.kill()
     assert said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))["state"] == "DOWN"
     nobody = refused(lorogo("doc", "get", "kept", cwd=tmp_path, env=nats))
-    assert (
-        nobody
-        == f"no lorogo server is running on {fresh_nats.url}: start one with `lorogo serve --nats {fresh_nats.url}`"
-    )
+    assert nobody.startswith(f"no lorogo server is running on {fresh_nats.url}: start one with `lorogo serve")
     assert "no server is running" in said(lorogo("status", cwd=tmp_path, env=nats))
 
 
 async def test_workers_do_not_outlive_their_parent(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:
-    """kill -9 on the parent: its workers notice and stop, their documents DOWN."""
+    """After kill -9 of the parent: its workers notice and stop, their documents DOWN."""
     nats = {"LOROGO_NATS": fresh_nats.url}
     serve = Running(["serve", "--workers", "2", "--data", "data"], cwd=tmp_path, name="serve", env=nats)
     try:
