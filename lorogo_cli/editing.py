@@ -9,7 +9,7 @@ from typing import Any
 
 from lorogo_cli import patches
 from lorogo_cli.connection import connected, require_known
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import Problem, brief
 from lorogo_cli.values import parse_json, show_json
 from lorogo_cli.writing import say_receipt
 from lorogo_protocol.calls import Refused
@@ -19,7 +19,7 @@ from lorogo_protocol.reasons import Reason
 
 async def edit(url: str, document_id: str, *, as_json: bool) -> None:
     """Let the user edit the document; what they wrote is kept in a file if it cannot be saved."""
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    editor = _editor(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     async with connected(url, document_id) as client:
         await require_known(client, document_id)
         document = client.document(document_id)
@@ -40,6 +40,14 @@ async def edit(url: str, document_id: str, *, as_json: bool) -> None:
             raise Problem(f"{document_id} was not saved: {why}{kept}") from None
         await asyncio.to_thread(_tidy, file)
     say_receipt(document_id, saved, as_json=as_json)
+
+
+def _editor(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Problem(f"EDITOR is {brief(command)}, which cannot be read: {error}") from None
+    return words or ["vi"]
 
 
 async def _open(editor: list[str], file: Path) -> None:

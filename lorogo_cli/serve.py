@@ -14,6 +14,7 @@ from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.runtime import stop_signals
 from lorogo_server import Server, ServerSettings
+from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
 from lorogo_transport import topology
 from lorogo_transport.errors import TransportError, Unreachable
@@ -62,7 +63,8 @@ async def worker(serving: Serving, number: int) -> None:
 async def _serve(
     transport: JetStreamTransport, serving: Serving, server_id: str, stop: asyncio.Event
 ) -> None:
-    async with transport, Server(transport, replace(serving.settings, server_id=server_id)):
+    settings = replace(serving.settings, server_id=server_id)
+    async with transport, Server(transport, settings, pulse=Pulse(serving.url)):
         await stop.wait()
 
 

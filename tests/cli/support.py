@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What the command inherits: nothing of lorogo's from the shell that runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOROGO_")}
+    """What the command inherits: no choices of the shell that runs the tests."""
+    dropped = {"LOROGO_NATS", "LOROGO_LOG", "VISUAL", "EDITOR"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
     kept |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
     return kept | more
 
