@@ -158,7 +158,6 @@ async def test_a_client_without_rights_on_the_bucket_lets_servers_make_the_move(
 
 async def test_a_full_stream_is_a_typed_error_and_not_an_endless_retry(fresh_nats: EmbeddedNats) -> None:
     """The WAL has its limit; the edit stays in the session, honestly unsaved."""
-    impatient = ClientSettings(reply_seconds=0.5, doubt_seconds=0.2)
     async with (
         await connect(fresh_nats.url, name="server") as line,
         Server(line, replace(QUICK, wal_bytes_max=200_000, compact_wal_bytes=1 << 30)),
