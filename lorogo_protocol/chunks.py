@@ -191,7 +191,11 @@ class Assembler:
 
     def add(self, chunk: Chunk, *, sequence: int, now: float) -> Outcome:
         """Take one chunk; None: not whole yet, or nothing to say."""
-        if (known := self._acked.get(chunk.log_id)) is not None:
+        known = self._acked.get(chunk.log_id)
+        if known is not None and now - known[0] >= self._remember_seconds:
+            del self._acked[chunk.log_id]
+            known = None
+        if known is not None:
             _, known_digest, known_sequence = known
             if not chunk.final:
                 return None
@@ -214,6 +218,15 @@ class Assembler:
         self._acked.move_to_end(log_id)
         while len(self._acked) > self._remember_max:
             self._acked.popitem(last=False)
+
+    def forget_unfinished(self) -> None:
+        """Drop what is not whole: its chunks are no longer where they were."""
+        self._partials.clear()
+        self._bytes = 0
+
+    def set_limit(self, update_bytes_max: int) -> None:
+        """From now on, whole updates may have so many bytes."""
+        self._update_bytes_max = update_bytes_max
 
     def next_deadline(self) -> float | None:
         """When `expire()` next has something to do."""

@@ -26,6 +26,7 @@ from loro import (
 
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
 
+_UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -95,14 +96,16 @@ class Unready:
 class Replica:
     """A LoroDoc whose imports are whole or nothing, and whose errors are ours.
 
-    A `lazy` one takes updates into its history only, and works the state out when somebody reads it
-    (`settled()`). That is what a server wants: imports are then many times faster, most of all when
-    many people edit at once (docs/decisions/0004).
+    A `lazy` one takes small updates into its history only, and works the state out when somebody
+    reads it (`settled()`) or enough has come together. That is what a server wants: imports are then
+    many times faster when many people edit at once. Only small portions wait, because working out
+    one long run of text costs its square (docs/decisions/0004).
     """
 
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
+        self._unsettled_bytes = 0
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False) -> "Replica":
@@ -121,13 +124,15 @@ class Replica:
             needs = LoroDoc.decode_import_blob_meta(update, False)
             if not self._has_what_it_needs(needs):
                 return Unready()
-            if self.lazy and not doc.is_detached():
-                doc.detach()
+            if self.lazy:
+                self._prepare(len(update))
             status = doc.import_with(update, origin) if origin else doc.import_(update)
             if status.pending is not None:
                 # What it said it needs was here, and yet a part waits inside Loro, which would
                 # apply it by itself one day. Only a fresh document forgets that.
                 raise CrdtPanic("the update lies about what it depends on")
+            if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
+                self.settled()
             return Applied(new=bool(status.success.inner()))
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
@@ -144,12 +149,22 @@ class Replica:
                     have.includes_id(head) for head in heads(needs.start_frontiers)
                 )
 
+    def _prepare(self, size: int) -> None:
+        """Before an import into a lazy replica: detached for a small update, settled for a large one."""
+        if size >= _UNSETTLED_BYTES_MAX:
+            self.settled()
+            return
+        if not self.doc.is_detached():
+            self.doc.detach()
+        self._unsettled_bytes += size
+
     def settled(self) -> LoroDoc:
         """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
         if self.lazy:
             with guard():
                 if self.doc.is_detached():
                     self.doc.attach()
+            self._unsettled_bytes = 0
         return self.doc
 
     def covers(self, update: bytes) -> bool:
@@ -263,12 +278,20 @@ class Presence:
     """Loro's EphemeralStore with our errors: keys that vanish when they are not renewed."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        self.store = EphemeralStore(int(timeout_seconds * 1000))
+        self._timeout_ms = int(timeout_seconds * 1000)
+        self.store = EphemeralStore(self._timeout_ms)
 
     def apply(self, data: bytes) -> None:
         """Merge what came from others. Raises CrdtError."""
         with guard():
             self.store.apply(data)
+
+    def sweep(self, entries_max: int) -> None:
+        """Let go of what has expired; of far too many entries, of all: who is there says so again."""
+        with guard():
+            self.store.remove_outdated()
+            if len(self.store.keys()) > entries_max:
+                self.store = EphemeralStore(self._timeout_ms)
 
     def encode_all(self) -> bytes:
         """The merged state, for a newcomer."""

@@ -42,6 +42,7 @@ class Answers:
         self._log = log
         self._spawn = spawn
         self._is_up = is_up
+        self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
 
     async def announce(self, accepted: Accepted) -> None:
@@ -81,6 +82,11 @@ class Answers:
         if no.quarantine and no.sequences:
             self.to_quarantine[min(no.sequences)] = no
             self._spawn(self._quarantine(no, epoch))
+
+    def forget_quarantine(self) -> None:
+        """What was refused is judged again: move nothing on the strength of the old judgement."""
+        self._life += 1
+        self.to_quarantine.clear()
 
     async def retry_quarantine(self, epoch: int) -> None:
         """Try again to move what could not be moved."""
@@ -122,9 +128,13 @@ class Answers:
         return self._is_up() and self._lease.valid()
 
     async def _quarantine(self, no: Refused, epoch: int) -> None:
+        life, epochs = self._life, self._context.epochs
         await self._lease.confirm()
-        epochs = self._context.epochs
-        if await self._context.quarantine.move(self._lease, no, lambda: epochs.current == epoch):
+
+        def still_so() -> bool:
+            return epochs.current == epoch and self._life == life
+
+        if await self._context.quarantine.move(self._lease, no, still_so):
             self.to_quarantine.pop(min(no.sequences), None)
 
     async def _reply(self, inbox: str, reply: replies.Reply) -> None:

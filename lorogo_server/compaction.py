@@ -13,7 +13,7 @@ from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
-from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.snapshots import SnapshotHead
 
 _TRIES = 3
@@ -78,7 +78,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             head = await host.context.snapshots.put(
                 host.document_id, mark.data, mark.facts.render(), expected_revision=expected
             )
-        except WrongLastSequence:
+        except (WrongLastSequence, OutcomeUnknown):
             await _learn_other_snapshot(host)
             continue
         return mark, head
@@ -136,8 +136,9 @@ async def _learn_other_snapshot(host: Host) -> None:
         if facts.deleted:
             await host.reload()
             return
-        data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-        host.loaded.intake.replica.apply(data)
+        if head.size:
+            data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+            host.loaded.intake.replica.apply(data)
         host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
 
 

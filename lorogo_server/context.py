@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lorogo_server.epoch import Epochs
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.settings import ServerSettings
+from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotStore
@@ -42,5 +43,6 @@ class Context:
     epochs: Epochs
     quarantine: Quarantine
     load_slots: asyncio.Semaphore
+    reply_budget: Budget
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     counters: Counters = field(default_factory=Counters)

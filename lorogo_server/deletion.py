@@ -13,7 +13,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_server import history
 from lorogo_server.compaction import purge
 from lorogo_server.host import Host
-from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 
 
 async def delete(host: Host) -> int:
@@ -25,6 +25,7 @@ async def delete(host: Host) -> int:
         await host.lease.confirm()
         replica = loaded.intake.replica
         frontiers = replica.frontiers()
+        loaded.intake.history.thin(context.clock.wall_ns())
         facts = replace(
             loaded.facts,
             sequence=loaded.intake.head,
@@ -42,8 +43,9 @@ async def delete(host: Host) -> int:
                 facts.render(),
                 expected_revision=host.snapshot_revision,
             )
-        except WrongLastSequence:
-            raise Refused(Reason.CONFLICT, "the snapshot changed meanwhile; try again") from None
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            host.doubt_stored()
+            raise Refused(Reason.BUSY, "it may be deleted, or not; ask again") from error
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
@@ -75,8 +77,9 @@ async def restore(host: Host) -> int:
             await context.snapshots.put_facts(
                 host.document_id, facts.render(), expected_revision=loaded.snapshot.revision
             )
-        except WrongLastSequence:
-            raise Refused(Reason.CONFLICT, "the snapshot changed meanwhile; try again") from None
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            host.doubt_stored()
+            raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
         await host.reload()
         host.log.info("restored", generation=facts.generation)
         return facts.generation

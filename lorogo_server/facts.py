@@ -1,12 +1,14 @@
 """What a snapshot's metadata says: the position it covers, the trim line, dated versions, tombstone."""
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lorogo_protocol.errors import MalformedMessage
 
 FORMAT = "1"
+_METADATA_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,21 @@ class SnapshotFacts:
     def deleted(self) -> bool:
         return self.deleted_ns > 0
 
-    def render(self) -> dict[str, str]:
-        """As strings, for the object's metadata."""
+    def render(self, bytes_max: int = _METADATA_BYTES_MAX) -> dict[str, str]:
+        """As strings, for the object's metadata.
+
+        Metadata is one message. What only informs is left out where it would not fit: the older half
+        of the dated versions, again and again, then the heads and the trim line.
+        """
+        out = self._strings()
+        while _length(out) > bytes_max and out["dated"] != "[]":
+            versions = json.loads(out["dated"])
+            out["dated"] = json.dumps(versions[len(versions) // 2 + 1 :], separators=(",", ":"))
+        if _length(out) > bytes_max:
+            out["frontiers"], out["trim"] = "", base64.b64encode(b"\x00").decode()
+        return out
+
+    def _strings(self) -> dict[str, str]:
         out = {
             "format": FORMAT,
             "sequence": str(self.sequence),
@@ -61,3 +76,7 @@ class SnapshotFacts:
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None
+
+
+def _length(strings: Mapping[str, str]) -> int:
+    return sum(len(value) for value in strings.values())

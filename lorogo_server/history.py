@@ -38,13 +38,16 @@ class History:
         self._last_ns = 0  # and its last
         self._open_sequence = 0
 
-    def before_apply(self, time_ns: int, frontiers: Callable[[], bytes]) -> None:
-        """Call before an update of that time changes the heads: seals the minute that ended."""
+    def before_apply(self, time_ns: int, frontiers: Callable[[], bytes]) -> DatedVersion | None:
+        """Ask before an update of that time changes the heads: the version that it ends, if it does."""
         if self._open_ns and time_ns - self._open_ns >= FINEST_NS:
-            self._sealed.append(DatedVersion(self._last_ns, frontiers(), self._open_sequence))
+            return DatedVersion(self._last_ns, frontiers(), self._open_sequence)
+        return None
 
-    def after_apply(self, time_ns: int, sequence: int) -> None:
-        """Call when that update is in the document."""
+    def after_apply(self, ended: DatedVersion | None, time_ns: int, sequence: int) -> None:
+        """Call when that update is in the document, with what `before_apply` said."""
+        if ended is not None:
+            self._sealed.append(ended)
         if not self._open_ns or time_ns - self._open_ns >= FINEST_NS:
             self._open_ns = time_ns
         self._last_ns = max(self._last_ns, time_ns)

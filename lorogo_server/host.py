@@ -25,7 +25,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.lease import Lease, LeaseLost
-from lorogo_server.loading import Loaded, load, read_on
+from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
 from lorogo_transport.calls import Responder
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message, Subscription
@@ -38,6 +38,9 @@ _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _TICK_SECONDS_MAX = 5.0
 _CATCH_UP_WAIT_SECONDS = 0.5
+_LOAD_TRIES = 5
+_PRESENT_MAX = 10_000
+_PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
 
@@ -57,6 +60,7 @@ class Host:
         self.epoch = 0  # in which everything up to the follower's position was read
         self.compacted_at = context.clock.now()
         self.wants_compaction = ""  # why
+        self.must_store = False  # the stream lost what we hold: it must be stored before we close
         self.compaction_spread = 0.5 + context.rng.random()  # so that not all are compacted at once
         self._verbs = verbs
         self._lease: Lease | None = None
@@ -72,11 +76,14 @@ class Host:
         self._closing = asyncio.Event()
         self._why_closing = ""
         self._graceful = False
+        self._finish_through = 0
         self._answering = False
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._background_failed)
         self._last_activity = context.clock.now()
-        self._next_tick = 0.0
+        self._next_sweep = 0.0
+        self._presence_bytes = 0
+        self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
         self.presence = Presence(context.settings.presence_seconds)
         self.closed = asyncio.Event()
 
@@ -101,6 +108,11 @@ class Host:
     def is_up(self) -> bool:
         return self._answering
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the document in memory is what is stored, as far as we know."""
+        return not self._reload
+
     def step_down(self, why: str) -> None:
         """Somebody else has the document: answer nothing more, write nothing more."""
         self._answering = False
@@ -109,8 +121,9 @@ class Host:
         self._wake.set()
 
     def stop(self, why: str) -> None:
-        """Finish what is queued, say DOWN, and close."""
+        """Finish what is queued now, say DOWN, and close."""
         self._graceful = True
+        self._finish_through = self._queue[-1].stored.sequence if self._queue else 0
         self._why_closing = self._why_closing or why
         self._closing.set()
         self._wake.set()
@@ -136,6 +149,7 @@ class Host:
         self.loaded.intake.wal_bytes = max(0, self.loaded.intake.wal_bytes - wal_bytes)
         self.compacted_at = self.context.clock.now()
         self.wants_compaction = ""
+        self.must_store = False
 
     def adopt_no_snapshot(self) -> None:
         """The stored snapshot is gone; the document in memory stands for it."""
@@ -147,6 +161,14 @@ class Host:
         if (first := self.loaded.intake.first_needed()) is not None:
             needed.append(first)
         return min(needed)
+
+    def snapshot_bytes(self) -> bytes:
+        """The whole document; many newcomers at once share one export."""
+        replica = self.loaded.intake.replica
+        vector = replica.version().vector
+        if self._exported is None or self._exported[0] != vector:
+            self._exported = (vector, replica.snapshot())
+        return self._exported[1]
 
     def idle_seconds(self) -> float:
         return self.context.clock.now() - self._last_activity
@@ -171,6 +193,8 @@ class Host:
         try:
             await self._start()
             await self._follow()
+        except _Closing:
+            pass
         finally:
             self._answering = False
             await self._tasks.close()
@@ -195,13 +219,8 @@ class Host:
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
         await bus.barrier()
-        async with context.load_slots, asyncio.timeout(context.settings.load_seconds_max):
-            self.epoch = context.epochs.current
-            self._loaded = await load(
-                context.transport, context.snapshots, document_id, context.settings, context.clock
-            )
-        self.lease.head = self.loaded.intake.head
-        responder = Responder(bus, context.clock, self._serve, spawn=self.spawn)
+        await self._unless_closing(self._first_load())
+        responder = Responder(bus, context.clock, self._serve, spawn=self.spawn, budget=context.reply_budget)
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
         await self._listen(subjects.awareness(document_id), self._on_awareness)
@@ -211,6 +230,46 @@ class Host:
         await self.lease.confirm()
         self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
         await self._answer_replayed()
+
+    async def _first_load(self) -> None:
+        context = self.context
+        async with context.load_slots, asyncio.timeout(context.settings.load_seconds_max):
+            await self._load()
+
+    async def _load(self) -> None:
+        """Load what is stored, and put our token on it."""
+        context = self.context
+        for _ in range(_LOAD_TRIES):
+            self.epoch = context.epochs.current
+            loaded = await load(
+                context.transport,
+                context.snapshots,
+                self.document_id,
+                context.settings,
+                context.clock,
+                epoch=self.epoch,
+                checked=self._checked,
+            )
+            if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
+                self._loaded = loaded
+                self._checked = False
+                self.lease.head = loaded.intake.head
+                return
+        raise LoadFailed("others keep storing snapshots of the document")
+
+    async def _unless_closing(self, work: Work) -> None:
+        """Do it, unless the document is to be closed before it is done."""
+        working = asyncio.ensure_future(work)
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise _Closing
+            await working
+        finally:
+            working.cancel()
+            closing.cancel()
+            await asyncio.gather(working, closing, return_exceptions=True)
 
     async def _listen(self, subject: str, handler: Callable[[Message], None]) -> None:
         subscription = await self.context.transport.bus.subscribe(subject, handler)
@@ -225,7 +284,7 @@ class Host:
         self._subscriptions.clear()
         lease = self.lease
         try:
-            await lease.give_up(write_down=self._graceful and lease.up)
+            await lease.give_up(write_down=self._graceful)
         except TransportError as error:
             self.log.warning("could not write DOWN", problem=str(error))
         self.log.info("closed", why=self._why_closing or "failed", token=lease.token)
@@ -235,11 +294,20 @@ class Host:
     async def _follow(self) -> None:
         while True:
             await self._wait()
-            if self._closing.is_set() and not (self._graceful and self._queue):
+            if self._closing.is_set() and not self._unfinished():
                 return
             async with self.busy:
                 await self._turn()
             await asyncio.sleep(0)
+
+    def _unfinished(self) -> bool:
+        """Whether something is queued that came before a graceful stop."""
+        return (
+            self._graceful
+            and self.context.transport.bus.connected
+            and bool(self._queue)
+            and self._queue[0].stored.sequence <= self._finish_through
+        )
 
     async def _wait(self) -> None:
         """Until there is something to do, or time itself has something to do."""
@@ -258,8 +326,8 @@ class Host:
             pass
 
     async def _turn(self) -> None:
-        if self._reload:
-            await self._load_again()
+        if self._reload and not await self._load_again():
+            return
         if self._rewind:
             await self._read_again()
         if self._catch_up:
@@ -269,9 +337,17 @@ class Host:
             if not await self._take(self._queue[0]):
                 return  # the queue is looked at again after reading what is missing
             self._queued_bytes -= len(self._queue.popleft().stored.data)
+            if self._reload:
+                return  # Loro panicked: what comes next would be judged by a broken document
             if self.context.clock.now() >= turn_ends:
                 break
-        await self._carry_out_all(self.loaded.intake.tick(self.context.clock.now()))
+        now = self.context.clock.now()
+        await self._carry_out_all(self.loaded.intake.tick(now))
+        if now >= self._next_sweep:
+            self._next_sweep = now + _TICK_SECONDS_MAX
+            self._presence_bytes = 0
+            self._exported = None
+            self.presence.sweep(_PRESENT_MAX)
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.wants_compaction = self.wants_compaction or "the WAL is long"
 
@@ -333,30 +409,28 @@ class Host:
         self._rewind = False
         self.epoch = self.context.epochs.current
         self.loaded.follower.rewind()
-        self.answers.to_quarantine.clear()  # sequences of the past; what is still bad is found again
-        self.loaded.intake.head = 0
+        self.answers.forget_quarantine()  # sequences of the past; what is still bad is found again
+        self.loaded.intake.begin_again()
         self._queue.clear()
         self._queued_bytes = 0
-        self.wants_compaction = "the stream lost messages"
+        self.must_store = True
         await self._read_missing()
         self.lease.head = self.loaded.intake.head
 
-    async def _load_again(self) -> None:
-        """Throw the document in memory away and load it from what is stored."""
+    async def _load_again(self) -> bool:
+        """Throw the document in memory away and load it from what is stored; False: not possible now."""
+        self.answers.forget_quarantine()  # what is still bad is found again, what is not must stay
+        try:
+            await self._load()
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            self.log.warning("could not load the document afresh yet", problem=str(error))
+            await asyncio.sleep(_CATCH_UP_WAIT_SECONDS)
+            return False
         self._reload = False
-        context = self.context
-        self.epoch = context.epochs.current
-        self._loaded = await load(
-            context.transport,
-            context.snapshots,
-            self.document_id,
-            context.settings,
-            context.clock,
-            checked=self._checked,
-        )
-        self._checked = False
-        self.lease.head = self.loaded.intake.head
         await self._answer_replayed()
+        return True
 
     def broken(self, why: str) -> None:
         """Loro panicked while the document was read: load it afresh, trying every update."""
@@ -364,8 +438,14 @@ class Host:
         self._reload = self._checked = True
         self._wake.set()
 
+    def doubt_stored(self) -> None:
+        """What is stored may not be what we think: load it before anything else is done."""
+        self._reload = True
+        self._wake.set()
+
     async def reload(self) -> None:
         """For those who hold `busy`: the stored state is the truth now, load it."""
+        self._reload = True
         await self._load_again()
 
     # --- acting on what was decided ---------------------------------------------------------------
@@ -435,7 +515,8 @@ class Host:
         await self.context.transport.bus.publish(reply)
 
     def _on_awareness(self, message: Message) -> None:
-        if len(message.data) > AWARENESS_BYTES_MAX:
+        self._presence_bytes += len(message.data)
+        if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
             return
         try:
             self.presence.apply(message.data)
@@ -447,3 +528,7 @@ class Host:
     async def _serve(self, verb: str, arguments: dict[str, object]) -> Mapping[str, object]:
         self.touch()
         return await self._verbs(self, verb, arguments)
+
+
+class _Closing(Exception):
+    """The document is to be closed before it was loaded."""

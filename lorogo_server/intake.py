@@ -14,8 +14,9 @@ from lorogo_protocol.chunks import Rejected as NotWhole
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage
 from lorogo_protocol.ids import is_inbox, is_token
+from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
-from lorogo_server.history import History
+from lorogo_server.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import Stored
 
@@ -87,8 +88,10 @@ class Intake:
         self.wal_bytes = 0  # taken since the last compaction
         self.updates = 0
         self._settings = settings
+        # What any server accepted must be accepted again when it is loaded: here only the wire's own
+        # limit counts, and this server's from `go_live()` on.
         self._assembler = Assembler(
-            update_bytes_max=settings.update_bytes_max,
+            update_bytes_max=UPDATE_BYTES_MAX,
             unfinished_bytes_max=settings.unfinished_bytes_max,
             unfinished_seconds=settings.unfinished_seconds,
         )
@@ -104,6 +107,17 @@ class Intake:
     def unfinished(self) -> int:
         """How many updates wait for chunks."""
         return self._assembler.unfinished
+
+    def go_live(self) -> None:
+        """The WAL is read: from now on this server's own limits count."""
+        self._assembler.set_limit(self._settings.update_bytes_max)
+
+    def begin_again(self) -> None:
+        """The stream lost messages: what is unfinished or waits must be found there again."""
+        self._assembler.forget_unfinished()
+        self._pending.clear()
+        self._pending_bytes = 0
+        self.head = 0
 
     def first_needed(self) -> int | None:
         """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
@@ -153,7 +167,7 @@ class Intake:
     def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         if self.deleted:
             return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
-        self.history.before_apply(time_ns, self.replica.frontiers)
+        ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
             applied = self.replica.apply(update.payload, ORIGIN)
         except HistoryTrimmed as error:
@@ -167,11 +181,13 @@ class Intake:
                 return self._wait(update, time_ns, now)
             case Applied(new):
                 self._forget((update.log_id, update.digest))
-                effects: list[Effect] = [self._accept(update, time_ns, now, new)]
+                effects: list[Effect] = [self._accept(update, time_ns, now, new, ended)]
                 return effects + self._wake(now) if new and self._pending else effects
 
-    def _accept(self, update: Assembled, time_ns: int, now: float, new: bool) -> Accepted:
-        self.history.after_apply(time_ns, update.sequence)
+    def _accept(
+        self, update: Assembled, time_ns: int, now: float, new: bool, ended: DatedVersion | None = None
+    ) -> Accepted:
+        self.history.after_apply(ended, time_ns, update.sequence)
         self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
         accepted = Accepted(update, self.head, time_ns, new)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers

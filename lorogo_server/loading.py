@@ -6,7 +6,7 @@ so a skipped message might be a new one. What the snapshot covers is applied aga
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -21,6 +21,7 @@ from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
+from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
 
@@ -57,6 +58,7 @@ async def load(
     settings: ServerSettings,
     clock: Clock,
     *,
+    epoch: int,
     checked: bool = False,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
@@ -68,7 +70,9 @@ async def load(
     refused: list[Effect] = []
     while True:
         try:
-            loaded = await _load_once(transport, snapshots, document_id, settings, clock, skip, checked)
+            loaded = await _load_once(
+                transport, snapshots, document_id, settings, clock, skip, epoch=epoch, checked=checked
+            )
         except CrdtPanic as error:
             if checked:
                 raise LoadFailed(f"Loro cannot hold this document: {error}") from error
@@ -89,20 +93,22 @@ async def _load_once(
     settings: ServerSettings,
     clock: Clock,
     skip: set[int],
+    *,
+    epoch: int,
     checked: bool,
 ) -> Loaded:
     head = await snapshots.head(document_id)
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
     lazy = not checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
-    if head is not None and not facts.deleted:
+    if head is not None and head.size and not facts.deleted:
         data = await snapshots.get(head, bytes_max=settings.snapshot_bytes_max)
         replica = Replica.from_snapshot(data, lazy=lazy)
     intake = Intake(
         replica,
         History(history.decode(facts.dated)),
         settings,
-        head=facts.sequence,
+        head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
     )
     loaded = Loaded(intake, Follower(), head, facts)
@@ -122,7 +128,25 @@ async def _load_once(
     wal = transport.stream(subjects.WAL_STREAM)
     await read_on(wal, document_id, loaded, clock, note, skip, checked=checked)
     replica.lazy = True
+    intake.go_live()
     return loaded
+
+
+async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
+    """Put our token on the stored snapshot; False if another was stored since we loaded.
+
+    An owner before us may be about to store a snapshot or a tombstone that it made before we took
+    over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
+    what the next owner will load.
+    """
+    facts = replace(loaded.facts, lease=token)
+    expected = 0 if loaded.snapshot is None else loaded.snapshot.revision
+    try:
+        loaded.snapshot = await snapshots.put_facts(document_id, facts.render(), expected_revision=expected)
+    except WrongLastSequence:
+        return False
+    loaded.facts = facts
+    return True
 
 
 async def read_on(
@@ -145,10 +169,12 @@ async def read_on(
     if newest is None:
         return
     turn_ends = clock.now() + _SLICE_SECONDS
+    ahead = clock.wall_ns() / 1e9 - clock.now()  # what the stream's times are by our own clock
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             if skip is None or stored.sequence not in skip:
-                for taken in loaded.intake.take(stored, clock.now()):
+                when = min(clock.now(), stored.time_ns / 1e9 - ahead)
+                for taken in loaded.intake.take(stored, when):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):

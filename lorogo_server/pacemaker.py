@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -168,10 +168,15 @@ class Pulse:
     def __init__(self, nats: str) -> None:
         self._nats = nats
         self._held: dict[str, int] = {}
+        self._settings: PacemakerSettings | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, server_id: str, renew_seconds: float) -> None:
         """Start the process."""
+        self._settings = PacemakerSettings(self._nats, server_id, os.getpid(), renew_seconds)
+        await self._launch()
+
+    async def _launch(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -180,13 +185,10 @@ class Pulse:
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
         )
-        settings = {
-            "nats": self._nats,
-            "server_id": server_id,
-            "server_pid": os.getpid(),
-            "renew_seconds": renew_seconds,
-        }
-        self._write(json.dumps(settings))
+        assert self._settings is not None
+        self._write(json.dumps(asdict(self._settings)))
+        for document_id, token in self._held.items():
+            self._write(f"+{document_id} {token}")
 
     def hold(self, document_id: str, token: int) -> None:
         """The server has this document with this token; saying it again costs nothing."""
@@ -200,8 +202,11 @@ class Pulse:
         self._write(f"-{document_id}")
 
     async def run(self) -> None:
-        """Beat for ever; ends by cancellation."""
+        """Beat for ever, and start the process again should it end; ends by cancellation."""
         while True:
+            if self._process is not None and self._process.returncode is not None:
+                log.warning("the pacemaker ended, starting another", code=self._process.returncode)
+                await self._launch()
             self._write("")
             await asyncio.sleep(BEAT_SECONDS)
 

@@ -14,7 +14,7 @@ from lorogo_protocol.replies import sentence
 from lorogo_server.intake import Refused
 from lorogo_server.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
-from lorogo_transport.ports import Transport
+from lorogo_transport.ports import Headers, Stored, Transport
 
 log = structlog.get_logger(__name__)
 
@@ -29,17 +29,17 @@ class Quarantine:
         self._rejected = transport.stream(subjects.REJECTED_STREAM)
         self._slots = asyncio.Semaphore(_MESSAGES_AT_ONCE)
 
-    async def move(self, lease: Lease, no: Refused, same_stream: Callable[[], bool]) -> bool:
+    async def move(self, lease: Lease, no: Refused, still_so: Callable[[], bool]) -> bool:
         """True when every message of the update is kept there and gone here.
 
         A server that lost the document deletes nothing: the next owner will decide for itself.
-        `same_stream` says whether the sequences still mean what they meant when they were read.
+        `still_so` says whether the sequences mean what they meant, and the judgement stands.
         """
         moved = 0
         try:
             for sequence in no.sequences:
                 async with self._slots:
-                    moved += await self._move_one(lease, no, sequence, same_stream)
+                    moved += await self._move_one(lease, no, sequence, still_so)
         except (StorageFull, StreamMissing, TooLarge) as error:
             log.warning("quarantine is not possible", document=lease.document_id, problem=str(error))
         except TransportError as error:
@@ -54,24 +54,31 @@ class Quarantine:
         )
         return whole
 
-    async def _move_one(
-        self, lease: Lease, no: Refused, sequence: int, same_stream: Callable[[], bool]
-    ) -> bool:
+    async def _copy(self, document_id: str, stored: Stored, no: Refused) -> None:
+        subject = subjects.rejected(document_id)
+        added = {
+            h.REASON: no.reason.value,
+            h.MESSAGE: sentence(no.message),
+            h.SEQUENCE: str(stored.sequence),
+        }
+        try:
+            await self._rejected.append(subject, stored.data, headers={**stored.headers, **added})
+        except TooLarge:  # it filled its message to the brim: headers and bytes in one each
+            await self._rejected.append(subject, b"", headers={**_shortened(stored.headers), **added})
+            await self._rejected.append(subject, stored.data)
+
+    async def _move_one(self, lease: Lease, no: Refused, sequence: int, still_so: Callable[[], bool]) -> bool:
         stored = await self._wal.get(sequence)
         if stored is None:
             return True
-        if stored.subject != subjects.wal(lease.document_id) or not same_stream():
+        if stored.subject != subjects.wal(lease.document_id) or not still_so():
             return False
-        await self._rejected.append(
-            subjects.rejected(lease.document_id),
-            stored.data,
-            headers={
-                **stored.headers,
-                h.REASON: no.reason.value,
-                h.MESSAGE: sentence(no.message),
-                h.SEQUENCE: str(sequence),
-            },
-        )
-        if not (lease.valid() and same_stream()):
+        await self._copy(lease.document_id, stored, no)
+        if not (lease.valid() and still_so()):
             return False
         return await self._wal.delete(sequence)
+
+
+def _shortened(headers: Headers) -> dict[str, str]:
+    """Headers that surely fit: a hostile sender may have used almost a whole message for them."""
+    return {name[:100]: value[:1000] for name, value in list(headers.items())[:20]}

@@ -27,6 +27,7 @@ from lorogo_server.renewals import Renewals
 from lorogo_server.settings import ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_transport import topology
+from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
@@ -41,6 +42,8 @@ _EPOCH_SECONDS = 60.0
 _SWEEP_SECONDS = 3600.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
+_INITS_MAX = 4096  # being answered at once
+_REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 
 
 def new_nanoid() -> str:
@@ -86,6 +89,7 @@ class Server:
             quarantine=Quarantine(transport),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
+            reply_budget=Budget(_REPLY_BYTES_MAX),
         )
         self._pulse = pulse
         self._taking = Taking(self.context)
@@ -94,6 +98,7 @@ class Server:
         self._subscriptions: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
+        self._inits = 0
         self._compactions = asyncio.Semaphore(_COMPACTIONS_MAX)
         self._compacting: set[str] = set()
         self._log = log.bind(server=self.server_id)
@@ -141,6 +146,11 @@ class Server:
             except TransportError as error:
                 self._log.debug("could not unsubscribe", problem=str(error))
         hosts = list(self.hosts.values())
+        try:
+            async with asyncio.timeout(self.settings.stop_seconds):
+                await asyncio.gather(*(self._compact(host) for host in hosts if host.must_store))
+        except (TimeoutError, LorogoError) as error:
+            self._log.error("what the stream lost could not be stored", problem=str(error))
         for host in hosts:
             host.stop("the server stops")
         try:
@@ -181,16 +191,25 @@ class Server:
     # --- taking documents -------------------------------------------------------------------------
 
     def _on_init(self, message: Message) -> None:
-        if self._stopping:
-            return
+        if self._stopping or self._inits >= _INITS_MAX:
+            return  # whoever asks, asks again
+        self._inits += 1
         self._tasks.spawn(self._take(message))
 
     async def _take(self, message: Message) -> None:
         try:
+            taken = await self._answer_init(message)
+        finally:
+            self._inits -= 1
+        if taken is not None:
+            await self._own(*taken)
+
+    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | None:
+        try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
             await self._taking.decline(message.reply, str(error))
-            return
+            return None
         if (old := self.hosts.get(document_id)) is not None:
             if old.is_up and old.lease.valid():
                 # Its status says otherwise, or the asker would not ask: read it and see.
@@ -200,25 +219,30 @@ class Server:
                     self._log.info("asked for a document we lost", document=document_id, problem=str(error))
                 else:
                     await self._taking.decline(message.reply, "this server serves it")
-                    return
-            async with asyncio.timeout(self.settings.stale_seconds):
-                await old.closed.wait()
+                    return None
+            try:
+                async with asyncio.timeout(self.settings.stale_seconds):
+                    await old.closed.wait()
+            except TimeoutError:
+                await self._taking.decline(message.reply, "this server is still closing it")
+                return None
         if len(self.hosts) >= self.settings.documents_max:
             await self._taking.decline(message.reply, f"{len(self.hosts)} documents are open here already")
-            return
+            return None
         host = Host(document_id, self.context, verbs.answer, trace=self.context.new_id())
         match await self._taking.take(document_id, message, host):
             case Declined(why):
                 self._log.debug("init declined", document=document_id, why=why)
+                return None
             case Taken(lease):
                 if self._stopping or document_id in self.hosts:
-                    await lease.give_up(write_down=not self._stopping)
-                    return
+                    await lease.give_up(write_down=True)
+                    return None
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
                 if self._pulse is not None:
                     self._pulse.hold(document_id, lease.token)
-                await self._own(host, lease)
+                return host, lease
 
     async def _own(self, host: Host, lease: Lease) -> None:
         self.context.counters.loads += 1
@@ -238,7 +262,7 @@ class Server:
         host.log.error("document failed", problem=str(error), exc_info=error)
         status = Starting(lease.operation_id, lease.retry_count, self._clock.wall_ns())
         try:
-            if isinstance(error, TransportError):
+            if isinstance(error, TransportError) and error.retriable:
                 await lease.write_down()
             elif not lease.up:
                 await self.context.statuses.write(
@@ -319,6 +343,8 @@ class Server:
     def _look_after(self, host: Host, now: float) -> None:
         settings = self.settings
         intake = host.loaded.intake
+        if host.must_store:
+            host.wants_compaction = "the stream lost messages"
         if self._pulse is not None:
             self._pulse.hold(host.document_id, host.lease.token)
         if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():

@@ -61,7 +61,10 @@ class ServerSettings:
                 "renew_seconds < lease_seconds < stale_seconds must hold",
             ),
             (self.retries_max >= 0, "retries_max must not be negative"),
-            (self.update_bytes_max > 0, "update_bytes_max must be positive"),
+            (
+                0 < self.update_bytes_max <= limits.UPDATE_BYTES_MAX,
+                f"update_bytes_max must be positive, and not above the wire's {limits.UPDATE_BYTES_MAX}",
+            ),
             (
                 self.update_bytes_max <= self.unfinished_bytes_max,
                 "unfinished_bytes_max must hold at least one update",

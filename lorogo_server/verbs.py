@@ -32,6 +32,8 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
     if not (host.is_up and host.lease.valid()):
         raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
+    if not host.is_settled:
+        raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again")
     if host.loaded.intake.deleted and verb not in _OF_DELETED:
         raise Refused(Reason.DELETED, "the document is deleted; restore it first")
     try:
@@ -71,7 +73,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
             if known is None:
                 return {**facts, "mode": "vector"}
         if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
-            return {**facts, "mode": "snapshot", "payload": replica.snapshot()}
+            return {**facts, "mode": "snapshot", "payload": host.snapshot_bytes()}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}

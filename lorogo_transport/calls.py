@@ -8,7 +8,8 @@ taken it: one in every window, so neither end is flooded. A request without chun
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,7 +33,8 @@ log = structlog.get_logger(__name__)
 Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
 
 _UNFINISHED_CALLS_MAX: Final = 64
-_WINDOW_ANSWER_SECONDS: Final = 30.0
+_WINDOW_ANSWER_SECONDS: Final = 10.0
+_REPLY_SECONDS_MAX: Final = 300.0
 
 
 async def send_chunked(bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "") -> None:
@@ -171,6 +173,29 @@ async def _go_on(bus: Bus, subject: str) -> None:
         log.debug("could not say go on", problem=str(error))
 
 
+class Budget:
+    """So many bytes of replies may be under way at once; who comes later waits in line."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held = 0
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def holding(self, size: int) -> AsyncIterator[None]:
+        """Wait for room; a reply above the whole budget goes alone."""
+        wanted = min(size, self._bytes_max)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._held + wanted <= self._bytes_max)
+            self._held += wanted
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._held -= wanted
+                self._changed.notify_all()
+
+
 class Responder:
     """Answers the calls of one document; `serve` does the work, one task per call, bounded."""
 
@@ -181,12 +206,14 @@ class Responder:
         serve: Served,
         *,
         spawn: Callable[[Work], None],
+        budget: Budget,
         calls_max: int = 64,
     ) -> None:
         self._bus = bus
         self._clock = clock
         self._serve = serve
         self._spawn = spawn
+        self._budget = budget
         self._calls_max = calls_max
         self._running = 0
         self._assembler = Assembler(
@@ -230,7 +257,10 @@ class Responder:
     async def _answer(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
         try:
             facts = await self._serve(verb, calls.decode(payload))
-            await send_chunked(self._bus, reply, calls.encode(facts), call_id)
+            async with asyncio.timeout(_REPLY_SECONDS_MAX), self._budget.holding(_size(facts)):
+                await send_chunked(self._bus, reply, calls.encode(facts), call_id)
+        except TimeoutError:
+            await self._refuse(reply, Reason.BUSY, "the reply could not be sent in time")
         except Refused as no:
             await self._refuse(reply, no.reason, str(no))
         except MalformedMessage as error:
@@ -253,3 +283,8 @@ class Responder:
             )
         except TransportError as error:
             log.debug("a refusal could not be sent", problem=str(error))
+
+
+def _size(facts: calls.Body) -> int:
+    """About how many bytes a reply has: its long members."""
+    return 1024 + sum(len(value) for value in facts.values() if isinstance(value, bytes | str))

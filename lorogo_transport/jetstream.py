@@ -35,6 +35,7 @@ from nats.aio.transport import TcpTransport
 
 from lorogo_transport import services, streams
 from lorogo_transport.addresses import parse_servers, why
+from lorogo_transport.answering import answerable
 from lorogo_transport.bus import JetStreamBus, Listener, Options, Wire
 from lorogo_transport.errors import Unreachable
 from lorogo_transport.headers import parse_headers
@@ -224,7 +225,7 @@ class _Wire(Client):
                     subject.decode(),
                     data,
                     parse_headers(headers) if headers else NO_HEADERS,
-                    reply.decode() if reply else "",
+                    answerable(reply.decode()) if reply else "",
                 )
             )
         except Exception:

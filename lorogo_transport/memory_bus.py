@@ -5,10 +5,12 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import structlog
 
+from lorogo_transport.answering import answerable
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TooLarge, TransportError
 from lorogo_transport.headers import STATUS, encode_headers, parse_headers
 from lorogo_transport.ports import NO_HEADERS, Headers, Message, Subscription
@@ -230,7 +232,7 @@ class MemoryBus:
         if listener.sid not in self._listeners:
             return
         try:
-            listener.handler(message)
+            listener.handler(replace(message, reply=answerable(message.reply)))
         except Exception:
             log.exception("a message handler failed", subject=listener.subject)
 

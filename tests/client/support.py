@@ -21,7 +21,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting, Up
 from lorogo_transport import topology
-from lorogo_transport.calls import Responder
+from lorogo_transport.calls import Budget, Responder
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, Subscription, Transport
@@ -214,7 +214,8 @@ class FakeOwner:
 
     async def serve(self) -> None:
         bus = self.transport.bus
-        responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn)
+        budget = Budget(1 << 30)
+        responder = Responder(bus, SystemClock(), self._answer, spawn=self._spawn, budget=budget)
         for subject, handler in (
             (subjects.ping(self.document_id), self._on_ping),
             (subjects.calls(self.document_id), responder.on_message),

@@ -16,9 +16,9 @@ def grown(times: list[int]) -> tuple[History, bytes]:
     """A history of updates at these times; the heads after update n are its number."""
     made, heads = History(), b""
     for number, time_ns in enumerate(times, start=1):
-        made.before_apply(time_ns, lambda heads=heads: heads)  # type: ignore[misc]  # bound at once
+        ended = made.before_apply(time_ns, lambda heads=heads: heads)  # type: ignore[misc]  # bound at once
         heads = str(number).encode()
-        made.after_apply(time_ns, number)
+        made.after_apply(ended, time_ns, number)
     return made, heads
 
 
