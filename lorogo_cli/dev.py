@@ -28,7 +28,8 @@ async def dev(port: int, store: Path) -> None:
         if port and await _answers(port):
             raise Problem(
                 f"port {port} is taken: if that is another `lorogo dev`, use it as it is, or stop it;"
-                f" else choose another port, as in `lorogo dev --port {port % 65535 + 1}`"
+                f" else choose another port and folder, as in"
+                f" `lorogo dev --port {port % 65535 + 1} --store .lorogo-{port % 65535 + 1}`"
             )
         with identity.held(store / "server", 0, new_nanoid, option="--store") as server_id:
             nats = EmbeddedNats(store / "nats", port=port)

@@ -11,6 +11,7 @@ from lorogo_cli.versions import show_age, show_time
 from lorogo_client import Client
 from lorogo_protocol import calls, subjects
 from lorogo_protocol.lease import Entry
+from lorogo_protocol.limits import STALE_SECONDS
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.errors import NoResponders, RequestTimeout
 from lorogo_transport.snapshots import SnapshotHead
@@ -45,6 +46,8 @@ async def of_all(url: str, *, as_json: bool) -> None:
     for server in found:
         documents = show_count(server["documents"], "document")
         say(f"server {server['server']}: lorogo {server['version']}, {documents} open")
+    if any(row.get("stale") for row in rows):
+        say("UP?: not renewed for more than 5 s; its server may be gone. The next edit starts it elsewhere.")
     if not found:
         say("no server is running: start one with `lorogo serve`")
 
@@ -94,6 +97,7 @@ def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messa
             row |= {"lease": 0, "server": ""}
         case Up(server_id):
             row |= {"state": "UP", "server": server_id}
+            row["stale"] = time.time_ns() - entry.status.time_ns > STALE_SECONDS * 1e9
         case Starting(_, retries):
             row |= {"state": "STARTING", "retries": retries}
         case Failed(trace_id):
@@ -104,7 +108,7 @@ def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messa
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row["document"] + (" (deleted)" if row["deleted"] else ""),
-        row["state"],
+        row["state"] + ("?" if row.get("stale") else ""),
         row["server"] or row.get("trace", "") or "-",
         _age(row["changed_ns"]),
         str(row["lease"] or "-"),
@@ -118,7 +122,7 @@ def _age(time_ns: int | None) -> str:
 
 
 def _shown(row: Row) -> dict[str, str]:
-    shown = {"document": row["document"], "state": row["state"]}
+    shown = {"document": row["document"], "state": row["state"] + ("?" if row.get("stale") else "")}
     if row["deleted"]:
         shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` brings it back"
     if row["state"] == "ERROR":

@@ -31,16 +31,21 @@ from lorogo_client.presence import Presence
 from lorogo_client.receipt import Receipt
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
+from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
 __all__ = [
     "Change",
     "Client",
     "ClientError",
     "ClientSettings",
+    "Disconnected",
     "DocumentApi",
     "DocumentDeleted",
     "DocumentFailed",
+    "InvalidDocumentId",
     "Lagged",
+    "LorogoError",
     "NotServed",
     "OfflineBufferFull",
     "Presence",
@@ -54,6 +59,8 @@ __all__ = [
     "StorageFull",
     "Timeout",
     "TooLargeUpdate",
+    "TransportError",
+    "Unreachable",
     "Unsaved",
     "UpdateRefused",
     "connect",

@@ -5,7 +5,6 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import nanoid
-import structlog
 
 from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
@@ -23,10 +22,11 @@ from lorogo_protocol.status import Down, Failed
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 

@@ -6,7 +6,6 @@ No waiting in here: handlers and the keeper of a room call it, look at what it `
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrived, Chain
@@ -21,8 +20,9 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Up
+from lorogo_transport.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

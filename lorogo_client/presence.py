@@ -10,19 +10,18 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import structlog
-
 from lorogo_client.errors import ClientError
 from lorogo_client.feeds import Feed, latest
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message
 
 if TYPE_CHECKING:
     from loro import LoroValue  # a type of its stub only
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _APART_SECONDS = 0.005
 _RENEWALS = 3  # tries before an entry expires elsewhere

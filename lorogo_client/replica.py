@@ -7,7 +7,6 @@ when it raises: so the subscriptions are kept, and what they call only appends.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import structlog
 from loro import (
     CounterSpan,
     DiffEvent,
@@ -22,8 +21,9 @@ from loro import (
 from lorogo_client.rebasing import edits_since
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
+from lorogo_transport.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Spans = dict[int, tuple[int, int]]  # peer -> first counter and the one after the last
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrivals
@@ -31,11 +30,12 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import RequestTimeout, TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.statuses import heard
 from lorogo_transport.tasks import Tasks
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PASSING = (TransportError, MalformedMessage, NotServed)
 _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
@@ -162,6 +162,9 @@ class Room:
 
     def _on_accepted(self, message: Message) -> None:
         try:
+            if message.headers.get(h.REASON) == Reason.DELETED.value:
+                self._on_deleted(replies.number(message.headers, h.LEASE))
+                return
             own = self.mirror.outbox.owns(message.headers.get(h.LOG_ID, ""))
             now = self._context.clock.now()
             update = self._arrivals.add(message.headers, message.data, own=own, now=now)
@@ -172,6 +175,12 @@ class Room:
             self.mirror.arrived(update)
             if self.mirror.need.sync:
                 self._wake.set()
+
+    def _on_deleted(self, lease: int) -> None:
+        if self.mirror.heard_lease(lease):
+            self.mirror.fail(DocumentDeleted(self.document_id))
+            self.tell()
+            self._wake.set()
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)

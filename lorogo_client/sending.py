@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 
-import structlog
-
 from lorogo_client.outbox import Flight
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.replies import Reply
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message, Subscription, Transport
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _CHUNKS_AT_ONCE = 8
 

@@ -1,6 +1,5 @@
 """A session: what an app holds while it works on a document."""
 
-import structlog
 from loro import LoroDoc
 
 from lorogo_client.errors import (
@@ -18,8 +17,9 @@ from lorogo_client.room import Room
 from lorogo_client.waiting import within
 from lorogo_protocol.crdt import Version
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Session:
@@ -146,6 +146,8 @@ class Session:
         """Give what is not ACKed a last, bounded chance; what went wrong, None if all is saved."""
         if self._closed or self.read_only:
             return None
+        if self._mirror.outbox.empty and not self._mirror.replica.open_edits:
+            return None  # also when the document is gone: nothing of ours is lost with it
         try:
             await self.flush(self._close_seconds)
         except LorogoError as error:

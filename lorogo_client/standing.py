@@ -34,10 +34,12 @@ class Standing:
             feed.push(item)
 
     def failed(self, error: LorogoError) -> None:
-        """Changes end with this error; states go on."""
+        """It is over: changes and states end with this error."""
         self._failure = error
         for feed in self._changes:
             feed.close(error)
+        for state_feed in self._states:
+            state_feed.close(error)
 
     async def progress(self) -> None:
         """Wait until something was told; the caller brings the deadline."""
@@ -52,6 +54,8 @@ class Standing:
         """The state now, and whenever it changes; the latest wins."""
         feed = feeds.latest(self.state)
         self._states.append(feed)
+        if self._failure is not None:
+            feed.close(self._failure)
         return feed
 
     def changes(self) -> Feed[Item]:

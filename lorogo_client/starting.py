@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import structlog
-
 from lorogo_client.errors import DocumentFailed, NotServed
 from lorogo_client.outbox import backoff
 from lorogo_client.settings import ClientSettings
@@ -28,10 +26,11 @@ from lorogo_transport.errors import (
     StreamMissing,
     WrongLastSequence,
 )
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription, Transport
 from lorogo_transport.statuses import Statuses, heard
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _SEEN_MAX = 100_000
 _LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard

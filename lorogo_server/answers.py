@@ -7,8 +7,6 @@ the document is ours to speak for.
 import asyncio
 from collections.abc import Callable
 
-from structlog.stdlib import BoundLogger
-
 from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
@@ -18,6 +16,7 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_server.context import Context
 from lorogo_server.intake import Accepted, Refused
 from lorogo_server.lease import Lease
+from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
 
 
@@ -30,7 +29,7 @@ class Answers:
         context: Context,
         lease: Lease,
         *,
-        log: BoundLogger,
+        log: Log,
         spawn: Callable[[Work], None],
         is_up: Callable[[], bool],
     ) -> None:
@@ -61,6 +60,25 @@ class Answers:
         size = chunks.chunk_bytes(self._bus.max_payload)
         for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
             await self._bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
+
+    async def tell_deleted(self) -> None:
+        """Tell everybody who has the document open that it is deleted."""
+        await self._bus.publish(
+            subjects.accepted(self._document_id),
+            headers={h.REASON: Reason.DELETED.value, h.LEASE: str(self._lease.token)},
+        )
+
+    async def tell_restored(self, sequence: int) -> None:
+        """Let everybody sync: the document begins another life."""
+        await self._bus.publish(
+            subjects.accepted(self._document_id),
+            headers={
+                h.OMITTED: "0",
+                h.SEQUENCE: str(sequence),
+                h.PREVIOUS: str(sequence),
+                h.LEASE: str(self._lease.token),
+            },
+        )
 
     async def ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
         """Say that the update is stored and applied, if the document is still ours to speak for."""

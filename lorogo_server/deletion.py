@@ -49,6 +49,7 @@ async def delete(host: Host) -> int:
         host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
+        await host.answers.tell_deleted()
         await purge(host, loaded.follower.position + 1, host.epoch)
         return facts.deleted_ns
 
@@ -82,4 +83,5 @@ async def restore(host: Host) -> int:
             raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
         await host.reload()
         host.log.info("restored", generation=facts.generation)
+        await host.answers.tell_restored(host.loaded.intake.head)
         return facts.generation

@@ -9,13 +9,12 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-import structlog
-
 from lorogo_protocol import subjects
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, Transport
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TRIES = 8
 

@@ -1,7 +1,7 @@
 """Dated versions: which heads the document had when, by the stream's clock.
 
 Clients' clocks are not trusted: a version is dated by the time at which JetStream stored the update.
-Versions are a minute apart at the finest and get sparser with age, so the list stays short enough to
+Versions are a second apart at the finest and get sparser with age, so the list stays short enough to
 travel in a snapshot's metadata.
 """
 
@@ -15,9 +15,16 @@ from lorogo_protocol.errors import MalformedMessage
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND
 _DAY = 24 * _HOUR
-FINEST_NS = 60 * _SECOND
+FINEST_NS = _SECOND
+_SEALED_MAX = 2000  # before the list is thinned between compactions
 # younger than this: one version per that
-_STEPS = ((2 * _HOUR, FINEST_NS), (_DAY, 600 * _SECOND), (7 * _DAY, _HOUR), (1 << 62, _DAY))
+_STEPS = (
+    (300 * _SECOND, FINEST_NS),
+    (_HOUR, 15 * _SECOND),
+    (_DAY, 600 * _SECOND),
+    (7 * _DAY, _HOUR),
+    (1 << 62, _DAY),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ class History:
         """Call when that update is in the document, with what `before_apply` said."""
         if ended is not None:
             self._sealed.append(ended)
+            if len(self._sealed) > _SEALED_MAX:
+                self.thin(time_ns)
         if not self._open_ns or time_ns - self._open_ns >= FINEST_NS:
             self._open_ns = time_ns
         self._last_ns = max(self._last_ns, time_ns)
@@ -70,13 +79,12 @@ class History:
 
     def thin(self, now_ns: int) -> None:
         """Drop versions that stand too close together for their age."""
-        kept: list[DatedVersion] = []
-        for version in reversed(self._sealed):
+        newest: dict[tuple[int, int], DatedVersion] = {}  # of each stretch of time
+        for version in self._sealed:
             age = now_ns - version.time_ns
             step = next(step for limit, step in _STEPS if age < limit)
-            if not kept or kept[-1].time_ns - version.time_ns >= step:
-                kept.append(version)
-        self._sealed = kept[::-1]
+            newest[step, version.time_ns // step] = version
+        self._sealed = sorted(newest.values(), key=lambda version: version.time_ns)
 
     def drop_before(self, time_ns: int) -> None:
         """Forget versions older than that: their history was trimmed."""

@@ -12,8 +12,6 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
-import structlog
-
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Presence
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
@@ -28,6 +26,7 @@ from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
 from lorogo_transport.calls import Responder
 from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.republish import Republished, republished
 from lorogo_transport.snapshots import SnapshotHead
@@ -52,7 +51,7 @@ class Host:
         self.document_id = document_id
         self.context = context
         self.trace = trace
-        self.log = structlog.get_logger(__name__).bind(document=document_id, trace=trace)
+        self.log = get_logger(__name__).bind(document=document_id, trace=trace)
         self.busy = asyncio.Lock()  # held while messages are taken, or the document changes as a whole
         self.compacting = asyncio.Lock()  # held while the stored snapshot is being replaced
         self.editing = asyncio.Lock()  # held by one server-made change at a time

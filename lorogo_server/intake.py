@@ -187,7 +187,8 @@ class Intake:
     def _accept(
         self, update: Assembled, time_ns: int, now: float, new: bool, ended: DatedVersion | None = None
     ) -> Accepted:
-        self.history.after_apply(ended, time_ns, update.sequence)
+        if new:  # what a snapshot covers already is dated already
+            self.history.after_apply(ended, time_ns, update.sequence)
         self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
         accepted = Accepted(update, self.head, time_ns, new)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers

@@ -9,8 +9,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import Entry, Mine, Reacquire, Reclaim, StepDown
@@ -18,9 +16,10 @@ from lorogo_protocol.status import Down, Starting, Status, Up
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.statuses import Statuses
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TRIES = 8  # a confirmed write races only with our own renewals under way
 

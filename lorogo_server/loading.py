@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-import structlog
-
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
@@ -22,10 +20,11 @@ from lorogo_server.intake import Accepted, Again, Effect, Intake, Poisoned, Refu
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _SLICE_SECONDS = 0.01  # of loading, before others get a turn
 _WAITING_NS = 120 * 1_000_000_000  # a sender of something older has given up

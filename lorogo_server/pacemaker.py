@@ -20,17 +20,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import structlog
-
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.jetstream import connect
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BEAT_SECONDS = 0.25
 _SILENCE_SECONDS = 1.0  # without a beat, before the pacemaker looks at the server

@@ -6,17 +6,16 @@ In that order, message by message, so that nothing is deleted that is not kept.
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import sentence
 from lorogo_server.intake import Refused
 from lorogo_server.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Headers, Stored, Transport
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MESSAGES_AT_ONCE = 8
 

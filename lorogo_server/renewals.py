@@ -5,14 +5,13 @@ import heapq
 import random
 from collections.abc import Callable
 
-import structlog
-
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.lease import Lease
 from lorogo_transport.clock import Clock
+from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Work
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _DOUBTS_MAX = 64  # reads of the leader at once, when renewals did not come back
 _SPREAD = 0.1

@@ -1,7 +1,7 @@
 """One server process: takes documents that clients ask for, and looks after those that it owns.
 
 async with Server(transport, ServerSettings()) as server:
-...                       # serving
+    ...                       # serving
 # every owned document is DOWN, the next edit is served elsewhere at once
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 import nanoid
-import structlog
 
 from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
@@ -30,12 +29,13 @@ from lorogo_transport import topology
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
 from lorogo_transport.tasks import Tasks
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MAINTENANCE_SECONDS = 1.0
 _EPOCH_SECONDS = 60.0

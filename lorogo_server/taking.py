@@ -6,8 +6,6 @@ With an empty body the server makes that move itself, for clients without rights
 
 from dataclasses import dataclass
 
-import structlog
-
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol import subjects
@@ -26,9 +24,10 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PING_SECONDS = 1.0
 

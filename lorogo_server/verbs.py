@@ -219,7 +219,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     data, frontiers = _content(host, arguments)
     entry = await context.statuses.read(target)
     if entry is not None and not isinstance(entry.status, Down | Failed):
-        raise Refused(Reason.CONFLICT, f"{target} is open")
+        raise Refused(Reason.CONFLICT, f"{target} exists: somebody has it open")
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists")
     facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers)
@@ -285,8 +285,8 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
         return replica.at(_wanted(host, arguments))
     except HistoryTrimmed as error:
         raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
-    except InvalidUpdate as error:
-        raise Refused(Reason.INVALID_REQUEST, f"'at' does not decode: {error}") from None
+    except CrdtError:
+        raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from None
 
 
 def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
@@ -300,7 +300,7 @@ def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
         except HistoryTrimmed as error:
             raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
         except CrdtError as error:
-            raise Refused(Reason.INVALID_REQUEST, f"'at' does not decode: {error}") from None
+            raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from error
     return replica.snapshot(), replica.frontiers()
 
 

@@ -35,6 +35,8 @@ def why(server: str, error: Exception, timeout: float) -> str:
     """One sentence about a connection that could not be made."""
     where = place(server)
     words = str(error).lower()
+    if "secure connection not available" in words:
+        return f"{where} offers no TLS, and the address asks for it (tls://): nothing was sent"
     match error:
         case socket.gaierror():
             return f"the host of {where} is not known"

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from lorogo_transport.addresses import place, why
 from lorogo_transport.errors import (
     Disconnected,
@@ -26,10 +24,11 @@ from lorogo_transport.errors import (
     Unreachable,
 )
 from lorogo_transport.headers import STATUS, encode_headers
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Headers, Message, Subscription
 from lorogo_transport.subjects import check_subject
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Handler = Callable[[Message], None]
 

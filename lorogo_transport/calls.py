@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from lorogo_protocol import calls, chunks, limits, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused
@@ -25,10 +23,11 @@ from lorogo_protocol.replies import sentence
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TransportError
 from lorogo_transport.headers import STATUS
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message, Subscription
 from lorogo_transport.tasks import Work
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
 

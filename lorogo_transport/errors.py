@@ -2,16 +2,16 @@
 
 LorogoError
 └── TransportError
-├── Disconnected        retriable: no connection right now; nothing was sent
-├── RequestTimeout      retriable: no answer in time; the request may have been served
-├── NoResponders        retriable: nobody listens on that subject
-├── OutcomeUnknown      retriable after reading: a write may or may not be stored
-├── WrongLastSequence   a compare-and-swap lost: somebody wrote first
-├── StorageFull         the stream refuses more bytes
-├── TooLarge            above the server's max_payload; nothing was sent
-├── StreamMissing       the stream is not there
-├── StreamMismatch      the stream is there with settings that we cannot migrate
-└── Unreachable         the first connection could not be made
+    ├── Disconnected        retriable: no connection right now; nothing was sent
+    ├── RequestTimeout      retriable: no answer in time; the request may have been served
+    ├── NoResponders        retriable: nobody listens on that subject
+    ├── OutcomeUnknown      retriable after reading: a write may or may not be stored
+    ├── WrongLastSequence   a compare-and-swap lost: somebody wrote first
+    ├── StorageFull         the stream refuses more bytes
+    ├── TooLarge            above the server's max_payload; nothing was sent
+    ├── StreamMissing       the stream is not there
+    ├── StreamMismatch      the stream is there with settings that we cannot migrate
+    └── Unreachable         the first connection could not be made
 """
 
 from typing import ClassVar

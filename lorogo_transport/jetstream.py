@@ -29,7 +29,6 @@ from typing import Self
 from urllib.parse import urlsplit
 
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
@@ -39,9 +38,10 @@ from lorogo_transport.answering import answerable
 from lorogo_transport.bus import JetStreamBus, Listener, Options, Wire
 from lorogo_transport.errors import Unreachable
 from lorogo_transport.headers import parse_headers
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import NO_HEADERS, Message, ServiceInfo, StreamSpec, Subscription
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _READ_BYTES = 256 * 1024
 _OUTBOX_BYTES_MAX = 1024 * 1024  # publishers wait for the socket above this
@@ -113,10 +113,12 @@ class _Wire(Client):
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._socket_bytes = 0  # what the socket had not taken when we last looked
+        self._tls_wanted = False
         self.dead = False
         self.last_problem: Exception | None = None
 
     async def dial(self, server: str, options: Options) -> None:
+        self._tls_wanted = urlsplit(server).scheme == "tls" or options.tls is not None
         try:
             await self.connect(
                 [server],
@@ -200,6 +202,12 @@ class _Wire(Client):
         if not isinstance(transport, TcpTransport):
             return None
         return transport._io_writer  # noqa: SLF001  # nats-py has no other way to the socket's buffer
+
+    def _connect_command(self) -> bytes:
+        if self._tls_wanted and not self._server_info.get("tls_required"):
+            raise nats.errors.SecureConnWantedError  # before the password leaves
+        command: bytes = super()._connect_command()
+        return command
 
     async def _on_problem(self, error: Exception) -> None:
         self.last_problem = error  # nats-py would print it; only a failed first connection is news

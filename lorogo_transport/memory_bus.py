@@ -8,15 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-import structlog
-
 from lorogo_transport.answering import answerable
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TooLarge, TransportError
 from lorogo_transport.headers import STATUS, encode_headers, parse_headers
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import NO_HEADERS, Headers, Message, Subscription
 from lorogo_transport.subjects import check_subject
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[Message], None]

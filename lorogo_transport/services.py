@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-import structlog
-
 from lorogo_protocol.subjects import INIT_ALL, INIT_QUEUE
 from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message, ServiceInfo, Subscription
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Stats = Callable[[], Mapping[str, object]]
 _ENDPOINT = {"name": "documents", "subject": INIT_ALL, "queue_group": INIT_QUEUE}

@@ -18,15 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from lorogo_protocol.subjects import SNAPSHOT_BUCKET
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, Stream
 from lorogo_transport.timestamps import format_time_ns
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHUNK_BYTES = 128 * 1024
 ORPHAN_SECONDS = 600.0

@@ -6,8 +6,6 @@ is decided in `lorogo_protocol.lease`.
 
 from collections.abc import AsyncIterator
 
-import structlog
-
 from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
 from lorogo_protocol import subjects
@@ -16,10 +14,11 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.replies import number
 from lorogo_protocol.status import Down, Status
 from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout, WrongLastSequence
+from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Stored, Transport
 from lorogo_transport.republish import republished
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _KV_OPERATION = "KV-Operation"  # DEL or PURGE: somebody removed the key with a KV tool
 

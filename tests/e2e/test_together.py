@@ -116,6 +116,11 @@ async def test_a_deleted_document_is_an_error_and_a_restored_one_goes_on(world: 
             with pytest.raises(DocumentDeleted):
                 await ben.flush(timeout=20)
             raise DocumentDeleted("doc")
+    with pytest.raises(DocumentDeleted):
+        async with asyncio.timeout(5):
+            async for _ in ana.changes():
+                pass  # who only has it open is told as well
+    assert ana.state is not State.SAVED
     await one.document("doc").restore()
     carl = await world.open((await world.client())[0])
     assert read(carl) == "precious"
