@@ -139,9 +139,8 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, toke
     what the next owner will load.
     """
     facts = replace(loaded.facts, lease=token)
-    expected = 0 if loaded.snapshot is None else loaded.snapshot.revision
     try:
-        loaded.snapshot = await snapshots.put_facts(document_id, facts.render(), expected_revision=expected)
+        loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())
     except WrongLastSequence:
         return False
     loaded.facts = facts

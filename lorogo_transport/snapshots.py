@@ -135,12 +135,19 @@ class SnapshotStore:
         current = await self.head(document_id)
         if (current.revision if current else 0) != expected_revision:
             raise WrongLastSequence(f"the snapshot of {document_id!r} is not at {expected_revision}")
+        return await self.put_facts_on(current, document_id, facts)
+
+    async def put_facts_on(
+        self, current: SnapshotHead | None, document_id: str, facts: Mapping[str, str]
+    ) -> SnapshotHead:
+        """Replace only the facts of a head that was just read. Raises as `put`."""
+        revision = 0 if current is None else current.revision
         if current is None:
             current = SnapshotHead(document_id, 0, self._new_id(), 0, 0, await _digest(b""))
         head = SnapshotHead(
             document_id, 0, current.nuid, current.size, current.chunks, current.digest, dict(facts)
         )
-        return await self._swap(head, expected_revision)
+        return await self._swap(head, revision)
 
     async def get(self, head: SnapshotHead, *, bytes_max: int) -> bytes:
         """The bytes, checked for size and digest.
