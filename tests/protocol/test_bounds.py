@@ -1,0 +1,96 @@
+"""What a replica and a presence store hold stays small, whatever comes in."""
+
+import time
+from typing import cast
+
+import pytest
+from loro import EphemeralStore, ExportMode, ImportStatus, LoroDoc
+
+from lorogo_protocol.crdt import Applied, Presence, Replica
+
+UNSETTLED_BYTES_MAX = 16 * 1024
+
+
+class Watched:
+    """A document that notes whether it was detached when something was imported."""
+
+    def __init__(self, doc: LoroDoc) -> None:
+        self.detached: list[bool] = []
+        self._doc = doc
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._doc, name)
+
+    def import_(self, update: bytes) -> ImportStatus:
+        self.detached.append(self._doc.is_detached())
+        return self._doc.import_(update)
+
+
+def written(doc: LoroDoc, text: str) -> bytes:
+    """The update that appends to the text `body`."""
+    before = doc.oplog_vv
+    body = doc.get_text("body")
+    body.insert(len(body), text)
+    doc.commit()
+    return doc.export(ExportMode.Updates(before))
+
+
+def test_a_large_update_is_worked_out_at_once() -> None:
+    """A lazy replica never puts a long run of text off: that would cost its square later."""
+    writer, replica = LoroDoc(), Replica(lazy=True)
+    assert replica.apply(written(writer, "small")) == Applied(new=True)
+    assert replica.doc.is_detached()  # put off, as a lazy replica does
+    large = written(writer, "x" * 100_000)
+    assert len(large) > UNSETTLED_BYTES_MAX
+    watched = Watched(replica.doc)
+    replica.doc = cast("LoroDoc", watched)
+    assert replica.apply(large) == Applied(new=True)
+    assert watched.detached == [False]
+    assert not replica.doc.is_detached()
+    assert replica.doc.get_text("body").to_string() == writer.get_text("body").to_string()
+
+
+@pytest.mark.parametrize("size", [1, 700, 5_000, 16_000])
+def test_what_waits_to_be_worked_out_is_small(size: int) -> None:
+    """However many small updates come: never more than 16 KiB of them wait, and nothing is lost."""
+    writer, replica = LoroDoc(), Replica(lazy=True)
+    waiting = most = 0
+    for _ in range(2 + 100_000 // max(size, 500)):
+        update = written(writer, "y" * size)
+        replica.apply(update)
+        waiting = waiting + len(update) if replica.doc.is_detached() else 0
+        most = max(most, waiting)
+        assert waiting < UNSETTLED_BYTES_MAX
+    assert most > 0
+    assert replica.value() == writer.get_deep_value()
+
+
+def present(key: str, value: str = "here") -> bytes:
+    store = EphemeralStore(60_000)
+    store.set(key, value)
+    return bytes(store.encode(key))
+
+
+def test_too_many_present_are_all_let_go() -> None:
+    """A sweep keeps as many entries as are allowed, and of far too many none; who is there says so again."""
+    presence = Presence(60.0)
+    for number in range(5):
+        presence.apply(present(f"k{number}"))
+    presence.sweep(5)
+    assert len(presence.states()) == 5
+    presence.apply(present("k5"))
+    presence.sweep(5)
+    assert presence.states() == {}
+    presence.apply(present("k0"))
+    assert set(presence.states()) == {"k0"}
+
+
+def test_who_has_gone_is_let_go_though_nobody_asks() -> None:
+    """A sweep drops what has expired: it does not wait for a newcomer who reads it."""
+    presence = Presence(0.2)
+    presence.apply(present("k"))
+    assert presence.store.keys() == ["k"]
+    deadline = time.monotonic() + 10
+    while presence.store.keys() and time.monotonic() < deadline:
+        presence.sweep(100)
+    assert presence.store.keys() == []

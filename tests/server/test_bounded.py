@@ -1,0 +1,127 @@
+"""What must stay small on a server, whoever writes to it."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from loro import EphemeralStore
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import subjects
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.digest import digest
+from lorogo_protocol.reasons import Reason
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.history import DatedVersion, History, decode, encode
+from lorogo_server.intake import Intake
+from lorogo_transport.headers import encode_headers
+from lorogo_transport.ports import Stored
+from tests.server.support import QUICK, Writer, until
+from tests.server.worlds import World, memory_world
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    async with memory_world() as made:
+        yield made
+
+
+@pytest.mark.parametrize("filler", ["bytes", "headers"])
+async def test_a_message_that_fills_its_packet_is_moved_like_any_other(memory: World, filler: str) -> None:
+    """It leaves no room for the reason of its refusal, and yet it is kept apart and the WAL is trimmed."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("a"))
+    headers = {h.LOG_ID: "x", h.CHUNK_INDEX: "0", h.FINAL: "nonsense", "FILLER": "f"}
+    room = memory.nats.max_payload - len(encode_headers(headers))
+    if filler == "headers":
+        headers["FILLER"], data = "f" * room, b""
+    else:
+        data = bytes(room)
+    bad = await probe.wal.append(subjects.wal("doc"), data, headers=headers)
+    *_, last = [await probe.accept("doc", writer.type("b")) for _ in range(3)]
+
+    async def moved() -> bool:
+        return await probe.wal.get(bad) is None and not server.hosts["doc"].answers.to_quarantine
+
+    await until(moved)
+    kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
+    assert kept[0].headers[h.REASON] == Reason.INVALID_UPDATE.value
+    assert kept[0].headers[h.SEQUENCE] == str(bad)
+    assert b"".join(stored.data for stored in kept) == data
+    await probe.call("compact", "doc")
+    left = [stored.sequence async for stored in probe.wal.read(subjects.wal("doc"))]
+    assert left == [last.sequence]
+
+
+def test_refused_updates_leave_no_dated_versions() -> None:
+    """Only what changes the document makes a version of it."""
+    writer = Writer()
+    good, needed, unready = writer.type("good"), writer.type("needed"), writer.type("unready")
+    del needed  # it never comes
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    sequence = 0
+
+    def take(payload: bytes) -> None:
+        nonlocal sequence
+        sequence += 1
+        headers = {
+            h.LOG_ID: f"l{sequence}",
+            h.CHUNK_INDEX: "0",
+            h.FINAL: "true",
+            h.CHUNK_COUNT: "1",
+            h.DIGEST: digest(payload),
+        }
+        minute_ns = sequence * 60 * 1_000_000_000
+        intake.take(Stored(subjects.wal("doc"), sequence, minute_ns, payload, headers), float(sequence))
+
+    take(good)
+    for _ in range(5):
+        take(b"garbage")
+        take(unready)
+        take(good)  # again: it changes nothing
+    frontiers = intake.replica.frontiers()
+    assert intake.history.versions(frontiers) == [DatedVersion(60 * 1_000_000_000, frontiers, 1)]
+
+
+@pytest.mark.parametrize(("versions", "heads"), [(0, 10), (3000, 10), (3, 300_000), (3000, 300_000)])
+def test_metadata_fits_into_a_message(versions: int, heads: int) -> None:
+    """What only informs is left out where it does not fit, oldest first; what decides always stays."""
+    dated = [DatedVersion(number, b"f" * 100, number) for number in range(1, versions + 1)]
+    facts = SnapshotFacts(
+        sequence=7,
+        epoch=2,
+        frontiers=b"h" * heads,
+        trim=b"t" * heads,
+        dated=encode(dated),
+        lease=9,
+        generation=3,
+        deleted_ns=11,
+    )
+    rendered = facts.render()
+    assert len(json.dumps(rendered)) < 512 * 1024  # half of what NATS takes by default
+    read = SnapshotFacts.parse(rendered)
+    assert replace(read, frontiers=b"", trim=b"", dated="") == replace(
+        facts, frontiers=b"", trim=b"", dated=""
+    )
+    kept = decode(read.dated)
+    assert kept == dated[len(dated) - len(kept) :]
+    if heads == 10:
+        assert read.frontiers == facts.frontiers
+        assert len(kept) > 500 or kept == dated
+
+
+async def test_presence_between_two_sweeps_is_bounded(memory: World) -> None:
+    """More than 4 MiB of it are not taken: newcomers are never sent more."""
+    await memory.server(replace(QUICK, presence_seconds=60.0))
+    probe = memory.probe
+    await probe.start("doc")
+    for number in range(120):
+        store = EphemeralStore(60_000)
+        store.set(f"k{number}", "x" * 60_000)
+        await probe.bus.publish(subjects.awareness("doc"), store.encode_all())
+    presence = (await probe.call("sync", "doc"))["presence"]
+    assert isinstance(presence, bytes)
+    assert 2 * 1024 * 1024 < len(presence) < 5 * 1024 * 1024

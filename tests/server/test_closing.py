@@ -1,0 +1,177 @@
+"""Loads that fail or end early, and stops: what the status says afterwards, and how soon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import lorogo_server.host
+from lorogo_protocol import headers as h
+from lorogo_protocol import lease as rules
+from lorogo_protocol import subjects
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.replies import Ack
+from lorogo_protocol.status import Down, Failed, Up
+from lorogo_server import loading
+from lorogo_server.loading import Loaded
+from lorogo_transport.errors import Disconnected
+from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.worlds import PATIENCE, World, memory_world
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    async with memory_world() as made:
+        yield made
+
+
+async def load_until_up_or_condemned(probe: Probe, times: int) -> list[Entry]:
+    """Have it loaded as a client does whose loads fail; the status after each."""
+    seen: list[Entry] = []
+    entry = await probe.statuses.read("doc")
+    while len(seen) < times and not (entry is not None and isinstance(entry.status, Failed | Up)):
+        wish = rules.wish(entry, seen_seconds=1e9)
+        assert isinstance(wish, rules.Start)
+        before = "" if entry is None else entry.trace
+        operation = await probe.move("doc", wish.retry_count)
+        await probe.init("doc", operation.encode())
+
+        async def ended(before: str = before) -> Entry | None:
+            now = await probe.status("doc")
+            done = isinstance(now.status, Down | Failed | Up) or now.trace not in ("", before)
+            return now if done else None
+
+        entry = await until(ended)
+        seen.append(entry)
+    return seen
+
+
+async def test_a_damaged_snapshot_ends_in_error(memory: World) -> None:
+    """Bytes that are gone do not come back by trying: after the retries a person must look."""
+    first, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("gone"))
+    await probe.call("compact", "doc")
+    await first.stop()
+    snapshots = probe.transport.stream(subjects.SNAPSHOT_STREAM)
+    await snapshots.purge(f"$O.{subjects.SNAPSHOT_BUCKET}.C.>")
+    await memory.server(replace(QUICK, retries_max=1))
+    entries = await load_until_up_or_condemned(probe, 5)
+    assert len(entries) == 3
+    status = entries[-1].status
+    assert isinstance(status, Failed)
+    assert status.trace_id == entries[-2].trace
+
+
+async def test_a_lost_connection_is_no_failed_load(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often: the document is DOWN and may be tried again, and it is never given up."""
+    load, lost = loading.load, 0
+
+    async def cut_off(*arguments: Any, **options: Any) -> Loaded:
+        nonlocal lost
+        if lost < 5:
+            lost += 1
+            raise Disconnected("there is no connection")
+        return await load(*arguments, **options)
+
+    monkeypatch.setattr(lorogo_server.host, "load", cut_off)
+    await memory.server(replace(QUICK, retries_max=1))
+    entries = await load_until_up_or_condemned(memory.probe, 10)
+    assert [type(entry.status) for entry in entries] == [Down, Down, Down, Down, Down, Up]
+
+
+class StuckLoad:
+    """A load that never ends, for the documents named."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *document_ids: str) -> None:
+        self.begun = asyncio.Event()
+        self._load = loading.load
+        self._stuck = set(document_ids)
+        monkeypatch.setattr(lorogo_server.host, "load", self)
+
+    async def __call__(
+        self, transport: Any, snapshots: Any, document_id: str, *rest: Any, **more: Any
+    ) -> Loaded:
+        if document_id in self._stuck:
+            self._stuck.discard(document_id)  # the next load of it goes well
+            self.begun.set()
+            await asyncio.Event().wait()
+        return await self._load(transport, snapshots, document_id, *rest, **more)
+
+    async def begin(self, probe: Probe, document_id: str) -> None:
+        """Have the document loaded, until it is stuck."""
+        operation = await probe.move(document_id)
+        await probe.init(document_id, operation.encode())
+        async with asyncio.timeout(PATIENCE):
+            await self.begun.wait()
+
+
+async def test_a_server_that_stops_while_it_loads_says_down_at_once(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits neither for the load nor for its own deadline, and no failure is counted."""
+    stuck = StuckLoad(monkeypatch, "doc")
+    server, _ = await memory.server(replace(QUICK, stop_seconds=60.0))
+    await stuck.begin(memory.probe, "doc")
+    async with asyncio.timeout(PATIENCE):
+        await server.stop()
+    assert isinstance((await memory.probe.status("doc")).status, Down)
+    assert server.stats()["load_failures"] == 0
+
+
+async def test_a_server_that_loses_a_document_stops_loading_it(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place among those that load is free for others, and the document may be taken again."""
+    stuck = StuckLoad(monkeypatch, "doc")
+    server, _ = await memory.server(replace(QUICK, loads_max=1))
+    probe = memory.probe
+    await stuck.begin(probe, "doc")
+    operation = await probe.move("doc")  # somebody thought that it was stale
+    await probe.start("other")
+    answer = await probe.init("doc", operation.encode())
+    assert answer.headers[h.SERVER] == server.server_id
+    await probe.until_up("doc")
+    assert server.stats()["load_failures"] == 0
+
+
+async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes later is in the stream: the next owner takes and answers it."""
+    monkeypatch.setattr(lorogo_server.host, "_SLICE_SECONDS", 0.0)  # one message a turn
+    first, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    host = first.hosts["doc"]
+    before = [chunk for _ in range(3) for chunk in probe.split(writer.type("a"))]
+    after = [chunk for _ in range(3) for chunk in probe.split(writer.type("b"))]
+
+    async def queued(count: int) -> None:
+        async def there() -> bool:
+            return len(host._queue) == count
+
+        await until(there)
+
+    async with host.busy:
+        await probe.put("doc", before)
+        await queued(3)
+        host.stop("the test says so")
+        await probe.put("doc", after)
+        await queued(6)
+    async with asyncio.timeout(PATIENCE):
+        await host.closed.wait()
+    assert isinstance((await probe.status("doc")).status, Down)
+    assert [(await probe.answer()).log_id for _ in before] == [chunk.log_id for chunk in before]
+    await probe.bus.barrier()
+    assert probe.replies.empty()
+    await probe.start("doc")
+    assert await probe.value("doc") == {"body": "aaabbb"}
+    answered: set[str] = set()
+    while not answered >= {chunk.log_id for chunk in after}:
+        reply = await probe.answer()
+        assert isinstance(reply, Ack)
+        answered.add(reply.log_id)

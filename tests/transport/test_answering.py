@@ -1,0 +1,44 @@
+"""Answers go to inboxes only, never where the one who asks has no right to publish."""
+
+import pytest
+
+from lorogo_protocol.headers import LOG_ID
+from lorogo_transport.answering import answerable
+from tests.transport.support import AnyTransport, Collector, Connect
+
+
+@pytest.mark.parametrize(
+    ("reply", "may"),
+    [
+        ("_INBOX.abc.1", True),
+        ("my.own.inbox", True),
+        ("", False),
+        ("$JS.API.STREAM.PURGE.loro-wal", False),
+        ("$KV.loro-document-status.doc", False),
+        ("$O.loro-document-snapshots.M.ZG9j", False),
+        ("loro.wal.doc", False),
+        ("loro.ping.doc", False),
+        ("_INBOX.*", False),
+        ("_INBOX.>", False),
+        ("_INBOX.a b", False),
+        ("_INBOX..a", False),
+    ],
+)
+def test_where_an_answer_may_go(reply: str, may: bool) -> None:
+    """To one plain subject that is neither NATS's own nor ours."""
+    assert answerable(reply) == (reply if may else "")
+
+
+async def test_a_handler_never_sees_a_reply_that_it_must_not_use(
+    dial: Connect, transport: AnyTransport, unique: str
+) -> None:
+    """The message comes, its reply does not; with headers or without."""
+    heard, other = Collector(), await dial()
+    await transport.bus.subscribe(unique, heard)
+    await transport.bus.barrier()
+    inbox = other.bus.new_inbox()
+    for reply in ("$JS.API.INFO", f"loro.wal.{unique}", inbox):
+        await other.bus.publish(unique, b"plain", reply=reply)
+        await other.bus.publish(unique, b"headed", headers={LOG_ID: "a"}, reply=reply)
+    messages = await heard.wait(6)
+    assert [message.reply for message in messages] == ["", "", "", "", inbox, inbox]
