@@ -414,6 +414,7 @@ class Host:
         self._queued_bytes = 0
         self.must_store = True
         await self._read_missing()
+        self.loaded.intake.go_live()
         self.lease.head = self.loaded.intake.head
 
     async def _load_again(self) -> bool:

@@ -115,6 +115,7 @@ class Intake:
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
         self._assembler.forget_unfinished()
+        self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
         self._pending_bytes = 0
         self.head = 0

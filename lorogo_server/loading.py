@@ -167,7 +167,8 @@ async def read_on(
     if newest is None:
         return
     turn_ends = clock.now() + _SLICE_SECONDS
-    ahead = clock.wall_ns() / 1e9 - clock.now()  # what the stream's times are by our own clock
+    # What the stream's times are by our own clock, which may be wrong: the newest is not of the future.
+    ahead = max(clock.wall_ns(), newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             if skip is None or stored.sequence not in skip:

@@ -263,7 +263,7 @@ class Server:
         status = Starting(lease.operation_id, lease.retry_count, self._clock.wall_ns())
         try:
             if isinstance(error, TransportError) and error.retriable:
-                await lease.write_down()
+                await self._say_down(lease)
             elif not lease.up:
                 await self.context.statuses.write(
                     host.document_id,
@@ -277,6 +277,17 @@ class Server:
                 await lease.write_down()
         except LorogoError as problem:
             host.log.info("could not leave a trace", problem=str(problem))
+
+    async def _say_down(self, lease: Lease) -> None:
+        """Say DOWN as soon as NATS can hear it; when the lease is stale, others count a failure anyway."""
+        deadline = self._clock.now() + self.settings.stale_seconds
+        while True:
+            try:
+                return await lease.write_down()
+            except TransportError as error:
+                if not error.retriable or self._clock.now() >= deadline:
+                    raise
+                await asyncio.sleep(self.settings.renew_seconds)
 
     # --- looking after them -----------------------------------------------------------------------
 

@@ -292,15 +292,16 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
 def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
     """A snapshot of the document, now or as of `at`, and its frontiers."""
     replica = host.loaded.intake.replica
-    if arguments.get("at") is not None:
-        wanted = _wanted(host, arguments)
-        replica = replica.fork()
-        try:
-            replica.revert_to(wanted)
-        except HistoryTrimmed as error:
-            raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
-        except CrdtError as error:
-            raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from error
+    if arguments.get("at") is None:
+        return host.snapshot_bytes(), replica.frontiers()  # shared by all who wait for their reply
+    wanted = _wanted(host, arguments)
+    replica = replica.fork()
+    try:
+        replica.revert_to(wanted)
+    except HistoryTrimmed as error:
+        raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
+    except CrdtError as error:
+        raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from error
     return replica.snapshot(), replica.frontiers()
 
 

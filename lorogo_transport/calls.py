@@ -173,7 +173,7 @@ async def _go_on(bus: Bus, subject: str) -> None:
 
 
 class Budget:
-    """So many bytes of replies may be under way at once; who comes later waits in line."""
+    """So many bytes of replies may be under way at once; who comes later waits."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -12,6 +12,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
+from lorogo_server import verbs
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.history import DatedVersion, History, decode, encode
 from lorogo_server.intake import Intake
@@ -125,3 +126,19 @@ async def test_presence_between_two_sweeps_is_bounded(memory: World) -> None:
     presence = (await probe.call("sync", "doc"))["presence"]
     assert isinstance(presence, bytes)
     assert 2 * 1024 * 1024 < len(presence) < 5 * 1024 * 1024
+
+
+async def test_many_who_ask_for_the_whole_document_share_its_bytes(memory: World) -> None:
+    """While their replies wait for one another there is one export of each version, not one for each."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("one "))
+    host = server.hosts["doc"]
+    exports = [await verbs.answer(host, "export", {}) for _ in range(3)]
+    newcomers = [await verbs.answer(host, "sync", {}) for _ in range(3)]
+    assert len({id(one["payload"]) for one in [*exports, *newcomers]}) == 1
+    await probe.accept("doc", writer.type("two "))
+    payload = (await probe.call("export", "doc"))["payload"]
+    assert isinstance(payload, bytes)
+    assert Writer(payload).text == "one two "

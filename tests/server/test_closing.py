@@ -13,8 +13,9 @@ from lorogo_protocol import lease as rules
 from lorogo_protocol import subjects
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.replies import Ack
-from lorogo_protocol.status import Down, Failed, Up
+from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import loading
+from lorogo_server.lease import Lease
 from lorogo_server.loading import Loaded
 from lorogo_transport.errors import Disconnected
 from tests.server.support import QUICK, Probe, Writer, until
@@ -81,6 +82,41 @@ async def test_a_lost_connection_is_no_failed_load(memory: World, monkeypatch: p
     await memory.server(replace(QUICK, retries_max=1))
     entries = await load_until_up_or_condemned(memory.probe, 10)
     assert [type(entry.status) for entry in entries] == [Down, Down, Down, Down, Down, Up]
+
+
+async def test_a_connection_lost_while_loading_is_no_failed_load_either(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DOWN is said as soon as the connection is back."""
+    load, write_down, tried = loading.load, Lease.write_down, asyncio.Event()
+    _, line = await memory.server(replace(QUICK, retries_max=1))
+    probe = memory.probe
+
+    async def cut_off(*arguments: Any, **options: Any) -> Loaded:
+        line.cut()
+        return await load(*arguments, **options)
+
+    async def noted(self: Lease) -> None:
+        try:
+            await write_down(self)
+        finally:
+            tried.set()
+
+    monkeypatch.setattr(lorogo_server.host, "load", cut_off)
+    monkeypatch.setattr(Lease, "write_down", noted)
+    operation = await probe.move("doc")
+    await probe.init("doc", operation.encode())
+    async with asyncio.timeout(PATIENCE):
+        await tried.wait()
+    assert isinstance((await probe.status("doc")).status, Starting)
+    line.heal()
+
+    async def down() -> bool:
+        return isinstance((await probe.status("doc")).status, Down)
+
+    await until(down)
+    monkeypatch.setattr(lorogo_server.host, "load", load)
+    await probe.start("doc")
 
 
 class StuckLoad:

@@ -21,7 +21,7 @@ from lorogo_server.lease import LeaseLost
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.snapshots import SnapshotHead
 from tests.server.support import QUICK, Probe, Serve, Writer, until
-from tests.server.worlds import PATIENCE, World, memory_world
+from tests.server.worlds import PATIENCE, ShiftedClock, World, memory_world
 from tests.transport.support import Connect
 
 
@@ -300,8 +300,9 @@ async def test_a_lower_limit_counts_for_new_updates_only(memory: World) -> None:
     assert (await probe.refuse("doc", Writer().type("z" * 5000))).reason is Reason.TOO_LARGE
 
 
-async def test_a_log_id_may_be_used_again_once_it_is_forgotten(memory: World) -> None:
-    """A fresh load goes by the times at which the stream stored: it accepts what the live owner did."""
+@pytest.mark.parametrize("wrong", [0.0, -7200.0, 7200.0])
+async def test_a_log_id_may_be_used_again_once_it_is_forgotten(memory: World, wrong: float) -> None:
+    """A fresh load goes by the times at which the stream stored, however wrong its own clock is."""
     first, _ = await memory.server()
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
@@ -309,7 +310,7 @@ async def test_a_log_id_may_be_used_again_once_it_is_forgotten(memory: World) ->
     await memory.pass_time(601)
     assert isinstance(await probe.send("doc", writer.type("two "), "same"), Ack)
     await first.stop()
-    await memory.server()
+    await memory.server(clock=ShiftedClock(memory.clock.ahead + wrong))
     await probe.start("doc")
     assert await probe.value("doc") == {"body": "one two "}
 

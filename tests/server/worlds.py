@@ -15,8 +15,8 @@ PATIENCE = 5.0  # far above what anything here takes, far below the deadlines th
 class ShiftedClock:
     """The machine's clocks, put forward by a test: NATS's, the servers' and the people's."""
 
-    def __init__(self) -> None:
-        self.ahead = 0.0
+    def __init__(self, ahead: float = 0.0) -> None:
+        self.ahead = ahead
 
     def wall_ns(self) -> int:
         return time.time_ns() + int(self.ahead * 1e9)
@@ -34,9 +34,11 @@ class World:
         self.probe = probe
         self._stack = stack
 
-    async def server(self, settings: ServerSettings = QUICK) -> tuple[Server, MemoryTransport]:
+    async def server(
+        self, settings: ServerSettings = QUICK, clock: ShiftedClock | None = None
+    ) -> tuple[Server, MemoryTransport]:
         line = self.nats.connect("server")
-        server = Server(line, settings, clock=self.clock)
+        server = Server(line, settings, clock=clock or self.clock)
         return await self._stack.enter_async_context(server), line
 
     async def pass_time(self, seconds: float) -> None:
