@@ -253,7 +253,7 @@ class _Attempt:
             answer = await starter.bus.request(
                 subjects.init(self._document_id),
                 operation.encode(),
-                timeout=starter.settings.reply_seconds,
+                timeout=starter.settings.init_seconds,
             )
         except NoResponders:
             self.why = "no server is connected to NATS"
