@@ -10,7 +10,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,20 @@ def pad(size: int) -> bytes:
     return _ZEROS[: -size % 8]
 
 
+def encode_times(times: Sequence[int]) -> tuple[int, int, bytes]:
+    """(least, greatest, the column). Often all are equal, which is much quicker to see than to pack."""
+    count = len(times)
+    if not count:
+        return TIME_MIN, TIME_MIN, b""
+    if times.count(times[0]) == count:
+        return times[0], times[0], struct.pack("<q", times[0]) * count
+    return min(times), max(times), struct.pack(f"<{count}q", *times)
+
+
 def encode_body(
     keys: Sequence[bytes],
     values: Sequence[bytes],
-    times: Sequence[int],
+    times: bytes,
     sequences: Sequence[int] | None = None,
 ) -> tuple[bytes, int]:
     """The columns in one piece, padded to 8, and their length without that last padding."""
@@ -99,7 +109,7 @@ def encode_body(
     body = b"".join(
         (
             b"" if sequences is None else struct.pack(f"<{count}Q", *sequences),
-            struct.pack(f"<{count}q", *times),
+            times,
             key_offsets,
             gap,
             value_offsets,
@@ -138,7 +148,8 @@ def encode(
 ) -> Encoded:
     """A whole frame. `sequences` only where they are not dense (after cleaning)."""
     count = len(values)
-    body, body_bytes = encode_body(keys, values, times, sequences) if count else (b"", 0)
+    low, high, column = encode_times(times)
+    body, body_bytes = encode_body(keys, values, column, sequences) if count else (b"", 0)
     if body_bytes > limits.BODY_BYTES_MAX:
         raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes")
     return frame(
@@ -147,8 +158,8 @@ def encode(
             flags=SPARSE if sequences is not None else 0,
             first_sequence=first_sequence,
             last_sequence=first_sequence + count - 1 if last_sequence is None else last_sequence,
-            first_time=min(times) if count else TIME_MIN,
-            last_time=max(times) if count else TIME_MIN,
+            first_time=low,
+            last_time=high,
             epoch=epoch,
             offset=offset,
             count=count,
@@ -163,7 +174,7 @@ def encode(
 def frame(padded_body: Bytes, header: FrameHeader) -> Encoded:
     """A frame of a body and a header whose own checksum is still to be computed."""
     packed = header.pack()
-    return Encoded((packed, padded_body), replace(header, checksum=int.from_bytes(packed[-4:], "little")))
+    return Encoded((packed, padded_body), header._replace(checksum=int.from_bytes(packed[-4:], "little")))
 
 
 def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:

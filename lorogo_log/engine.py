@@ -49,6 +49,7 @@ class OpenSegment:
         self.header: SegmentHeader | None = None
         self.index = IndexBuilder()
         self.position = 0
+        self.frame_bytes = 0  # of the last frame
         self.last_sequence = 0
         self.end_offset = 0
         self.chain = 0
@@ -63,7 +64,10 @@ class OpenSegment:
 
     def wants_fill(self, segment_bytes: int, ahead_bytes: int) -> bool:
         """Whether zeros should be written ahead of the writer."""
-        return self._filled < min(segment_bytes, self.position + ahead_bytes) - limits.FILL_BYTES // 2
+        return (
+            self.frame_bytes <= limits.FILL_FRAME_BYTES
+            and self._filled < min(segment_bytes, self.position + ahead_bytes) - limits.FILL_BYTES // 2
+        )
 
     def fill(self, path: str) -> None:
         """Write one piece of zeros behind what is filled, and sync it.
@@ -225,6 +229,7 @@ class Engine:
         done = frame.header
         active.index.add(active.position + (SEGMENT_HEADER_BYTES if first else 0), done, keys)
         active.position += size
+        active.frame_bytes = size
         active.last_sequence = done.last_sequence
         active.end_offset = head.end_offset = done.offset + done.frame_bytes
         active.chain = head.chain = done.checksum

@@ -6,7 +6,7 @@ knows the path and the place, and makes a proper error of it.
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -30,6 +30,7 @@ TIME_MIN: Final = -(1 << 63)
 _SEGMENT = struct.Struct("<8sHBBIQqQQII16s52x")
 _FRAME = struct.Struct("<4sHHQQqqQQIIIII")
 _FOOTER = struct.Struct("<8sQQQQqqQIIQQQII32sIq8x")
+_FRAME_AND_CRC = struct.Struct(_FRAME.format + "I")
 _CRC = struct.Struct("<I")
 assert _SEGMENT.size == SEGMENT_HEADER_BYTES - 4
 assert _FRAME.size == FRAME_HEADER_BYTES - 4
@@ -96,7 +97,7 @@ def unpack_segment_header(data: Bytes) -> SegmentHeader:
         raise ValueError("wrong magic: not a segment of a lorogo log")
     version, kind = struct.unpack_from("<HB", data, 8)
     checked = crc32c(data[:124]) == int.from_bytes(data[124:128], "little")
-    if version != VERSION and (checked or version < 256):
+    if version != VERSION and checked:
         raise NewerVersion(f"format version {version}, this program reads version {VERSION}")
     if kind != CRC32C and checked:
         raise NewerVersion(f"checksum kind {kind} is not known to this program")
@@ -109,8 +110,7 @@ def unpack_segment_header(data: Bytes) -> SegmentHeader:
     return SegmentHeader(first, time, epoch, offset, partition, chain, log_id, flags)
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
+class FrameHeader(NamedTuple):
     """The first 80 bytes of a batch frame."""
 
     flags: int
@@ -134,22 +134,7 @@ class FrameHeader:
 
     def pack(self) -> bytes:
         """The header's bytes (its `checksum` field is computed, not taken)."""
-        head = _FRAME.pack(
-            FRAME_MAGIC,
-            self.flags,
-            0,
-            self.first_sequence,
-            self.last_sequence,
-            self.first_time,
-            self.last_time,
-            self.epoch,
-            self.offset,
-            self.count,
-            self.body_bytes,
-            self.raw_bytes,
-            self.body_checksum,
-            self.chain,
-        )
+        head = _FRAME.pack(FRAME_MAGIC, self.flags, 0, *self[1:12])
         return head + _CRC.pack(crc32c(head))
 
 
@@ -158,13 +143,12 @@ def unpack_frame_header(data: Bytes, at: int = 0) -> FrameHeader:
     end = at + FRAME_HEADER_BYTES - 4
     if len(data) < end + 4:
         raise ValueError("the frame header is cut short")
-    magic, flags, _zero, *fields = _FRAME.unpack_from(data, at)
-    if magic != FRAME_MAGIC:
+    fields = _FRAME_AND_CRC.unpack_from(data, at)
+    if fields[0] != FRAME_MAGIC:
         raise ValueError("no frame begins here (wrong magic)")
-    checksum: int = _CRC.unpack_from(data, end)[0]
-    if crc32c(data[at:end]) != checksum:
+    if crc32c(data[at:end]) != fields[-1]:
         raise ValueError("the frame header does not match its checksum")
-    return FrameHeader(flags, *fields, checksum)
+    return FrameHeader._make((fields[1], *fields[3:]))
 
 
 @dataclass(frozen=True, slots=True)

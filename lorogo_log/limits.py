@@ -12,6 +12,8 @@ BLOCK_BYTES = 32 << 10
 #: Zeros kept ahead of the writer, and how many are written at a time (a commit may have to wait for one piece).
 AHEAD_BYTES = 4 << 20
 FILL_BYTES = 256 << 10
+#: Frames above this gain nothing from zeros ahead: the data itself is most of the work.
+FILL_FRAME_BYTES = 64 << 10
 #: A cursor reads this much at a time.
 READ_BYTES = 1 << 20
 #: How often a follower looks when the writer is in another process.

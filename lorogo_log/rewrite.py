@@ -110,14 +110,13 @@ def _encoded(batch: Batch, kept: Batch, chain: int, *, compress: bool) -> Encode
             packed = compressed(bytes(body[: header.body_bytes]))
             if padded(len(packed)) < padded(header.body_bytes):
                 stored = packed + pad(len(packed))
-                header = replace(
-                    header,
+                header = header._replace(
                     flags=header.flags | ZSTD,
                     body_bytes=len(packed),
                     body_checksum=crc32c(stored),
                 )
-                return frame(stored, replace(header, chain=chain))
-        return frame(body, replace(header, chain=chain))
+                return frame(stored, header._replace(chain=chain))
+        return frame(body, header._replace(chain=chain))
     columns = kept.columns
     rows = kept.chosen
     return encode(

@@ -109,6 +109,7 @@ class Writer:
         self._bytes = 0
         self._items = 0
         self._idle = False
+        self._borrowed = False  # a caller's thread does the writer's work
         self._closing = False
         self._error: LogFailedError | None = None
         self._watchers: set[Waker] = set()
@@ -210,6 +211,8 @@ class Writer:
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
         """For threads: wait for room, then for the disk."""
+        if (alone := self._alone_at_the_disk(keys, values, times)) is not None:
+            return alone
         deadline = self._monotonic() + wait_seconds
         token: Future[range] = Future()
         while True:
@@ -223,6 +226,36 @@ class Writer:
                         if self._monotonic() >= deadline:
                             raise
         return token.result(max(0.0, deadline - self._monotonic()))
+
+    def _alone_at_the_disk(
+        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
+    ) -> range | None:
+        """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
+
+        It waits for the disk anyway; this way it does not wait for two changes of thread as well.
+        """
+        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
+        with self._lock:
+            if not self._idle or self._queue or self._closing or self._error is not None:
+                return None
+            pending = self._admit(len(values), size, None)
+            self._queue.clear()
+            self._idle = False
+            self._borrowed = True
+        token: Future[range] = Future()
+        pending.keys, pending.values, pending.times = list(keys), list(values), list(times)
+        pending.size = size
+        pending.waiters[self._direct] = [(token, 0, len(values))]
+        try:
+            self._commit(pending)
+        finally:
+            with self._lock:
+                self._borrowed = False
+                self._idle = True  # the writer's thread still waits
+                if self._queue or self._closing or self._error is not None:
+                    self._idle = False
+                    self._work.notify()
+        return token.result(0)
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
         """Let the writer's thread do something after everything that is queued now."""
@@ -316,13 +349,13 @@ class Writer:
     def _take(self) -> Pending | Order | None:
         """The next batch or order; None when there is nothing more to come."""
         with self._lock:
-            while not self._queue:
-                if self._closing or self._error is not None:
+            while not self._queue or self._borrowed:
+                if not self._borrowed and (self._closing or self._error is not None):
                     return None
-                self._idle = True
-                if self._sync.kind == "interval" and self._dirty:
+                self._idle = not self._borrowed
+                if self._sync.kind == "interval" and self._dirty and not self._borrowed:
                     left = self._synced_at + self._sync.seconds - self._monotonic()
-                    if left <= 0 or not self._work.wait(left):
+                    if (left <= 0 or not self._work.wait(left)) and not self._borrowed:
                         self._idle = False
                         break
                 else:
