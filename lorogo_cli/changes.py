@@ -13,7 +13,7 @@ from loro import (
     ValueOrContainer,
 )
 
-from lorogo_cli.values import show_json
+from lorogo_cli.values import show_count, show_json
 
 _CHARS_MAX = 60
 
@@ -138,7 +138,7 @@ def _words(part: dict[str, Any]) -> str:
         case "counter":
             return f"{diff:+g}"
         case "tree":
-            return f"{len(diff)} node{'' if len(diff) == 1 else 's'} created, moved or deleted"
+            return f"{show_count(len(diff), 'node')} created, moved or deleted"
         case _:
             return "changed"
 

@@ -14,6 +14,7 @@ from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_server import Server, ServerSettings
+from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
@@ -46,7 +47,8 @@ async def _serve(nats: EmbeddedNats, server_id: str, stop: asyncio.Event) -> Non
         ended = asyncio.create_task(nats.wait())
         stopped = asyncio.create_task(stop.wait())
         try:
-            async with Server(transport, ServerSettings(server_id=server_id)):
+            settings = ServerSettings(server_id=server_id)
+            async with Server(transport, settings, pulse=Pulse(nats.url)):
                 say(screen(nats.url))
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():

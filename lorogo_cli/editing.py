@@ -9,7 +9,7 @@ from typing import Any
 
 from lorogo_cli import patches
 from lorogo_cli.connection import connected, require_known
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import Problem, brief
 from lorogo_cli.values import parse_json, show_json
 from lorogo_cli.writing import say_receipt
 from lorogo_protocol.calls import Refused
@@ -19,32 +19,35 @@ from lorogo_protocol.reasons import Reason
 
 async def edit(url: str, document_id: str, *, as_json: bool) -> None:
     """Let the user edit the document; what they wrote is kept in a file if it cannot be saved."""
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    editor = _editor(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     async with connected(url, document_id) as client:
         await require_known(client, document_id)
         document = client.document(document_id)
         before: Any = await document.get()
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="lorogo-"))
-        file = folder / f"{document_id}.json"
-        await asyncio.to_thread(
-            file.write_text, show_json(before["value"], pretty=True) + "\n", encoding="utf-8"
-        )
+        text = show_json(before["value"], pretty=True) + "\n"
+        file = await asyncio.to_thread(_draft, document_id, text)
         try:
             await _open(editor, file)
             after = parse_json(await asyncio.to_thread(_read, file), what="what you wrote")
             operations = patches.difference(before["value"], after)
-            saved = None
-            if operations:
-                saved = await document.patch(operations, if_frontiers=before["frontiers"])
-        except Refused as error:
-            why = "it changed meanwhile" if error.reason is Reason.CONFLICT else str(error)
-            raise Problem(f"{document_id} was not saved: {why}; your text is kept in {file}") from None
+            if not operations:
+                raise Problem("nothing was changed")
+            saved = await document.patch(operations, if_frontiers=before["frontiers"])
         except LorogoError as error:
-            raise Problem(f"{document_id} was not saved: {error}; your text is kept in {file}") from None
+            conflict = isinstance(error, Refused) and error.reason is Reason.CONFLICT
+            why = "it changed meanwhile" if conflict else str(error)
+            kept = await asyncio.to_thread(_keep, file, text)
+            raise Problem(f"{document_id} was not saved: {why}{kept}") from None
         await asyncio.to_thread(_tidy, file)
-        if saved is None:
-            raise Problem(f"nothing was changed: {document_id} stays as it is")
     say_receipt(document_id, saved, as_json=as_json)
+
+
+def _editor(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Problem(f"EDITOR is {brief(command)}, which cannot be read: {error}") from None
+    return words or ["vi"]
 
 
 async def _open(editor: list[str], file: Path) -> None:
@@ -59,11 +62,32 @@ async def _open(editor: list[str], file: Path) -> None:
         raise Problem(f"the editor ended with exit code {code}")
 
 
+def _draft(document_id: str, text: str) -> Path:
+    """A file of the user's own, named so that an editor knows the language."""
+    try:
+        file = Path(tempfile.mkdtemp(prefix="lorogo-")) / f"{document_id}.json"
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"no file can be made to edit: {error.strerror}") from None
+    return file
+
+
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{file} cannot be read: {error}") from None
+
+
+def _keep(file: Path, text: str) -> str:
+    """Where the user's work is; nothing is kept if they did none."""
+    try:
+        if file.read_text(encoding="utf-8") == text:
+            _tidy(file)
+            return ""
+    except (OSError, UnicodeDecodeError):
+        pass  # whatever it is now, it is theirs
+    return f"; your text is kept in {file}"
 
 
 def _tidy(file: Path) -> None:

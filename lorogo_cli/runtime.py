@@ -1,10 +1,12 @@
 """Running async work from a command: uvloop where there is one, logs configured first."""
 
-import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio  # half of what `lorogo --help` would take
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -14,6 +16,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of the work; Ctrl-C cancels it and comes out as KeyboardInterrupt."""
+    import asyncio
+
     try:
         import uvloop
     except ImportError:  # Windows
@@ -24,8 +28,10 @@ def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kw
 
 
 @contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
+def stop_signals() -> Iterator["asyncio.Event"]:
     """An event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _STOP_SIGNALS:

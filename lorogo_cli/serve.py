@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -14,7 +14,9 @@ from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.runtime import stop_signals
 from lorogo_server import Server, ServerSettings
+from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_transport import topology
 from lorogo_transport.errors import TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect
 
@@ -61,9 +63,8 @@ async def worker(serving: Serving, number: int) -> None:
 async def _serve(
     transport: JetStreamTransport, serving: Serving, server_id: str, stop: asyncio.Event
 ) -> None:
-    from dataclasses import replace
-
-    async with transport, Server(transport, replace(serving.settings, server_id=server_id)):
+    settings = replace(serving.settings, server_id=server_id)
+    async with transport, Server(transport, settings, pulse=Pulse(serving.url)):
         await stop.wait()
 
 
@@ -112,8 +113,10 @@ async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> No
 async def _check(serving: Serving, workers: int) -> None:
     """What would make every worker fail is said once, here."""
     try:
-        async with await connect(serving.url, name="lorogo serve"):
-            pass
+        async with await connect(serving.url, name="lorogo serve") as transport:
+            settings = serving.settings
+            for spec in topology.specs(replicas=settings.replicas, wal_bytes_max=settings.wal_bytes_max):
+                await transport.ensure(spec)
     except Unreachable as error:
         raise unreachable(error) from None
     except TransportError as error:

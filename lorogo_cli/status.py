@@ -6,7 +6,7 @@ from typing import Any
 
 from lorogo_cli.connection import connected, look, servers, snapshots, unknown
 from lorogo_cli.output import note, say, say_json, say_table
-from lorogo_cli.values import show_size
+from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
 from lorogo_client import Client
 from lorogo_protocol import calls, subjects
@@ -38,11 +38,13 @@ async def of_all(url: str, *, as_json: bool) -> None:
     say("")
     limit = f" of {show_size(stream['bytes_max'])}" if stream["bytes_max"] > 0 else ""
     say(
-        f"stream {subjects.WAL_STREAM}: {stream['messages']} messages, {show_size(stream['bytes'])}{limit},"
-        f" {stream['consumers']} consumers"
+        f"stream {subjects.WAL_STREAM}: {show_count(stream['messages'], 'message')},"
+        f" {show_size(stream['bytes'])}{limit},"
+        f" {show_count(stream['consumers'], 'consumer')}"
     )
     for server in found:
-        say(f"server {server['server']}: lorogo {server['version']}, {server['documents']} documents open")
+        documents = show_count(server["documents"], "document")
+        say(f"server {server['server']}: lorogo {server['version']}, {documents} open")
     if not found:
         say("no server is running: start one with `lorogo serve`")
 
@@ -129,7 +131,7 @@ def _shown(row: Row) -> dict[str, str]:
         shown["lease"] = str(row["lease"])
     return shown | {
         "snapshot": show_size(row["snapshot_bytes"]) if row["snapshot_bytes"] else "none",
-        "wal": f"{row['wal_messages']} messages",
+        "wal": show_count(row["wal_messages"], "message"),
     }
 
 

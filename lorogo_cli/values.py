@@ -51,3 +51,8 @@ def show_size(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def show_count(count: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

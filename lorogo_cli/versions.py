@@ -36,9 +36,10 @@ def parse_version(text: str) -> bytes:
     """The frontiers that a shown version stands for. Raises Problem."""
     try:
         body = text.removeprefix("v").encode("ascii")
-        if not text.startswith("v") or not body:
+        frontiers = base64.b64decode(body + b"=" * (-len(body) % 4), altchars=b"-_", validate=True)
+        if not frontiers or show_version(frontiers) != text:
             raise ValueError
-        return base64.b64decode(body + b"=" * (-len(body) % 4), altchars=b"-_", validate=True)
+        return frontiers
     except (binascii.Error, ValueError):
         raise Problem(
             f"{brief(text)} is not a version: `lorogo doc history` shows those that there are"

@@ -11,7 +11,7 @@ from lorogo_cli.errors import Problem
 from lorogo_cli.output import say, say_json, working
 from lorogo_cli.paths import parse_path
 from lorogo_cli.reading import moment
-from lorogo_cli.values import parse_json, show_size
+from lorogo_cli.values import parse_json, show_count, show_size
 from lorogo_cli.versions import show_version
 from lorogo_client import Client, Receipt
 from lorogo_protocol.calls import Refused
@@ -132,7 +132,7 @@ async def compact(url: str, document_id: str, *, as_json: bool) -> None:
         say_json({"document": document_id, **done}, pretty=False)
     else:
         size = show_size(done["snapshot_bytes"])
-        say(f"{document_id}: snapshot of {size}, {done['purged']} messages purged from the WAL")
+        say(f"{document_id}: snapshot of {size}, {show_count(done['purged'], 'message')} purged from the WAL")
 
 
 async def reset(url: str, document_id: str, *, as_json: bool) -> None:

@@ -32,11 +32,16 @@ class Arrivals:
     def __init__(self) -> None:
         self._assembler = Assembler(unfinished_bytes_max=_HELD_BYTES_MAX, unfinished_updates_max=64)
 
-    def add(self, headers: Headers, data: bytes, *, now: float) -> Arrived | None:
-        """The update that this message completes; None: more is to come. Raises MalformedMessage."""
+    def add(self, headers: Headers, data: bytes, *, own: bool, now: float) -> Arrived | None:
+        """The update that this message completes; None: more is to come. Raises MalformedMessage.
+
+        Of our `own` only the place in the chain is of interest, not the bytes.
+        """
         self._assembler.expire(now)
         payload: bytes | None = data
-        if h.OMITTED in headers:
+        if own and h.CHUNK_INDEX in headers and h.FINAL not in headers:
+            return None
+        if own or h.OMITTED in headers:
             payload = None
         elif h.CHUNK_INDEX in headers:
             chunk = chunks.parse(headers, data)

@@ -229,7 +229,7 @@ class Mirror:
             if answer.mode != "snapshot":
                 self.sync_failed()  # ask again, for all of it
                 return
-        if not self._applied(answer, now, jitter, same_generation=same):
+        if not self._applied(answer, now, jitter):
             self.sync_failed()
             return
         self.generation = answer.generation
@@ -242,11 +242,11 @@ class Mirror:
         self._synced_lease = answer.lease
         self.ready = True
 
-    def _applied(self, answer: Synced, now: float, jitter: float, *, same_generation: bool) -> bool:
+    def _applied(self, answer: Synced, now: float, jitter: float) -> bool:
         before, self.chain.head = self.chain.head, answer.sequence  # what changes() tells
         try:
             if self.need.fresh:
-                self._rebase(answer, now, jitter, same_generation=same_generation)
+                self._rebase(answer, now, jitter)
                 return True
             if not answer.payload or not isinstance(self.replica.apply(answer.payload), Unready):
                 return not self.need.fresh  # a read-only copy may just have found edits in itself
@@ -271,7 +271,7 @@ class Mirror:
         self.need.everything = self.need.resend = False
         self.outbox.merge(self.replica.merged)
 
-    def _rebase(self, answer: Synced, now: float, jitter: float, *, same_generation: bool) -> None:
+    def _rebase(self, answer: Synced, now: float, jitter: float) -> None:
         """Take the owner's state as a new document, our unsaved edits on top."""
         fresh = fresh_replica(answer)
         if not self.read_only:
@@ -279,7 +279,7 @@ class Mirror:
         unsaved = list(self.outbox.payloads())
         self._rebasing = []
         try:
-            replica, edited = self.replica.rebased(fresh, unsaved, same_generation=same_generation)
+            replica, edited = self.replica.rebased(fresh, unsaved)
             made = self._rebasing
         finally:
             self._rebasing = None

@@ -19,6 +19,7 @@ from loro import (
     VersionVector,
 )
 
+from lorogo_client.rebasing import edits_since
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
 
@@ -100,32 +101,24 @@ class LocalReplica:
                 return None
             return self.doc.export(ExportMode.Updates(theirs))
 
-    def everything_lacking(self, vector: bytes) -> bytes | None:
-        """What the vector lacks, as one update; None if it lacks nothing."""
-        return self.lacking(vector, ())
-
-    def rebased(
-        self, fresh: crdt.Replica, unsaved: Sequence[bytes], *, same_generation: bool
-    ) -> "tuple[LocalReplica, bool]":
+    def rebased(self, fresh: crdt.Replica, unsaved: Sequence[bytes]) -> "tuple[LocalReplica, bool]":
         """The fresh replica, under a new peer id, with our unsaved edits on top of its state.
 
         This one is retired by it: a second rebase of the same edits would make them twice. The flag
         says whether there were edits; the fresh replica's listener has heard their update then.
-        The base of the edits is what both have in common, so an edit that the owner took without
-        our hearing of it is not made twice. In another generation the owner may have forgotten what
-        it once ACKed, on purpose: there only what was never ACKed is put on top.
+        Only what was never ACKed is put on top: what the owner ACKed and does not have any more was
+        forgotten on purpose, or is brought back by servers, once. And what the owner has is left
+        out, so that an edit which it took without our hearing of it is not made twice.
         """
         assert not self._retired
         old = self.doc
         with crdt.guard():
-            base = fresh.doc.oplog_vv.intersection(old.oplog_vv)
-            if not same_generation:
-                acked = old.oplog_vv
-                for peer, (first, end) in spans_of(unsaved).items():
-                    acked.shrink_to_exclude(IdSpan(peer, CounterSpan(first, end)))
-                base.merge(acked)
+            base = old.oplog_vv
+            for span in _id_spans(spans_of(unsaved)):
+                base.shrink_to_exclude(span)
+            base.merge(fresh.doc.oplog_vv.intersection(old.oplog_vv))
             edited = bool(unsaved) and not base.includes_vv(old.oplog_vv)
-            diff = old.diff(old.vv_to_frontiers(base), old.oplog_frontiers) if edited else None
+            diff = edits_since(old, old.vv_to_frontiers(base), fresh.doc) if edited else None
         self._retired = True
         replica = LocalReplica(self._listeners, fresh)
         if diff is not None:

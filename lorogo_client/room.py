@@ -24,7 +24,7 @@ from lorogo_client.presence import RoomPresence
 from lorogo_client.sending import send
 from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
-from lorogo_client.tasks import Tasks
+from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
@@ -33,6 +33,7 @@ from lorogo_protocol.status import Failed
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.statuses import heard
+from lorogo_transport.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +72,7 @@ class Room:
         self._urgent = asyncio.Event()  # ends a pause after a failure
         self._expected: set[str] = set()
         self._subscriptions: list[Subscription] = []
-        self._tasks = Tasks()
+        self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
 
     @property
@@ -89,7 +90,7 @@ class Room:
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
         name = self.document_id
-        self._tasks.spawn(self._keep(), name=f"room {name}", on_error=self._broke)
+        self._tasks.spawn(self._keep(), name=f"room {name}")
         self._tasks.spawn(self.presence.run(), name=f"presence {name}", on_error=self._presence_broke)
 
     async def close(self) -> None:
@@ -161,7 +162,9 @@ class Room:
 
     def _on_accepted(self, message: Message) -> None:
         try:
-            update = self._arrivals.add(message.headers, message.data, now=self._context.clock.now())
+            own = self.mirror.outbox.owns(message.headers.get(h.LOG_ID, ""))
+            now = self._context.clock.now()
+            update = self._arrivals.add(message.headers, message.data, own=own, now=now)
         except MalformedMessage as error:
             log.warning("not an accepted update", document=self.document_id, problem=str(error))
             return
@@ -343,6 +346,7 @@ class Room:
         return None if soonest is None else max(0.0, soonest - self._context.clock.now())
 
     def _broke(self, error: Exception) -> None:
+        log.error("the session broke", document=self.document_id, exc_info=error)
         ours = error if isinstance(error, LorogoError) else ClientError(f"{type(error).__name__}: {error}")
         self.mirror.fail(ours)
         self.tell()

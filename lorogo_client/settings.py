@@ -17,7 +17,7 @@ class ClientSettings:
 
     reply_seconds: float = limits.REPLY_SECONDS  # without an answer: find the owner, send again
     doubt_seconds: float = 1.0  # without an answer: ping once, so that a dead owner shows early
-    ping_seconds: float = 1.0
+    ping_seconds: float = 0.5
     stale_seconds: float = limits.STALE_SECONDS
     retry_seconds_min: float = 0.05
     retry_seconds_max: float = 5.0

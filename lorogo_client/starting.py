@@ -187,7 +187,8 @@ class _Attempt:
                     raise DocumentFailed(document_id, trace_id)
                 case Start(count, expected):
                     operation = starter.new_id()
-                    revision = await self._move(Starting(operation, count, starter.clock.wall_ns()), expected)
+                    status = Starting(operation, count, starter.clock.wall_ns())
+                    revision = await self._move(status, expected, "" if entry is None else entry.trace)
                     if revision:
                         mine, mine_revision = operation, revision
                         if await self._init(mine):
@@ -227,14 +228,18 @@ class _Attempt:
         stale = starter.settings.stale_seconds
         return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
 
-    async def _move(self, status: Starting, expected: int) -> int:
-        """The revision of our STARTING; 0 if somebody was faster or nobody knows."""
+    async def _move(self, status: Starting, expected: int, trace: str) -> int:
+        """The revision of our STARTING; 0 if somebody was faster or nobody knows.
+
+        The trace of the last failure is handed on: whoever gives the document up names it.
+        """
         starter = self._starter
         try:
             revision = await starter.statuses.write(
                 self._document_id,
                 status,
                 expected_revision=expected,
+                trace=trace,
                 timeout=starter.settings.reply_seconds,
             )
         except (WrongLastSequence, OutcomeUnknown):

@@ -93,15 +93,21 @@ class Unready:
 
 
 class Replica:
-    """A LoroDoc whose imports are whole or nothing, and whose errors are ours."""
+    """A LoroDoc whose imports are whole or nothing, and whose errors are ours.
 
-    def __init__(self, doc: LoroDoc | None = None) -> None:
+    A `lazy` one takes updates into its history only, and works the state out when somebody reads it
+    (`settled()`). That is what a server wants: imports are then many times faster, most of all when
+    many people edit at once (docs/decisions/0004).
+    """
+
+    def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
+        self.lazy = lazy
 
     @classmethod
-    def from_snapshot(cls, snapshot: bytes) -> "Replica":
+    def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False) -> "Replica":
         """A replica that holds exactly what the snapshot holds."""
-        replica = cls()
+        replica = cls(lazy=lazy)
         with _reading():
             status = replica.doc.import_(snapshot)
         if status.pending is not None:
@@ -115,6 +121,8 @@ class Replica:
             needs = LoroDoc.decode_import_blob_meta(update, False)
             if not self._has_what_it_needs(needs):
                 return Unready()
+            if self.lazy and not doc.is_detached():
+                doc.detach()
             status = doc.import_with(update, origin) if origin else doc.import_(update)
             if status.pending is not None:
                 # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -136,16 +144,13 @@ class Replica:
                     have.includes_id(head) for head in heads(needs.start_frontiers)
                 )
 
-    @contextmanager
-    def folding(self) -> Iterator[None]:
-        """Import many updates inside: the state is worked out once, at the end, and is old until then."""
-        with guard():
-            self.doc.detach()
-        try:
-            yield
-        finally:
+    def settled(self) -> LoroDoc:
+        """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
+        if self.lazy:
             with guard():
-                self.doc.attach()
+                if self.doc.is_detached():
+                    self.doc.attach()
+        return self.doc
 
     def covers(self, update: bytes) -> bool:
         """Whether every change in the update is in the document."""
@@ -154,7 +159,7 @@ class Replica:
             return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
 
     def version(self) -> Version:
-        """Where the replica stands; commits what is open."""
+        """Where the replica stands, edits that are not committed yet included."""
         with guard():
             return Version(self.doc.oplog_frontiers.encode(), self.doc.oplog_vv.encode())
 
@@ -189,12 +194,12 @@ class Replica:
     def snapshot(self) -> bytes:
         """Everything, history included."""
         with guard():
-            return self.doc.export(ExportMode.Snapshot())
+            return self.settled().export(ExportMode.Snapshot())
 
     def shallow_snapshot(self, frontiers: bytes) -> bytes:
         """The state, with history from these heads on (from the last single head before, if unmerged)."""
         with guard():
-            return self.doc.export(ExportMode.ShallowSnapshot(Frontiers.decode(frontiers)))
+            return self.settled().export(ExportMode.ShallowSnapshot(Frontiers.decode(frontiers)))
 
     def trimmed(self) -> bytes:
         """The version vector before which there is no history; the empty one if all of it is here."""
@@ -207,7 +212,7 @@ class Replica:
             wanted = Frontiers.decode(frontiers)
             if self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
-            copy = self.doc.fork()
+            copy = self.settled().fork()
             copy.checkout(wanted)  # fork_at is not implemented on shallow documents
             return Replica(copy)
 
@@ -217,18 +222,18 @@ class Replica:
             wanted = Frontiers.decode(frontiers)
             if self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
-            self.doc.revert_to(wanted)
+            self.settled().revert_to(wanted)
             self.doc.commit()
 
     def fork(self) -> "Replica":
         """An independent copy."""
         with guard():
-            return Replica(self.doc.fork())
+            return Replica(self.settled().fork())
 
     def value(self) -> object:
         """The whole document as plain Python values."""
         with guard():
-            return self.doc.get_deep_value()
+            return self.settled().get_deep_value()
 
 
 def nothing_known() -> bytes:

@@ -5,8 +5,7 @@ the document is ours to speak for.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from structlog.stdlib import BoundLogger
 
@@ -19,6 +18,7 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_server.context import Context
 from lorogo_server.intake import Accepted, Refused
 from lorogo_server.lease import Lease
+from lorogo_transport.tasks import Work
 
 
 class Answers:
@@ -31,7 +31,7 @@ class Answers:
         lease: Lease,
         *,
         log: BoundLogger,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Work], None],
         is_up: Callable[[], bool],
     ) -> None:
         self.to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is moved

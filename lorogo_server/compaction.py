@@ -101,7 +101,7 @@ def _mark(host: Host) -> _Mark:
         data = replica.snapshot()
     else:
         data = replica.shallow_snapshot(oldest.frontiers)
-    fresh = Replica.from_snapshot(data)
+    fresh = Replica.from_snapshot(data, lazy=True)
     if fresh.frontiers() != frontiers and fresh.version().vector != replica.version().vector:
         raise CompactionFailed("the snapshot does not hold what the document holds")
     if fresh.trimmed() != replica.trimmed():

@@ -34,28 +34,30 @@ class History:
 
     def __init__(self, versions: list[DatedVersion] | None = None) -> None:
         self._sealed = list(versions or [])
-        self._open_ns = 0
+        self._open_ns = 0  # the first update of the version that is still growing
+        self._last_ns = 0  # and its last
         self._open_sequence = 0
 
     def before_apply(self, time_ns: int, frontiers: Callable[[], bytes]) -> None:
         """Call before an update of that time changes the heads: seals the minute that ended."""
         if self._open_ns and time_ns - self._open_ns >= FINEST_NS:
-            self._sealed.append(DatedVersion(self._open_ns, frontiers(), self._open_sequence))
+            self._sealed.append(DatedVersion(self._last_ns, frontiers(), self._open_sequence))
 
     def after_apply(self, time_ns: int, sequence: int) -> None:
         """Call when that update is in the document."""
         if not self._open_ns or time_ns - self._open_ns >= FINEST_NS:
             self._open_ns = time_ns
+        self._last_ns = max(self._last_ns, time_ns)
         self._open_sequence = sequence
 
     def versions(self, frontiers: bytes) -> list[DatedVersion]:
         """All of them, oldest first; `frontiers` are the current heads."""
         if not self._open_ns:
             return list(self._sealed)
-        return [*self._sealed, DatedVersion(self._open_ns, frontiers, self._open_sequence)]
+        return [*self._sealed, DatedVersion(self._last_ns, frontiers, self._open_sequence)]
 
     def at(self, time_ns: int, frontiers: bytes) -> DatedVersion | None:
-        """The newest version that is not younger than `time_ns`."""
+        """The newest version that holds nothing younger than `time_ns`."""
         found = None
         for version in self.versions(frontiers):
             if version.time_ns > time_ns:

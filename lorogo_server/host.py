@@ -10,8 +10,7 @@ applied, then it is published to everyone and ACKed to its sender.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
@@ -33,6 +32,7 @@ from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.republish import Republished, republished
 from lorogo_transport.snapshots import SnapshotHead
 from lorogo_transport.statuses import heard
+from lorogo_transport.tasks import Tasks, Work
 
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
@@ -74,8 +74,7 @@ class Host:
         self._graceful = False
         self._answering = False
         self._subscriptions: list[Subscription] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ending = False
+        self._tasks = Tasks(self._background_failed)
         self._last_activity = context.clock.now()
         self._next_tick = 0.0
         self.presence = Presence(context.settings.presence_seconds)
@@ -174,32 +173,22 @@ class Host:
             await self._follow()
         finally:
             self._answering = False
-            self._ending = True
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.close()
             await self._leave()
             self.closed.set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Work) -> None:
         """Run something beside the follower; it ends with the host."""
-        if self._ending:
-            work.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
+        self._tasks.spawn(work)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except LeaseLost as error:
-            self.step_down(str(error))
-        except LorogoError as error:
-            self.log.warning("background work failed", problem=str(error))
-        except Exception:
-            self.log.exception("background work failed")
+    def _background_failed(self, error: Exception) -> None:
+        match error:
+            case LeaseLost():
+                self.step_down(str(error))
+            case LorogoError():
+                self.log.warning("background work failed", problem=str(error))
+            case _:
+                self.log.error("background work failed", exc_info=error)
 
     async def _start(self) -> None:
         bus, document_id, context = self.context.transport.bus, self.document_id, self.context

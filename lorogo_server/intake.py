@@ -82,7 +82,7 @@ class Intake:
     ) -> None:
         self.replica = replica
         self.history = history
-        self.head = head  # the sequence of the last accepted update
+        self.head = head  # the sequence of the last update that changed something
         self.deleted = deleted
         self.wal_bytes = 0  # taken since the last compaction
         self.updates = 0
@@ -174,7 +174,8 @@ class Intake:
         self.history.after_apply(time_ns, update.sequence)
         self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
         accepted = Accepted(update, self.head, time_ns, new)
-        self.head = max(self.head, update.sequence)  # one that waited is older than the head
+        if new:  # what changes nothing is not published, so it must not look like a gap to readers
+            self.head = max(self.head, update.sequence)  # one that waited is older than the head
         self.updates += 1
         return accepted
 

@@ -93,10 +93,11 @@ async def _load_once(
 ) -> Loaded:
     head = await snapshots.head(document_id)
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
-    replica = Replica()
+    lazy = not checked  # when checked, every update must show what it does to the state
+    replica = Replica(lazy=lazy)
     if head is not None and not facts.deleted:
         data = await snapshots.get(head, bytes_max=settings.snapshot_bytes_max)
-        replica = Replica.from_snapshot(data)
+        replica = Replica.from_snapshot(data, lazy=lazy)
     intake = Intake(
         replica,
         History(history.decode(facts.dated)),
@@ -119,11 +120,8 @@ async def _load_once(
                 pass
 
     wal = transport.stream(subjects.WAL_STREAM)
-    if checked:
-        await read_on(wal, document_id, loaded, clock, note, skip, checked=True)
-        return loaded
-    with replica.folding():
-        await read_on(wal, document_id, loaded, clock, note, skip)
+    await read_on(wal, document_id, loaded, clock, note, skip, checked=checked)
+    replica.lazy = True
     return loaded
 
 

@@ -3,14 +3,14 @@
 import asyncio
 import heapq
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import structlog
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.lease import Lease
 from lorogo_transport.clock import Clock
+from lorogo_transport.tasks import Work
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ class Renewals:
         clock: Clock,
         rng: random.Random,
         renew_seconds: float,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Work], None],
     ) -> None:
         self._clock = clock
         self._rng = rng

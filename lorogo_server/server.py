@@ -7,8 +7,8 @@ async with Server(transport, ServerSettings()) as server:
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import nanoid
 import structlog
@@ -32,6 +32,7 @@ from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
+from lorogo_transport.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +89,8 @@ class Server:
         )
         self._pulse = pulse
         self._taking = Taking(self.context)
-        self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._spawn)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._background_failed)
+        self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
         self._subscriptions: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
@@ -117,9 +118,9 @@ class Server:
         self._unwatch = transport.bus.watch_connection(self._on_connection)
         if self._pulse is not None:
             await self._pulse.start(self.server_id, self.settings.renew_seconds)
-            self._spawn(self._pulse.run())
-        self._spawn(self._renewals.run())
-        self._spawn(self._maintain())
+            self._tasks.spawn(self._pulse.run())
+        self._tasks.spawn(self._renewals.run())
+        self._tasks.spawn(self._maintain())
         self._subscriptions.append(
             await transport.bus.subscribe(subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE)
         )
@@ -148,9 +149,7 @@ class Server:
                     await host.closed.wait()
         except TimeoutError:
             self._log.warning("documents did not close in time", documents=len(self.hosts))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
         self._log.info("stopped", documents=len(hosts))
@@ -184,7 +183,7 @@ class Server:
     def _on_init(self, message: Message) -> None:
         if self._stopping:
             return
-        self._spawn(self._take(message))
+        self._tasks.spawn(self._take(message))
 
     async def _take(self, message: Message) -> None:
         try:
@@ -262,7 +261,7 @@ class Server:
             host.lease.suspended = True
         self._taking.sightings.forget()
         if connected and not self._stopping:
-            self._spawn(self._revalidate())
+            self._tasks.spawn(self._revalidate())
 
     async def _revalidate(self) -> None:
         """After a reconnect: our streams, the epoch, our keys from the leader, what we missed."""
@@ -346,16 +345,8 @@ class Server:
             host.compacted_at = self._clock.now()
             self._compacting.discard(host.document_id)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except LorogoError as error:
+    def _background_failed(self, error: Exception) -> None:
+        if isinstance(error, LorogoError):
             self._log.warning("background work failed", problem=str(error))
-        except Exception:  # noqa: BLE001  # said here, and nobody else can act on it
-            self._log.exception("background work failed")
+        else:
+            self._log.error("background work failed", exc_info=error)

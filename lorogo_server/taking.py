@@ -15,7 +15,7 @@ from lorogo_protocol.ids import is_token
 from lorogo_protocol.lease import Acquire, Condemn, Decline, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
-from lorogo_protocol.status import Failed, Starting
+from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_server.context import Context
 from lorogo_server.lease import Holder, Lease
 from lorogo_server.sightings import Sightings
@@ -147,10 +147,8 @@ class Taking:
         seen = 0.0
         if entry is not None:
             seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
-        wish = self._wish(entry, seen, None)
-        if isinstance(wish, Ping):
-            wish = self._wish(entry, seen, await self._ping(document_id))
-        match wish:
+        up = entry is not None and isinstance(entry.status, Up)
+        match self._wish(entry, seen, await self._ping(document_id) if up else None):
             case Start(retry_count, expected):
                 operation_id = context.new_id()
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())

@@ -121,10 +121,13 @@ async def _status(host: Host, _: Arguments) -> Answer:
 async def _get(host: Host, arguments: Arguments) -> Answer:
     replica = _as_of(host, arguments)
     try:
-        value = queries.to_json(reading.document_value(replica.doc))
+        value = queries.to_json(reading.document_value(replica.settled()))
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
-    frontiers = replica.frontiers() if arguments.get("at") is None else _wanted(host, arguments)
+    frontiers = replica.frontiers()
+    if arguments.get("at") is not None:
+        frontiers = _wanted(host, arguments)
+        value = _without_later_roots(value)
     paths = maybe(arguments, "paths", list)
     if paths is None:
         return {"value": value, "frontiers": frontiers}
@@ -135,6 +138,12 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
         return {"matches": matches, "frontiers": frontiers}
     except (queries.QueryError, TooDeep) as error:
         raise Refused(Reason.INVALID_REQUEST, str(error)) from None
+
+
+def _without_later_roots(value: object) -> object:
+    """Loro shows a root that was made later as an empty one: leave those out."""
+    assert isinstance(value, dict)
+    return {name: root for name, root in value.items() if root not in ("", [], {})}
 
 
 async def _patch(host: Host, arguments: Arguments) -> Answer:

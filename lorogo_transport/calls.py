@@ -8,7 +8,7 @@ taken it: one in every window, so neither end is flooded. A request without chun
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from lorogo_transport.clock import Clock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TransportError
 from lorogo_transport.headers import STATUS
 from lorogo_transport.ports import Bus, Message, Subscription
+from lorogo_transport.tasks import Work
 
 log = structlog.get_logger(__name__)
 
@@ -179,7 +180,7 @@ class Responder:
         clock: Clock,
         serve: Served,
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Work], None],
         calls_max: int = 64,
     ) -> None:
         self._bus = bus

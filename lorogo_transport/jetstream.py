@@ -2,7 +2,7 @@
 
 The one file that imports nats. From nats-py we take what is hard and rarely runs: URLs, handshake,
 authentication, TLS, the parser. What runs for every message, or must hold when things break, is
-ours, because (all measured with nats-py 2.16):
+ours, because in nats-py 2.16 (docs/decisions/0006):
 
 - its `flush()` writes PING past SUB and PUB that wait in its buffer: no barrier;
 - a `flush()` that is cancelled or times out leaves a cancelled future behind, and the next PONG

@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
-from loro import ExportMode, LoroDoc
+from loro import ExportMode, LoroDoc, LoroText
 
 from lorogo_client import Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client.rebasing import edits_since
 from lorogo_client.replica import Listeners, LocalReplica, spans_of
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
@@ -153,6 +154,40 @@ async def test_a_state_that_cannot_be_read_is_an_honest_failure(world: MemoryNat
 # --- the replica alone
 
 
+@pytest.mark.parametrize("shallow", [False, True])
+def test_texts_are_merged_by_what_they_say_not_by_position(shallow: bool) -> None:
+    """Others typed before our edit: it stays where it was meant, in nested texts too."""
+    old = LoroDoc()
+    type_in(old, "hello")
+    note = old.get_map("notes").insert_container("first", LoroText())
+    assert isinstance(note, LoroText)
+    note.insert(0, "one two")
+    old.commit()
+    if shallow:
+        old = crdt.Replica.from_snapshot(old.export(ExportMode.ShallowSnapshot(old.oplog_frontiers))).doc
+    base = old.oplog_frontiers
+    server = crdt.Replica.from_snapshot(old.export(ExportMode.Snapshot())).doc
+    type_in(server, ">> ")
+    server.get_text(note.id).insert(0, "zero ")
+    server.get_map("notes").insert("theirs", 1)
+    server.commit()
+    fresh = crdt.Replica.from_snapshot(server.export(ExportMode.ShallowSnapshot(server.oplog_frontiers))).doc
+    old.get_text("t").delete(1, 1)
+    type_in(old, "a", at=1)
+    type_in(old, " world", at=5)
+    old.get_text(note.id).insert(7, " three")
+    old.get_map("notes").insert("ours", 2)
+    second = old.get_map("notes").insert_container("second", LoroText())
+    assert isinstance(second, LoroText)
+    second.insert(0, "new")
+    old.commit()
+    fresh.apply_diff(edits_since(old, base, fresh))
+    assert fresh.get_deep_value() == {
+        "t": ">> hallo world",
+        "notes": {"first": "zero one two three", "second": "new", "theirs": 1, "ours": 2},
+    }
+
+
 class Heard:
     def __init__(self) -> None:
         self.local: list[bytes] = []
@@ -203,7 +238,7 @@ def test_a_replaced_document_is_heard_no_more() -> None:
     type_in(replica.doc, "a")
     replica.commit()
     old = replica.doc
-    fresh, edited = replica.rebased(crdt.Replica(), heard.local, same_generation=True)
+    fresh, edited = replica.rebased(crdt.Replica(), heard.local)
     assert edited
     assert len(heard.local) == 2
     type_in(old, "lost")

@@ -123,10 +123,13 @@ async def test_the_retry_count_grows_only_when_a_server_had_taken_it(
     world: MemoryNats, server: str, count: int
 ) -> None:
     """A STARTING that no server took says nothing about servers."""
-    await put(world, Starting("other-op", 2, 0), server=server)
+    statuses = Statuses(world.connect("hand"))
+    await statuses.write("doc", Starting("other-op", 2, 0), expected_revision=0, server=server, trace="why")
     with pytest.raises(NotServed):
         await starter_of(world).served("doc", timeout=1.0)
-    status = (await read(world)).status
+    entry = await read(world)
+    assert entry.trace == "why"
+    status = entry.status
     assert isinstance(status, Starting)
     assert status.operation_id != "other-op"
     assert status.retry_count == count

@@ -1,9 +1,10 @@
-"""A document server as a process of its own, for drills: `python -m tests.e2e.serve URL [skew seconds]`.
+"""A document server as a process of its own, for drills: `python -m tests.e2e.serve URL SKEW SETTINGS`.
 
 The same `Server` that `lorogo serve` runs; only its wall clock may be set wrong.
 """
 
 import asyncio
+import json
 import signal
 import sys
 
@@ -25,17 +26,17 @@ class SkewedClock(SystemClock):
         return super().wall_ns() + self._skew_ns
 
 
-async def main(url: str, skew_seconds: float) -> None:
+async def main(url: str, skew_seconds: float, settings: ServerSettings) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with (
         await connect(url, name="drill-server") as transport,
-        Server(transport, ServerSettings(), clock=SkewedClock(skew_seconds), pulse=Pulse(url)) as server,
+        Server(transport, settings, clock=SkewedClock(skew_seconds), pulse=Pulse(url)) as server,
     ):
         print(f"serving {server.server_id}", flush=True)
         await ended.wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 0.0))
+    uvloop.run(main(sys.argv[1], float(sys.argv[2]), ServerSettings(**json.loads(sys.argv[3]))))

@@ -1,6 +1,7 @@
 """Real processes for drills: servers that can be killed, stopped and continued, and typing clients."""
 
 import asyncio
+import json
 import signal
 import sys
 import time
@@ -52,13 +53,14 @@ async def servers(url: str) -> AsyncIterator[Callable[..., Awaitable[ServerProce
     """A function that starts server processes; all are gone afterwards."""
     started: list[ServerProcess] = []
 
-    async def start(skew_seconds: float = 0.0) -> ServerProcess:
+    async def start(skew_seconds: float = 0.0, **settings: object) -> ServerProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "tests.e2e.serve",
             url,
             str(skew_seconds),
+            json.dumps(settings),
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None

@@ -211,20 +211,20 @@ def test_an_update_carries_its_origin_to_the_observers() -> None:
     subscription.unsubscribe()
 
 
-def test_many_updates_are_folded_into_the_state_at_once() -> None:
-    """While folding the state is old and the oplog new; afterwards both are, whatever happened inside."""
+def test_a_lazy_replica_works_the_state_out_when_it_is_read() -> None:
+    """Until then its history is new and its state is old; whatever reads the state settles it first."""
     writer = replica(1)
     first, second, third = (typed(writer, letter) for letter in "abc")
-    reader = replica(2, first)
-    with reader.folding():
+    for read in (Replica.value, Replica.snapshot, Replica.fork, lambda lazy: lazy.at(lazy.frontiers())):
+        reader = Replica(lazy=True)
         assert reader.apply(third) == Unready()
-        assert reader.apply(second) == Applied(new=True)
-        assert (text(reader), reader.version().vector) == ("a", vector((1, 1)))
-    assert (text(reader), reader.doc.is_detached()) == ("ba", False)
-    with suppress(InvalidUpdate), reader.folding():
-        reader.apply(third)
-        reader.apply(b"no update")
-    assert (text(reader), reader.doc.is_detached()) == ("cba", False)
+        assert [reader.apply(first), reader.apply(second)] == [Applied(new=True)] * 2
+        assert (text(reader), reader.version().vector) == ("", vector((1, 1)))
+        read(reader)
+        assert (text(reader), reader.doc.is_detached()) == ("ba", False)
+        assert reader.apply(third) == Applied(new=True)
+        assert text(reader) == "ba"
+        assert reader.settled().get_text("t").to_string() == text(writer)
 
 
 def test_covers_asks_without_changing() -> None:

@@ -544,7 +544,9 @@ def test_a_document_nested_too_deep_is_refused_not_crashed_on() -> None:
     doc = sample()
     inner = doc.get_map("map")
     for _ in range(10_000):
-        inner = inner.insert_container("k", LoroMap())
+        deeper = inner.insert_container("k", LoroMap())
+        assert isinstance(deeper, LoroMap)
+        inner = deeper
     doc.commit()
     for operation in (
         op("test", "/map", {}),

@@ -12,7 +12,9 @@ def nested(levels: int) -> LoroDoc:
     doc = Replica().doc
     inner = doc.get_map("map")
     for _ in range(levels - 1):
-        inner = inner.insert_container("k", LoroMap())
+        deeper = inner.insert_container("k", LoroMap())
+        assert isinstance(deeper, LoroMap)
+        inner = deeper
     doc.commit()
     return doc
 

@@ -1,0 +1,343 @@
+"""`lorogo doc ...` against `lorogo dev`: real processes, as a user has them."""
+
+import asyncio
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loro import LoroDoc
+
+from lorogo_protocol.status import Down, Failed
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import connect
+from lorogo_transport.statuses import Statuses
+from tests.cli.support import COMMAND, SECONDS, Running, environment, lorogo, refused, said, said_json, until
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+PROGRAM = shlex.join(COMMAND)
+
+
+class Stack:
+    """A `lorogo dev` of this file's own."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.cwd = cwd
+        self.dev = Running(["dev", "--port", "0"], cwd=cwd, name="dev")
+        self.screen = self.dev.wait_for("asyncio.run(main())")
+        found = re.search(r"running on (nats://\S+)", self.screen)
+        assert found is not None
+        self.url = found[1]
+
+    def lorogo(
+        self, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        here = {"LOROGO_NATS": self.url, "TMPDIR": str(self.cwd)}
+        return lorogo(*arguments, cwd=self.cwd, stdin=stdin, env=here | (env or {}))
+
+    def watch(self, *arguments: str) -> Running:
+        watching = Running(
+            ["doc", "watch", *arguments, "--json"], cwd=self.cwd, name="watch", env={"LOROGO_NATS": self.url}
+        )
+        watching.wait_for('"watching"')
+        return watching
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("dev"))
+    try:
+        yield stack
+    finally:
+        stack.dev.kill()
+
+
+def run_as_typed(*command: str, cwd: Path) -> str:
+    """What a shell without our environment makes of it."""
+    result = subprocess.run(
+        command, cwd=cwd, capture_output=True, env=environment(), timeout=SECONDS, check=False
+    )
+    assert result.returncode == 0, (command, result.stderr)
+    return result.stdout.decode()
+
+
+async def stored_status(store: Path, document_id: str) -> object:
+    """What the status bucket in that store holds."""
+    async with EmbeddedNats(store) as nats, await connect(nats.url) as transport:
+        entry = await Statuses(transport).read(document_id)
+        return None if entry is None else entry.status
+
+
+def test_the_printed_commands_work_and_a_stop_is_graceful(tmp_path: Path) -> None:
+    """What `lorogo dev` prints can be typed as it stands; SIGTERM ends it with 0, every document DOWN."""
+    stack = Stack(tmp_path)
+    try:
+        commands = [line.strip() for line in stack.screen.splitlines() if line.startswith(f"  {PROGRAM} ")]
+        assert len(commands) == 6
+        (watch,) = [command for command in commands if " doc watch " in command]
+        for command in commands:
+            if command != watch:
+                assert run_as_typed("/bin/sh", "-c", command, cwd=tmp_path)
+        watching = Running(shlex.split(watch)[len(COMMAND) :], cwd=tmp_path, name="watching")
+        try:
+            snippet = stack.screen.partition("From Python (")[2].partition("\n")[2]
+            code = "\n".join(line.removeprefix("  ") for line in snippet.splitlines())
+
+            def typed_and_seen() -> bool | None:
+                assert run_as_typed(sys.executable, "-c", code, cwd=tmp_path).startswith("Receipt(")
+                return 'title: +"Oh! " at 0' in watching.out.read_text() or None
+
+            until("an edit that is watched", typed_and_seen)
+        finally:
+            watching.kill()
+        document = said_json(stack.lorogo("doc", "get", "hello"))
+        assert re.fullmatch("(Oh! )+Hello", document["title"])
+        assert document["tasks"] == [{"what": "write", "done": False}]
+        assert stack.dev.stop(signal.SIGTERM) == 0
+        assert stack.dev.err.read_text() == ""
+    finally:
+        stack.dev.kill()
+    assert isinstance(asyncio.run(stored_status(tmp_path / ".lorogo" / "nats", "hello")), Down)
+
+
+def test_a_second_dev_says_what_to_do(stack: Stack) -> None:
+    """The port and the store belong to one; the other is told which option to use."""
+    port = stack.url.rpartition(":")[2]
+    assert f"port {port} is taken" in refused(stack.lorogo("dev", "--port", port))
+    assert "--store" in refused(stack.lorogo("dev", "--port", "0"))
+
+
+def test_a_value_is_set_and_got(stack: Stack) -> None:
+    """A document is made by the first `set`; a string at the top is a text, parents are made as needed."""
+    saved = said_json(stack.lorogo("doc", "set", "minutes", "title", '"Hello"', "--json"))
+    assert saved["durability"] == "stream"
+    assert said(stack.lorogo("doc", "set", "minutes", "people.0.name", '"Ada"')).startswith("minutes saved")
+    said(stack.lorogo("doc", "set", "minutes", "/people/0/age", "36"))
+    assert said_json(stack.lorogo("doc", "get", "minutes")) == {
+        "title": "Hello",
+        "people": [{"name": "Ada", "age": 36}],
+    }
+    assert said(stack.lorogo("doc", "get", "minutes", "title")) == '"Hello"\n'
+    assert said(stack.lorogo("doc", "get", "minutes", "title", "--raw")) == "Hello\n"
+    assert said_json(stack.lorogo("doc", "get", "minutes", "$.people[*].age")) == [36]
+    whole = said_json(stack.lorogo("doc", "get", "minutes", "people.0.name", "--json"))
+    assert whole["matches"] == [["Ada"]]
+    assert said_json(stack.lorogo("doc", "get", "minutes", "$..name", "--at", saved["version"])) == []
+    assert refused(stack.lorogo("doc", "get", "minutes", "nowhere")) == "minutes has nothing at 'nowhere'"
+
+
+def test_an_unknown_document_is_not_created_by_looking(stack: Stack) -> None:
+    """`get` of what never existed says so, and leaves nothing behind; so does a `set` that cannot be."""
+    for command in (
+        ("doc", "get", "ghost"),
+        ("doc", "history", "ghost"),
+        ("doc", "watch", "ghost"),
+        ("doc", "export", "ghost", "ghost.bin"),
+        ("doc", "revert", "ghost", "10m"),
+        ("doc", "fork", "ghost", "ghost2"),
+        ("doc", "edit", "ghost"),
+        ("doc", "delete", "ghost", "--yes"),
+        ("doc", "restore", "ghost"),
+        ("status", "ghost"),
+        ("reset", "ghost"),
+        ("compact", "ghost"),
+    ):
+        assert refused(stack.lorogo(*command)).startswith("there is no document 'ghost'"), command
+    assert "cannot stand at the top" in refused(stack.lorogo("doc", "set", "ghost", "count", "3"))
+    documents = said_json(stack.lorogo("status", "--json"))["documents"]
+    assert [row for row in documents if row["document"].startswith("ghost")] == []
+    assert not (stack.cwd / "ghost.bin").exists()
+
+
+def test_a_document_goes_back_to_a_version(stack: Stack) -> None:
+    """`revert` takes what `set` and `history` show, and the way back is a change too."""
+    first = said_json(stack.lorogo("doc", "set", "back", "title", '"one"', "--json"))["version"]
+    said(stack.lorogo("doc", "set", "back", "title", '"two"'))
+    said(stack.lorogo("doc", "revert", "back", first))
+    assert said_json(stack.lorogo("doc", "get", "back")) == {"title": "one"}
+    versions = said_json(stack.lorogo("doc", "history", "back", "--json"))
+    assert versions
+    said(stack.lorogo("doc", "get", "back", "--at", versions[0]["time"]))
+    assert versions[0]["version"] in said(stack.lorogo("doc", "history", "back"))
+    assert "no version as old" in refused(stack.lorogo("doc", "revert", "back", "-9d"))
+
+
+def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:
+    """A snapshot on disk is a real Loro snapshot; neither a document nor a file is overwritten."""
+    said(stack.lorogo("doc", "set", "origin", "title", '"copy me"'))
+    assert said(stack.lorogo("doc", "fork", "origin", "copy")) == "copy has the content of origin\n"
+    assert refused(stack.lorogo("doc", "fork", "origin", "copy")) == "copy exists"
+    said(stack.lorogo("doc", "export", "copy", "copy.bin"))
+    assert "--force" in refused(stack.lorogo("doc", "export", "copy", "copy.bin"))
+    said(stack.lorogo("doc", "export", "copy", "copy.bin", "--force"))
+    payload = (stack.cwd / "copy.bin").read_bytes()
+    doc = LoroDoc()
+    doc.import_(payload)
+    assert doc.get_text("title").to_string() == "copy me"
+    piped = stack.lorogo("doc", "export", "copy", "-")
+    assert piped.returncode == 0
+    said(stack.lorogo("doc", "import", "third", "-", stdin=piped.stdout))
+    said(stack.lorogo("doc", "import", "fourth", "copy.bin"))
+    assert said_json(stack.lorogo("doc", "get", "third")) == {"title": "copy me"}
+    assert "not empty" in refused(stack.lorogo("doc", "import", "third", "copy.bin"))
+    assert sorted(path.name for path in stack.cwd.glob("*copy*")) == ["copy.bin"]
+
+
+def test_an_edit_sends_only_what_was_changed(stack: Stack) -> None:
+    """`doc edit` opens $EDITOR; no change is refused, a mistake or a conflict keeps the text."""
+    said(stack.lorogo("doc", "set", "edited", "title", '"before"'))
+    said(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "sed -i.bak s/before/after/"}))
+    assert said_json(stack.lorogo("doc", "get", "edited")) == {"title": "after"}
+    assert "nothing was changed" in refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "true"}))
+    broken = refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": 'sed -i s/after/after\\",/'}))
+    assert "is not JSON (line" in broken
+    kept = Path(broken.rpartition("kept in ")[2])
+    assert "after" in kept.read_text()
+    kept.unlink()
+    kept.parent.rmdir()
+    script = stack.cwd / "meanwhile.sh"
+    other = shlex.join([*COMMAND, "doc", "set", "edited", "title", '"theirs"'])
+    script.write_text(f'#!/bin/sh\n{other} >/dev/null\nsed -i s/after/mine/ "$1"\n')
+    script.chmod(0o755)
+    conflict = refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": str(script)}))
+    assert "it changed meanwhile; your text is kept in" in conflict
+    assert "mine" in Path(conflict.rpartition("kept in ")[2]).read_text()
+    assert said_json(stack.lorogo("doc", "get", "edited")) == {"title": "theirs"}
+    gone = refused(stack.lorogo("doc", "edit", "edited", env={"EDITOR": "no-such-editor"}))
+    assert "the editor 'no-such-editor' cannot be started" in gone
+    assert len(list(stack.cwd.glob("lorogo-*"))) == 1  # the text of the conflict: nothing else is left behind
+
+
+def test_edits_are_watched_as_they_come(stack: Stack) -> None:
+    """A line of JSON per change; Ctrl-C ends it quietly with 130."""
+    said(stack.lorogo("doc", "set", "watched", "title", '"a"'))
+    watching = stack.watch("watched")
+    try:
+        said(stack.lorogo("doc", "set", "watched", "title", '"ab"'))
+        text = watching.wait_for('"changes"')
+        assert '{"path":["title"],"kind":"text","diff":[{"retain":1},{"insert":"b"}]}' in text
+        assert watching.stop(signal.SIGINT) == 130
+        assert watching.err.read_text() == ""
+    finally:
+        watching.kill()
+
+
+def test_a_deleted_document_comes_back_only_when_restored(stack: Stack) -> None:
+    """Without a terminal deleting wants --yes; what is deleted says how to get it back."""
+    said(stack.lorogo("doc", "set", "mortal", "title", '"alive"'))
+    assert "--yes" in refused(stack.lorogo("doc", "delete", "mortal"))
+    assert said(stack.lorogo("doc", "delete", "mortal", "--yes")) == "mortal is deleted\n"
+    assert "lorogo doc restore mortal" in refused(stack.lorogo("doc", "get", "mortal"))
+    assert "restore" in refused(stack.lorogo("doc", "set", "mortal", "title", '"x"'))
+    row = said_json(stack.lorogo("status", "mortal", "--json"))
+    assert row["deleted"] is True
+    assert said(stack.lorogo("doc", "restore", "mortal")) == "mortal is back\n"
+    assert said_json(stack.lorogo("doc", "get", "mortal")) == {"title": "alive"}
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 2), ("y", 0)])
+def test_a_terminal_is_asked_before_a_document_is_deleted(stack: Stack, answer: str, code: int) -> None:
+    """Only a yes deletes."""
+    name = f"asked-{answer}"
+    said(stack.lorogo("doc", "set", name, "title", '"?"'))
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, "doc", "delete", name],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env=environment(LOROGO_NATS=stack.url),
+            cwd=stack.cwd,
+        )
+        os.write(ours, f"{answer}\n".encode())
+        process.communicate(timeout=SECONDS)
+        assert process.returncode == code
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert said_json(stack.lorogo("status", name, "--json"))["deleted"] is (code == 0)
+
+
+def test_status_tells_who_owns_what(stack: Stack) -> None:
+    """Every document with its state, owner, lease and size; the stream has no consumer; starts nothing."""
+    said(stack.lorogo("doc", "set", "owned", "title", '"mine"'))
+    said(stack.lorogo("doc", "fork", "owned", "asleep"))
+    every = said_json(stack.lorogo("status", "--json"))
+    rows = {row["document"]: row for row in every["documents"]}
+    (server,) = every["servers"]
+    assert rows["owned"]["state"] == "UP"
+    assert rows["owned"]["server"] == server["server"]
+    assert rows["owned"]["lease"] > 0
+    assert rows["owned"]["wal_messages"] == 1
+    assert rows["asleep"]["state"] == "DOWN"
+    assert rows["asleep"]["snapshot_bytes"] > 0
+    assert every["stream"]["consumers"] == 0
+    table = said(stack.lorogo("status"))
+    assert re.search(rf"^owned +UP +{server['server']} ", table, re.MULTILINE)
+    assert "0 consumers" in table
+    one = said_json(stack.lorogo("status", "owned", "--json"))
+    assert one["owner"]["sequence"] > 0
+    assert one["owner"]["server"] == server["server"]
+    assert "durability:   stream" in said(stack.lorogo("status", "owned"))
+    assert said_json(stack.lorogo("status", "asleep", "--json"))["state"] == "DOWN"
+
+
+async def fail(url: str, document_id: str) -> None:
+    """Put a document into ERROR, as servers do that cannot load it."""
+    async with await connect(url) as transport:
+        await Statuses(transport).write(document_id, Failed("trace-7", 0), expected_revision=0)
+
+
+def test_a_document_in_error_is_told_with_its_trace_until_reset(stack: Stack) -> None:
+    """Nobody tries again by accident; `reset` is what the error says to do, and then it opens."""
+    asyncio.run(fail(stack.url, "broken"))
+    assert re.search("trace-7.*lorogo reset broken", refused(stack.lorogo("doc", "get", "broken")))
+    assert "trace-7" in said(stack.lorogo("status", "broken"))
+    assert said_json(stack.lorogo("status", "broken", "--json"))["state"] == "ERROR"
+    assert said(stack.lorogo("reset", "broken")) == "broken can be opened again\n"
+    assert said_json(stack.lorogo("doc", "get", "broken")) == {}
+
+
+def test_compaction_and_reset_say_what_they_did(stack: Stack) -> None:
+    """`compact` gives the snapshot's size and what was purged; `reset` of what is well does nothing."""
+    said(stack.lorogo("doc", "set", "compacted", "title", '"x"'))
+    said(stack.lorogo("doc", "set", "compacted", "title", '"xy"'))
+    done = said_json(stack.lorogo("compact", "compacted", "--json"))
+    assert done["snapshot_bytes"] > 0
+    assert done["purged"] >= 1
+    assert "snapshot of" in said(stack.lorogo("compact", "compacted"))
+    assert said_json(stack.lorogo("reset", "compacted", "--json")) == {
+        "document": "compacted",
+        "reset": False,
+    }
+
+
+def test_a_reader_that_goes_away_is_no_drama(stack: Stack) -> None:
+    """`lorogo ... | head` ends without a traceback."""
+    process = subprocess.Popen(
+        [*COMMAND, "status", "--json"],
+        cwd=stack.cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(LOROGO_NATS=stack.url),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.wait(SECONDS) == 1
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_a_name_that_cannot_be_is_refused_before_anything_is_sent(stack: Stack) -> None:
+    """Ids, times and versions are checked by the command itself."""
+    for command in (("doc", "get", "a.b"), ("doc", "set", "*", "t", "1"), ("doc", "fork", "minutes", "x y")):
+        assert "is not a document id" in refused(stack.lorogo(*command))

@@ -1,0 +1,45 @@
+"""A server's own id."""
+
+from pathlib import Path
+
+import pytest
+
+from lorogo_cli.errors import Problem
+from lorogo_cli.identity import held
+
+
+def test_an_id_is_made_once_and_kept(tmp_path: Path) -> None:
+    """A server that starts again on the same folder is the same server."""
+    with held(tmp_path, 0, lambda: "first") as server_id:
+        assert server_id == "first"
+    with held(tmp_path, 0, lambda: "second") as server_id:
+        assert server_id == "first"
+    with held(tmp_path, 1, lambda: "second") as server_id:
+        assert server_id == "second"
+    assert sorted(path.name for path in (tmp_path / "worker-0").iterdir()) == ["lock", "server-id"]
+
+
+def test_two_servers_never_share_an_id(tmp_path: Path) -> None:
+    """Whoever comes second is told what to do."""
+    with (
+        held(tmp_path, 0, lambda: "one"),
+        pytest.raises(Problem, match=r"worker-0 is in use by another server: .* --data"),
+        held(tmp_path, 0, lambda: "two"),
+    ):
+        raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an id\n", b"\xff\xfe", b"a" * 65])
+def test_a_damaged_id_is_not_used(tmp_path: Path, content: bytes) -> None:
+    """A file that holds no id is named, not replaced in silence."""
+    (tmp_path / "worker-0").mkdir()
+    (tmp_path / "worker-0" / "server-id").write_bytes(content)
+    with pytest.raises(Problem, match="does not hold a server id"), held(tmp_path, 0, lambda: "new"):
+        raise AssertionError("unreachable")
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A file in the place of the folder is one sentence."""
+    (tmp_path / "data").write_text("")
+    with pytest.raises(Problem, match="cannot be used"), held(tmp_path / "data", 0, lambda: "new"):
+        raise AssertionError("unreachable")
