@@ -15,7 +15,7 @@ async with Log.open("journal") as log:
 **On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is a header, then
 frames, then (once sealed) a trailer. A frame is one commit: all records that waited while the disk was busy, as Arrow columns, with
 one checksum over the body and one over the header, chained to the frame before it. The trailer holds an index by sequence and
-time, the keys of each block, counts, and a SHA-256. `docs/LOG_FORMAT.md` draws every byte.
+time, the keys of each block, counts, and a hash of the file. `docs/LOG_FORMAT.md` draws every byte.
 
 **Writing**: appends go into one queue (bounded in records and bytes); one thread takes all that waits, writes one frame, syncs once and wakes
 everybody. Two files are always open, so rotation is a swap; preparing, filling ahead and sealing happen in a second thread. Any error of a

@@ -384,4 +384,5 @@ def pack_value(value: Any) -> bytes:
 
 def pack_values(values: Iterable[Any]) -> list[bytes]:
     """Many values as msgpack, with one packer."""
-    return list(map(msgpack.Packer(use_bin_type=True).pack, values))
+    pack = msgpack.Packer(use_bin_type=True).pack
+    return [pack(value) for value in values]

@@ -288,5 +288,4 @@ def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes
     pairs = list(items)
     if not pairs:
         return [], []
-    keys, values = zip(*pairs, strict=True)
-    return list(keys), pack_values(values)
+    return [key for key, _ in pairs], pack_values([value for _, value in pairs])

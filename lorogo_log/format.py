@@ -29,7 +29,7 @@ TIME_MIN: Final = -(1 << 63)
 
 _SEGMENT = struct.Struct("<8sHBBIQqQQII16s52x")
 _FRAME = struct.Struct("<4sHHQQqqQQIIIII")
-_FOOTER = struct.Struct("<8sQQQQqqQIIQQQII32sIq8x")
+_FOOTER = struct.Struct("<8sQQQQqqQIIQQQII16s16xIq8x")
 _FRAME_AND_CRC = struct.Struct(_FRAME.format + "I")
 _CRC = struct.Struct("<I")
 assert _SEGMENT.size == SEGMENT_HEADER_BYTES - 4

@@ -284,6 +284,8 @@ class Log:
                         core.reader.report(stop)
                         if damaged == "raise":
                             raise stop
+                    case End() if batches:
+                        continue  # more may have come while these were used
                     case End() if event is not None and not over:
                         if core.writer.failed is not None:
                             raise core.writer.failed

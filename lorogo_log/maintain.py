@@ -194,7 +194,7 @@ def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> Segment
             if found.end != footer.trailer_position or found.index.records != footer.records:
                 damage.append(CorruptionError(path, found.end, "frames are missing before the trailer"))
             elif digest_of(segment.file, footer.trailer_position) != footer.digest:
-                damage.append(CorruptionError(path, 0, "the file does not match its SHA-256"))
+                damage.append(CorruptionError(path, 0, "the file does not match its digest"))
         return SegmentReport(
             entry.name,
             segment.file.size(),
