@@ -42,6 +42,8 @@ class Options:
     failure: Failure = _STOP
     #: None: one above the newest in the log
     epoch: int | None = None
+    #: a replica: it keeps the epoch that it found, and only `mirror` appends
+    mirror: bool = False
     partition: int = 0
     compress: bool = False
     lock_seconds: float = 0.0
@@ -122,7 +124,8 @@ class BlockingLog:
             )
         if options.log_id and recovered.log_id and options.log_id != recovered.log_id:
             raise FormatError(f"{self.directory.path} belongs to another log")
-        head.epoch = head.epoch + 1 if options.epoch is None else options.epoch
+        if not options.mirror:
+            head.epoch = head.epoch + 1 if options.epoch is None else options.epoch
         engine = Engine(
             self.directory,
             head,

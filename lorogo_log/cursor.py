@@ -175,44 +175,36 @@ class Cursor:
         segment.refresh()
         if segment.footer is not None:
             if not was_sealed:
-                self._frames = self._again(segment, frames)  # sealed meanwhile: its end is known now
+                frames.limit(segment.footer.trailer_position)  # sealed meanwhile: its end is known now
             elif found.position >= segment.footer.trailer_position:
                 self._finish()
             else:
                 self._damaged(found, segment.footer.trailer_position)
             return
+        next_segment = self._following()
         if found.stop is Stop.TRAILER:  # the trailer is being written, or its footer is damaged
-            if self._following() is None:
+            if next_segment is None:
                 raise End("the segment ends here and there is no other yet")
             self._finish()
             return
-        following_segment = self._following()
-        if following_segment is None:
+        if next_segment is None:
             self._at_the_tail(found, following=following)
             return
         # a newer segment exists: nothing more is written here. Look once more, then judge.
-        if isinstance(again := self._again(segment, frames).next(), Batch):
-            frames.jump(found.position)
-            assert again.position == found.position
-            self._frames = self._again(segment, frames)
+        if isinstance(frames.peek(), Batch):
             return
         segment.refresh()
         if segment.footer is not None:
-            self._frames = self._again(segment, frames)
             return
-        if self._wanted >= following_segment.first_sequence and find_frame(segment, found.position) is None:
+        if self._wanted >= next_segment.first_sequence and find_frame(segment, found.position) is None:
             self._finish()
             return
         self._damaged(found, segment.end)
 
-    def _again(self, segment: Segment, frames: Frames) -> Frames:
-        end = segment.footer.trailer_position if segment.footer else None
-        return segment.frames(frames.position, end)
-
     def _at_the_tail(self, found: Stopped, *, following: bool) -> None:
         """Nothing whole at the end of the newest segment: not yet written, being written, torn, or damaged."""
-        segment = self._segment
-        assert segment is not None
+        segment, frames = self._segment, self._frames
+        assert segment is not None and frames is not None
         if found.stop is Stop.ZEROS or found.stop is Stop.END:
             if self._durable is None and found.stop is Stop.ZEROS:
                 again = find_frame(segment, found.position)
@@ -228,9 +220,7 @@ class Cursor:
             raise End("a record is being written")
         for _ in range(_TORN_TRIES):
             clock.sleep(limits.POLL_SECONDS / 4)
-            assert self._frames is not None
-            seen = segment.frames(found.position).next()
-            if isinstance(seen, Batch) or self._following() is not None:
+            if isinstance(frames.peek(), Batch) or self._following() is not None:
                 return
             segment.refresh()
             if segment.footer is not None:
@@ -239,8 +229,8 @@ class Cursor:
 
     def _recheck(self, found: Stopped, again: int) -> None:
         """A good frame further on: either the writer was between the two looks, or this is damage."""
-        assert self._segment is not None
-        if isinstance(self._segment.frames(found.position).next(), Stopped):
+        assert self._segment is not None and self._frames is not None
+        if isinstance(self._frames.peek(), Stopped):
             self._damaged(found, self._segment.end, again)
 
     def _damaged(self, found: Stopped, end: int, again: int | None = None) -> None:

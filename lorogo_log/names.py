@@ -8,6 +8,9 @@ BROKEN = re.compile(r".+\.broken")
 APPEND_LOCK = "append.lock"
 CLEAN_LOCK = "clean.lock"
 TEMPORARY = ".tmp"
+#: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where it was
+PART = ".part"
+REPLICA_STATE = "replica.state"
 
 
 def segment_name(first_sequence: int, first_time: int) -> str:
@@ -32,6 +35,6 @@ def is_ours(name: str) -> bool:
         SEGMENT.fullmatch(name)
         or PREPARED.fullmatch(name)
         or BROKEN.fullmatch(name)
-        or name in {APPEND_LOCK, CLEAN_LOCK}
-        or name.endswith(TEMPORARY)
+        or name in {APPEND_LOCK, CLEAN_LOCK, REPLICA_STATE}
+        or name.endswith((TEMPORARY, PART))
     )

@@ -143,9 +143,12 @@ class Reader:
                 row = self._find(segment, sequence)
             finally:
                 segment.close()
-            if row is None:
-                raise missing
-            return row
+            if row is not None:
+                return row
+            if segment.footer is None and place + 1 < len(listing):
+                reason = f"record {sequence} is missing before the next segment"
+                raise CorruptionError(segment.path, SEGMENT_HEADER_BYTES, reason)
+            raise missing
         raise missing
 
     def _find(self, segment: Segment, sequence: int) -> Record | None:

@@ -237,7 +237,7 @@ def _without_header(
         footer = read_footer(file)
         head = file.pread(8, 0)
         empty = following is None and footer is None and not _any_frame(file)
-        if empty and head and head != SEGMENT_MAGIC and head.strip(b"\0"):
+        if empty and head.strip(b"\0") and not SEGMENT_MAGIC.startswith(head):
             raise FormatError(f"{directory.path}/{entry.name}: {damage.reason}")
         torn = TornError(damage.path, 0, damage.reason)
         if mode is Recovery.STRICT:

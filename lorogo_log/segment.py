@@ -177,6 +177,18 @@ class Frames:
         self.position = position
         self._chain = None
 
+    def limit(self, end: int) -> None:
+        """The segment was sealed meanwhile: frames end here."""
+        self._end = end
+
+    def peek(self) -> Batch | Stopped:
+        """What `next()` would give if the file were read anew, without moving."""
+        position, chain = self.position, self._chain
+        self._buffer = memoryview(b"")
+        found = self.next()
+        self.position, self._chain = position, chain
+        return found
+
     def _fill(self, size: int) -> None:
         want = max(size, limits.READ_BYTES)
         if self._end is not None:

@@ -171,8 +171,6 @@ class CrashMachine(RuleBasedStateMachine):
         self._recover(0)
 
     def _recover(self, ahead: int) -> None:
-        before = everything(self.disk) if False else None
-        assert before is None
         self.writer = SimWriter(self.disk, segment_bytes=4096, ahead_bytes=ahead)
         assert self.writer.recovered.damage == [], "a crash is never mistaken for corruption"
         found = everything(self.disk)
@@ -230,7 +228,7 @@ class CrashMachine(RuleBasedStateMachine):
 
 TestCrashes = CrashMachine.TestCase
 TestCrashes.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
