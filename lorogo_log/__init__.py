@@ -18,7 +18,7 @@ one checksum over the body and one over the header, chained to the frame before 
 time, the keys of each block, counts, and a hash of the file. `docs/LOG_FORMAT.md` draws every byte.
 
 **Writing**: appends go into one queue (bounded in records and bytes); one thread takes all that waits, writes one frame, syncs once and wakes
-everybody. Two files are always open, so rotation is a swap; preparing, filling ahead and sealing happen in a second thread. Any error of a
+everybody. Two files are always open, so rotation is a swap; preparing and sealing happen in a second thread. Any error of a
 write or a sync stops the log: `LogFailedError` for everybody who waits, and nothing is tried again.
 
 **Opening** reads footers and the unsealed tail. A torn tail is cut, with a `.broken` copy. Bad bytes with good frames behind them

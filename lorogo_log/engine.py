@@ -1,12 +1,11 @@
-"""What the writer does to the disk: prepare, commit, swap, seal. No queue, no policy; threads meet only in `OpenSegment`.
+"""What the writer does to the disk: prepare, commit, swap, seal. No queue, no policy, no threads.
 
-`Engine` belongs to one thread (the writer). `prepare()`, `seal()` and `OpenSegment.fill()` are background work: the writer's thread
-never waits for them unless it is faster than the disk. A simulation calls all of them in turn, in one thread.
+`prepare()` and `seal()` are background work: the writer never waits for them unless it is faster than the
+disk. A simulation calls all of them in turn, in one thread.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from lorogo_log.names import prepared_name, segment_name
 from lorogo_log.segment import digest_of
 from lorogo_log.storage import Directory, File, write_all
 
-_ZEROS = bytes(limits.FILL_BYTES)
+_ZEROS = bytes(limits.AHEAD_BYTES)
 
 
 @dataclass(slots=True)
@@ -49,37 +48,15 @@ class OpenSegment:
         self.header: SegmentHeader | None = None
         self.index = IndexBuilder()
         self.position = 0
-        self.frame_bytes = 0  # of the last frame
         self.last_sequence = 0
         self.end_offset = 0
         self.chain = 0
-        self._filled = filled
-        self._lock = threading.Lock()
+        self.frame_bytes = 0  # of the last frame
+        self.filled = filled  # zeros reach up to here
 
     def claim(self, end: int) -> None:
-        """The writer will write up to `end`: whoever fills goes on behind it, or has finished."""
-        if end > self._filled:
-            with self._lock:
-                self._filled = max(self._filled, end)
-
-    def wants_fill(self, segment_bytes: int, ahead_bytes: int) -> bool:
-        """Whether zeros should be written ahead of the writer."""
-        return (
-            self.frame_bytes <= limits.FILL_FRAME_BYTES
-            and self._filled < min(segment_bytes, self.position + ahead_bytes) - limits.FILL_BYTES // 2
-        )
-
-    def fill(self, path: str) -> None:
-        """Write one piece of zeros behind what is filled, and sync it.
-
-        A commit into a zero-filled file changes no metadata, so its fdatasync is one write to the disk instead of
-        two. The lock keeps the writer's bytes and our zeros apart.
-        """
-        with self._lock:
-            at = self._filled
-            write_all(self.file, [_ZEROS], at, path)
-            self._filled = at + len(_ZEROS)
-        self.file.sync()
+        """Bytes are written up to `end`: what was filled with zeros before it is so no more."""
+        self.filled = max(self.filled, end)
 
 
 class Engine:
@@ -100,7 +77,7 @@ class Engine:
         self.log_id = log_id
         self.partition = partition
         self.segment_bytes = segment_bytes
-        self.ahead_bytes = min(ahead_bytes, segment_bytes)
+        self.ahead_bytes = min(ahead_bytes, segment_bytes, len(_ZEROS))
         self._prepared = 0
         self.active = self.prepare()
         self.standby: OpenSegment | None = None
@@ -112,12 +89,11 @@ class Engine:
         self._prepared += 1
         name = prepared_name(self._prepared)
         file = self.directory.create(name)
-        first = min(self.ahead_bytes, limits.FILL_BYTES)
-        if first:
-            write_all(file, [_ZEROS[:first]], 0, self._path(name))
+        if self.ahead_bytes:
+            write_all(file, [_ZEROS[: self.ahead_bytes]], 0, self._path(name))
         file.sync()
         self.directory.sync()
-        return OpenSegment(file, name, first)
+        return OpenSegment(file, name, self.ahead_bytes)
 
     def seal(self, segment: OpenSegment) -> None:
         """Write the trailer of a segment that gets no more frames, and cut the zeros behind it."""
@@ -216,7 +192,15 @@ class Engine:
             parts = (header.pack(), *parts)
             active.index.high_time = head.high_time
         size = frame.header.frame_bytes + (SEGMENT_HEADER_BYTES if first else 0)
-        active.claim(active.position + size)
+        end = active.position + size
+        if end > active.filled:
+            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two. The zeros go
+            # with the frame that runs out of them: writing them in the background cost more latency than it saved.
+            ahead = self.ahead_bytes if size <= limits.AHEAD_FRAME_BYTES else 0
+            ahead = max(0, min(ahead, self.segment_bytes - end))
+            if ahead:
+                parts = (*parts, _ZEROS[:ahead])
+            active.claim(end + ahead)
         write_all(active.file, parts, active.position, active.name)
         if sync or first:
             active.file.sync()

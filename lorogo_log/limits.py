@@ -9,11 +9,10 @@ QUEUE_BYTES = 64 << 20
 QUEUE_ITEMS = 1 << 20
 #: An index entry per this many bytes of frames.
 BLOCK_BYTES = 32 << 10
-#: Zeros kept ahead of the writer, and how many are written at a time (a commit may have to wait for one piece).
-AHEAD_BYTES = 4 << 20
-FILL_BYTES = 256 << 10
+#: Zeros written behind a frame that runs out of them.
+AHEAD_BYTES = 256 << 10
 #: Frames above this gain nothing from zeros ahead: the data itself is most of the work.
-FILL_FRAME_BYTES = 64 << 10
+AHEAD_FRAME_BYTES = 64 << 10
 #: A cursor reads this much at a time.
 READ_BYTES = 1 << 20
 #: How often a follower looks when the writer is in another process.
@@ -23,5 +22,5 @@ LOCK_SECONDS = 10.0
 CLOSE_SECONDS = 60.0
 
 assert BATCH_BYTES <= BODY_BYTES_MAX < 1 << 31
-assert FILL_BYTES <= AHEAD_BYTES <= SEGMENT_BYTES
+assert AHEAD_FRAME_BYTES <= AHEAD_BYTES <= SEGMENT_BYTES
 assert BLOCK_BYTES < SEGMENT_BYTES

@@ -2,7 +2,7 @@
 
 ```
  append ─┐                       ┌─ writer thread ─────────────┐      ┌─ background thread ──────────┐
- append ─┼─▶ queue (items, bytes)┤ take all, one frame, one sync├─────▶│ prepare, fill ahead, seal old │
+ append ─┼─▶ queue (items, bytes)┤ take all, one frame, one sync├─────▶│ prepare the next, seal the old │
  append ─┘                       └─ wake each loop once ────────┘      └───────────────────────────────┘
 ```
 
@@ -406,9 +406,6 @@ class Writer:
             self.syncs += 1
         else:
             self._dirty = True
-        if self.engine.active.wants_fill(self.engine.segment_bytes, self.engine.ahead_bytes):
-            with self._jobs:
-                self._jobs.notify()
 
     def _obey(self, order: Order) -> None:
         try:
@@ -521,9 +518,8 @@ class Writer:
     # -- the background thread ------------------------------------------------------------------------
 
     def _prepare_and_seal(self) -> None:
-        """Have the next file ready, keep zeros ahead of the writer, seal what is finished: in this order."""
+        """Have the next file ready, seal what is finished: in this order."""
         engine = self.engine
-        path = engine.directory.path
         try:
             while True:
                 with self._jobs:
@@ -532,7 +528,6 @@ class Writer:
                         or self._error is not None
                         or self._standby is None
                         or self._seals
-                        or engine.active.wants_fill(engine.segment_bytes, engine.ahead_bytes)
                     ):
                         self._jobs.wait()
                     retired = self._retired
@@ -544,8 +539,6 @@ class Writer:
                     with self._jobs:
                         self._standby = standby
                         self._jobs.notify_all()
-                elif not retired and engine.active.wants_fill(engine.segment_bytes, engine.ahead_bytes):
-                    engine.active.fill(path)
                 elif self._seals:
                     segment = self._seals.popleft()
                     engine.seal(segment)
