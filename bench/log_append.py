@@ -1,8 +1,9 @@
-"""Durable appends: against a bare write + fdatasync, and against sqlite3, lmdb and persist-queue on the same disk.
+"""Durable appends against a bare write + fdatasync, sqlite3, lmdb and persist-queue on the same disk.
 
     python bench/log_append.py [--dir DIR] [--seconds 2]
 
-Each figure is the best of three short turns, taken in turn with what it is compared to. Every log is read back and counted.
+Each figure is the best of three short turns, taken in turn with what it is compared to. Every log is read
+back and counted.
 """
 
 import argparse
@@ -15,11 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import lmdb
 import uvloop
+from persistqueue import Queue
 
 from lorogo_log import BlockingLog, Log, Reader
 
@@ -125,8 +129,6 @@ def sqlite(folder: Path, batch: int, seconds: float) -> float:
 
 def lmdb_rate(folder: Path, batch: int, seconds: float) -> float:
     """Puts per second, so many per transaction, each transaction synced."""
-    import lmdb
-
     folder.mkdir()
     with lmdb.open(str(folder), map_size=4 << 30) as db:
         count = 0
@@ -143,8 +145,6 @@ def lmdb_rate(folder: Path, batch: int, seconds: float) -> float:
 
 def persist_rate(folder: Path, batch: int, seconds: float) -> float:
     """Puts per second into persist-queue's file queue (it has no batch; it syncs each put)."""
-    from persistqueue import Queue
-
     queue = Queue(str(folder), autosave=False)
     count = 0
     start = time.perf_counter()
@@ -186,6 +186,9 @@ def main() -> int:
     def folder() -> Path:
         return base / str(next(numbers))
 
+    def measured(measure: Callable[[Path, int, float], float], batch: int) -> float:
+        return measure(folder(), batch, seconds)
+
     try:
         latencies: list[float] = []
 
@@ -198,7 +201,8 @@ def main() -> int:
         print(f"{'write + fdatasync, 256 B, one by one':<44}{one:>12,.0f}/s")
         held &= say("append, 64 in flight, group commit", group, one, 10, "of one by one")
         ranked = sorted(latencies)
-        print(f"    latency p50 {statistics.median(ranked) * 1e3:.2f} ms, p99 {ranked[len(ranked) * 99 // 100] * 1e3:.2f} ms")
+        p50, p99 = statistics.median(ranked), ranked[len(ranked) * 99 // 100]
+        print(f"    latency p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
 
         size = 1000 * RECORD
         whole, many, piped = best(
@@ -214,10 +218,10 @@ def main() -> int:
         for batch in (1, 64, 1000):
             ours, *others = best(
                 3,
-                lambda batch=batch: blocking(folder(), batch, seconds),
-                lambda batch=batch: sqlite(folder(), batch, seconds),
-                lambda batch=batch: lmdb_rate(folder(), batch, seconds),
-                lambda batch=batch: persist_rate(folder(), batch, seconds),
+                partial(measured, blocking, batch),
+                partial(measured, sqlite, batch),
+                partial(measured, lmdb_rate, batch),
+                partial(measured, persist_rate, batch),
             )
             print(f"{f'append_many of {batch}, one thread':<44}{ours:>12,.0f}/s")
             for name, other in zip(("sqlite3 WAL/FULL", "lmdb", "persist-queue"), others, strict=True):

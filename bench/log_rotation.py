@@ -1,6 +1,6 @@
 """Append latency with rotations and without: p99 with them at most twice the other.
 
-    python bench/log_rotation.py [--dir DIR] [--seconds 3]
+python bench/log_rotation.py [--dir DIR] [--seconds 3]
 """
 
 import argparse
@@ -60,7 +60,8 @@ def main() -> int:
     busy.sort()
     for name, seen in (("without rotations", calm), (f"with {rotated} rotations", busy)):
         p50, p99, p999 = (seen[int(len(seen) * part)] * 1e3 for part in (0.5, 0.99, 0.999))
-        print(f"{name:<24} p50 {p50:.2f} ms  p99 {p99:.2f} ms  p99.9 {p999:.2f} ms  max {seen[-1] * 1e3:.1f} ms  ({len(seen):,})")
+        times = f"p50 {p50:.2f} ms  p99 {p99:.2f} ms  p99.9 {p999:.2f} ms  max {seen[-1] * 1e3:.1f} ms"
+        print(f"{name:<24} {times}  ({len(seen):,} appends)")
     ratio = busy[len(busy) * 99 // 100] / calm[len(calm) * 99 // 100]
     print(f"p99 with rotations: {ratio:.2f}x (goal at most 2x) {'ok' if ratio <= 2 else 'MISSED'}")
     return 0 if ratio <= 2 and rotated else 1

@@ -120,7 +120,8 @@ class BlockingLog:
         options, head = self.options, recovered.head
         if options.epoch is not None and options.epoch < head.epoch:
             raise StaleEpochError(
-                f"{self.directory.path}: epoch {options.epoch} is older than {head.epoch}, a newer writer was here"
+                f"{self.directory.path}: epoch {options.epoch} is older than {head.epoch},"
+                " a newer writer was here"
             )
         if options.log_id and recovered.log_id and options.log_id != recovered.log_id:
             raise FormatError(f"{self.directory.path} belongs to another log")

@@ -1,7 +1,7 @@
 """Reading: a cursor over all segments, from a sequence, a time or a saved position, to the end or beyond it.
 
-A cursor holds one open file and one buffer. It takes no lock and asks nothing of the writer, which may be in this
-process, in another, or nowhere: any number of cursors slow nobody. What it gives was whole and checked.
+A cursor holds one open file and one buffer. It takes no lock and asks nothing of the writer, which may be in
+this process, in another, or nowhere: any number of cursors slow nobody. What it gives was whole and checked.
 """
 
 from __future__ import annotations
@@ -193,8 +193,7 @@ class Cursor:
         # a newer segment exists: nothing more is written here. Look once more, then judge.
         if isinstance(frames.peek(), Batch):
             return
-        segment.refresh()
-        if segment.footer is not None:
+        if segment.sealed():
             return
         if self._wanted >= next_segment.first_sequence and find_frame(segment, found.position) is None:
             self._finish()
@@ -202,7 +201,7 @@ class Cursor:
         self._damaged(found, segment.end)
 
     def _at_the_tail(self, found: Stopped, *, following: bool) -> None:
-        """Nothing whole at the end of the newest segment: not yet written, being written, torn, or damaged."""
+        """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
         if found.stop is Stop.ZEROS or found.stop is Stop.END:
@@ -222,8 +221,7 @@ class Cursor:
             clock.sleep(limits.POLL_SECONDS / 4)
             if isinstance(frames.peek(), Batch) or self._following() is not None:
                 return
-            segment.refresh()
-            if segment.footer is not None:
+            if segment.sealed():
                 return
         raise TornError(segment.path, found.position, found.reason)
 

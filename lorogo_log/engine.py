@@ -194,8 +194,10 @@ class Engine:
         size = frame.header.frame_bytes + (SEGMENT_HEADER_BYTES if first else 0)
         end = active.position + size
         if end > active.filled:
-            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two. The zeros go
-            # with the frame that runs out of them: writing them in the background cost more latency than it saved.
+            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
+            # The zeros go
+            # with the frame that runs out of them: writing them in the background cost more latency than it
+            # saved.
             ahead = self.ahead_bytes if size <= limits.AHEAD_FRAME_BYTES else 0
             ahead = max(0, min(ahead, self.segment_bytes - end))
             if ahead:

@@ -12,7 +12,7 @@
     ├── TooLargeError          a record or batch above the limits
     ├── StaleEpochError        a newer writer has taken over
     ├── LogClosedError         used after close
-    └── LogFailedError         a write or sync failed: the log has stopped, the outcome of waiting appends is unknown
+    └── LogFailedError         a write or sync failed: the log has stopped, waiting appends are unsure
 
 `SkipSegment` is not an error: a cleaning function raises it to leave a segment as it is.
 """

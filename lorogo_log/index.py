@@ -1,4 +1,4 @@
-"""A sealed segment's trailer: where each sequence, time and key is, built frame by frame and read back whole."""
+"""A sealed segment's trailer: where each sequence, time and key is; built by frame, read back whole."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -19,7 +19,7 @@ def key_hash(key: bytes) -> int:
 class IndexBuilder:
     """Takes each frame as it is written; gives the trailer at the end.
 
-    The work is spread over the commits (a few microseconds each), so that sealing has nothing left to compute:
+    The work is spread over the commits (a few microseconds each), so sealing has nothing left to compute:
     a long computation in a background thread would hold the interpreter and show in the appends' latency.
     """
 
@@ -142,7 +142,7 @@ class Index:
         return self.positions[max(0, block)] if self.positions else self.end
 
     def at_time(self, time: int) -> int:
-        """The position of the block that holds the first record at or after a time; the end if there is none."""
+        """The position of the block with the first record at or after a time; the end if there is none."""
         block = bisect_left(self.times, time)
         return self.positions[block] if block < len(self.positions) else self.end
 

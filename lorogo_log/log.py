@@ -262,8 +262,8 @@ class Log:
     ) -> AsyncIterator[Batch]:
         """Batches from a sequence, a time or a position on; to the end, or following until the log is closed.
 
-        Files are read in a thread, many batches per hop. At damage: raise (the error's `resume` and the cursor's position
-        say where to go on), or report it and go on with the rest.
+        Files are read in a thread, many batches per hop. At damage: raise (the error's `resume` says where
+        good frames go on), or report it and go on with the rest.
         """
         core = self.core
         waker = self._waker()

@@ -18,7 +18,8 @@ from lorogo_log.rewrite import good_frames, rewrite
 from lorogo_log.segment import Segment, digest_of, scan
 from lorogo_log.storage import Directory, write_all
 
-#: Called with the segment's path and a record: True drops it, False keeps it, SkipSegment leaves the segment alone.
+#: Called with the segment's path and a record: True drops it, False keeps it, SkipSegment leaves the segment
+#: alone.
 CleanFunction = Callable[[str, Record], bool]
 
 
@@ -63,7 +64,7 @@ def cleaning(directory: Directory, wait_seconds: float = limits.LOCK_SECONDS) ->
 
 
 def _sealed(directory: Directory) -> Iterator[tuple[Segment, bool]]:
-    """Each sealed segment, and whether it is the newest of all (which must stay: it knows the last sequence)."""
+    """Each sealed segment, and whether it is the newest (which must stay: it knows the last sequence)."""
     listing = list_segments(directory)
     for entry in listing:
         try:
@@ -178,8 +179,8 @@ def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> Segment
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
-    except CorruptionError as damage:
-        return SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(damage,))
+    except CorruptionError as unreadable:
+        return SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(unreadable,))
     try:
         found = scan(segment)
         damage: list[DamageError] = [segment.damage] if segment.damage else []

@@ -8,7 +8,8 @@ BROKEN = re.compile(r".+\.broken")
 APPEND_LOCK = "append.lock"
 CLEAN_LOCK = "clean.lock"
 TEMPORARY = ".tmp"
-#: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where it was
+#: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where
+#: it was
 PART = ".part"
 REPLICA_STATE = "replica.state"
 

@@ -28,7 +28,7 @@ class Sync:
 
     @classmethod
     def interval(cls, seconds: float = 1.0) -> Sync:
-        """A sync every so often; an append returns when it is written. A power cut loses the last interval."""
+        """A sync every so often; an append returns when written. A power cut loses the last interval."""
         if seconds <= 0:
             raise ValueError("the interval must be above zero")
         return cls("interval", seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ class SegmentInfo:
     records: int | None
     sealed: bool
     rewritten: bool
-    digest: bytes | None
+    digest: builtins.bytes | None
 
 
 class Reader:
@@ -117,7 +118,7 @@ class Reader:
                         raise
 
     def lookup(self, sequence: int) -> Record:
-        """One record, verified. NotFoundError if it is not there; at damage, what `forward` answers, or the error."""
+        """One record, verified. At damage: what `forward` answers, or the error."""
         try:
             return self._lookup(sequence)
         except CorruptionError as damage:
@@ -199,7 +200,7 @@ class Reader:
     def lookup_bytes(self, offset: int, size: int) -> bytes:
         """Bytes of the log by log offset: whole frames around them are verified first.
 
-        NotFoundError if they are not (or no longer) there: before the first segment, not yet written, cleaned.
+        NotFoundError if they are not (or no longer) there: expired, not yet written, cleaned.
         """
         if size < 0 or size > limits.BODY_BYTES_MAX:
             raise ValueError(f"size must be from 0 to {limits.BODY_BYTES_MAX}")

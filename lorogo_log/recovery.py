@@ -76,7 +76,7 @@ Report = Callable[[DamageError], None]
 
 
 def recover(directory: Directory, mode: Recovery) -> Recovered:
-    """Mend what a crash left, and say where the log stands. Only the holder of the append lock may call it."""
+    """Mend what a crash left, and say where the log stands. For the holder of the append lock."""
     result = Recovered(Head())
     present = directory.list()
     result.foreign = sorted(name for name in present if not names.is_ours(name))

@@ -95,6 +95,11 @@ class Segment:
         if self.footer is None:
             self.footer = read_footer(self.file)
 
+    def sealed(self) -> bool:
+        """Whether the segment is sealed by now."""
+        self.refresh()
+        return self.footer is not None
+
     @property
     def end(self) -> int:
         """Where frames must end: the trailer, or the end of the file."""
@@ -116,7 +121,7 @@ class Segment:
 
 
 def guessed_header(file: File, name: str) -> SegmentHeader | None:
-    """What the damaged header of a segment must have said, told by its first good frame; None if there is none."""
+    """What a damaged header must have said, told by the first good frame; None if there is none."""
     parsed = parse_segment(name)
     if parsed is None:
         return None

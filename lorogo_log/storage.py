@@ -1,6 +1,7 @@
-"""Where segments live: a Protocol, and files on a disk. The only file that touches the operating system's files.
+"""Where segments live: a Protocol, and files on a disk. The only file that calls the operating system.
 
-Everything the log needs of a disk is these few calls, so that a simulated disk in a test can lose, tear and refuse each of them.
+Everything the log needs of a disk is these few calls, so that a simulated disk in a test can lose, tear and
+refuse each of them.
 """
 
 import fcntl
@@ -223,7 +224,7 @@ class FileStorage:
 
 
 def write_all(file: File, parts: Sequence[Bytes], offset: int, path: str) -> int:
-    """Bytes written: all of them, or an OSError. A short write means that the disk is in trouble: no second try."""
+    """Bytes written: all, or an OSError. A short write means that the disk is in trouble: no second try."""
     total = 0
     for start in range(0, len(parts), _WRITEV_MAX):
         some = parts[start : start + _WRITEV_MAX]

@@ -6,7 +6,8 @@
  append ─┘                       └─ wake each loop once ────────┘      └───────────────────────────────┘
 ```
 
-Rotation, fencing, mirroring and closing travel through the same queue, so they have a place among the records.
+Rotation, fencing, mirroring and closing travel through the same queue, so they have a place among the
+records.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from lorogo_log.errors import (
 from lorogo_log.format import SegmentHeader
 from lorogo_log.policy import Failure, Sync
 
-#: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single record).
+#: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single one).
 Waiting = tuple[Any, int, int]
 _OVERHEAD = 24  # bytes of columns per record
 
 
 class Waker(Protocol):
-    """Tells the waiters of one loop (or thread) how their batch ended: called once per batch, by the writer."""
+    """Tells the waiters of one loop (or thread) how their batch ended: once per batch, by the writer."""
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
@@ -146,7 +147,7 @@ class Writer:
         *,
         epoch: int | None = None,
     ) -> None:
-        """Put records into the queue, or raise at once: QueueFull, TooLarge, StaleEpoch, LogClosed, LogFailed."""
+        """Put records into the queue, or raise at once (full, too large, stale, closed, failed)."""
         count = len(values)
         size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
         with self._lock:
@@ -184,7 +185,7 @@ class Writer:
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
         if self._closing or self._error is not None:
-            raise self._error or LogClosedError("the log is closed")
+            raise self._refusal()
         if epoch is not None and epoch != self.epoch:
             if epoch < self.epoch:
                 raise StaleEpochError(
@@ -207,6 +208,14 @@ class Writer:
         self._queue.append(pending)
         return pending
 
+    def _has_work(self) -> bool:
+        """Whether the writer's thread has a reason to wake up; with the lock held."""
+        return bool(self._queue) or self._closing or self._error is not None
+
+    def _refusal(self) -> LogError:
+        """Why nothing is taken any more."""
+        return LogClosedError("the log is closed") if self._error is None else self._error
+
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
@@ -222,9 +231,9 @@ class Writer:
             except QueueFullError:
                 left = deadline - self._monotonic()
                 with self._lock:
-                    if left <= 0 or not self._room.wait(min(left, 1.0)):
-                        if self._monotonic() >= deadline:
-                            raise
+                    self._room.wait(max(0.0, min(left, 1.0)))
+                if self._monotonic() >= deadline:
+                    raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
     def _alone_at_the_disk(
@@ -252,7 +261,7 @@ class Writer:
             with self._lock:
                 self._borrowed = False
                 self._idle = True  # the writer's thread still waits
-                if self._queue or self._closing or self._error is not None:
+                if self._has_work():
                     self._idle = False
                     self._work.notify()
         return token.result(0)
@@ -262,7 +271,7 @@ class Writer:
         order = Order(run)
         with self._lock:
             if self._closing or self._error is not None:
-                raise self._error or LogClosedError("the log is closed")
+                raise self._refusal()
             self._queue.append(order)
             self._idle = False
             self._work.notify()
@@ -273,7 +282,7 @@ class Writer:
         return self.order(self._rotate)
 
     def fence(self, epoch: int) -> Future[Any]:
-        """Take over with a newer epoch: written down before this is done, so that an older writer is refused."""
+        """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
         return self.order(lambda: self._fence(epoch))
 
     def flush(self) -> Future[Any]:
@@ -392,9 +401,9 @@ class Writer:
             waker.wake(waiting, first, None)
         for waker in watchers:
             waker.wake([], first, None)
-        if not self._sync.waits and self._sync.kind == "interval":
-            if self._monotonic() - self._synced_at >= self._sync.seconds:
-                self._flush()
+        late = self._monotonic() - self._synced_at >= self._sync.seconds
+        if self._sync.kind == "interval" and late:
+            self._flush()
 
     def _after(self, count: int, size: int) -> None:
         """What every written frame changes."""
@@ -524,10 +533,7 @@ class Writer:
             while True:
                 with self._jobs:
                     while not (
-                        self._retired
-                        or self._error is not None
-                        or self._standby is None
-                        or self._seals
+                        self._retired or self._error is not None or self._standby is None or self._seals
                     ):
                         self._jobs.wait()
                     retired = self._retired

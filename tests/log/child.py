@@ -1,4 +1,6 @@
-"""What the process tests run elsewhere: an appender that is killed, a racer for the lock, a reader that follows."""
+"""What the process tests run elsewhere: an appender that is killed, a racer for the lock, a reader that
+follows.
+"""
 
 import asyncio
 import sys
@@ -43,7 +45,7 @@ def race(path: str, turns: int) -> None:
             except LockedError:
                 refused += 1
                 time.sleep(0.001)
-    print(refused)
+    sys.stdout.write(f"{refused}\n")
 
 
 def follow(path: str, count: int) -> None:
@@ -51,8 +53,9 @@ def follow(path: str, count: int) -> None:
     seen = 0
     for batch in Reader.open(path).read(follow_seconds=20):
         for record in batch.records():
-            print(record.sequence, record.value, flush=True)
+            sys.stdout.write(f"{record.sequence} {record.value}\n")
             seen += 1
+        sys.stdout.flush()
         if seen >= count:
             return
 

@@ -1,6 +1,7 @@
 """A disk that forgets: what was not synced may be lost, sector by sector and name by name, when it crashes.
 
-Reads see everything written. `crash()` keeps what was synced and any subset of the rest. `plan` makes one chosen call fail.
+Reads see everything written. `crash()` keeps what was synced and any subset of the rest. `plan` makes
+one chosen call fail.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the door promises, over files and over memory."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from lorogo_log import (
     Storage,
     Sync,
 )
-from lorogo_log.batch import Batch
+from lorogo_log.batch import Batch, Encoded
+from lorogo_log.segment import Segment
 
 POLICIES = [Sync.group(), Sync.always(), Sync.interval(0.01), Sync.os()]
 
@@ -36,7 +38,9 @@ async def collect(log: Log, **wishes: Any) -> list[Any]:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.kind)
 async def test_what_is_appended_is_read_back_in_order(storage: Storage, path: str, policy: Sync) -> None:
-    """Singles and batches of many tasks get sequences of their own, and come back unchanged, now and after reopening."""
+    """Singles and batches of many tasks get sequences of their own, and come back unchanged, now and after
+    reopening.
+    """
     async with Log.open(path, sync=policy, storage=storage, segment_bytes=16 << 10) as log:
 
         async def one(number: int) -> None:
@@ -154,8 +158,6 @@ async def test_the_queue_is_bounded(storage: Storage, path: str) -> None:
 
 def stall(log: Log) -> Any:
     """Keep the writer's thread busy until the function that is given back is called."""
-    import threading
-
     gate, entered = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -241,7 +243,7 @@ async def test_cleaning_drops_keeps_and_skips(storage: Storage, path: str) -> No
             segment, number = record.value
             if segment == 1:
                 raise SkipSegment
-            return segment == 0 or number % 2 == 0
+            return bool(segment == 0 or number % 2 == 0)
 
         done = await log.clean(judge)
         assert done.removed == (infos[0].name,)
@@ -253,9 +255,13 @@ async def test_cleaning_drops_keeps_and_skips(storage: Storage, path: str) -> No
         assert log.lookup(14).value == [2, 1]
         with pytest.raises(NotFoundError):
             log.lookup(13)
-        assert await collect(log, key=b"k1", from_seq=13) == [[2, n] for n in (1, 3, 5)] + [[3, n] for n in (1, 3, 5)]
+        assert await collect(log, key=b"k1", from_seq=13) == [[2, n] for n in (1, 3, 5)] + [
+            [3, n] for n in (1, 3, 5)
+        ]
         again = await log.clean(lambda _, record: record.value[0] == 99)
-        assert (again.rewritten, again.removed, again.dropped) == ((), (), 0), "an unchanged one is not rewritten"
+        assert (again.rewritten, again.removed, again.dropped) == ((), (), 0), (
+            "an unchanged one is not rewritten"
+        )
 
         def fails(where: str, record: Record) -> bool:
             raise ZeroDivisionError
@@ -269,7 +275,7 @@ async def test_cleaning_drops_keeps_and_skips(storage: Storage, path: str) -> No
 async def settled(log: Log, sealed: int) -> None:
     """Wait until so many segments are sealed."""
     async with asyncio.timeout(10):
-        while sum(info.sealed for info in log.segments()) < sealed:
+        while sum(info.sealed for info in log.segments()) < sealed:  # noqa: ASYNC110 - files tell nobody
             await asyncio.sleep(0.005)
 
 
@@ -320,7 +326,7 @@ async def test_bytes_are_looked_up_by_log_offset(storage: Storage, path: str) ->
 
 
 async def test_an_older_epoch_is_fenced(storage: Storage, path: str) -> None:
-    """A writer that takes over with a newer epoch makes the older one's appends fail, also after a restart."""
+    """A writer that takes over with a newer epoch makes the older one's appends fail, and its restart."""
     async with Log.open(path, storage=storage, epoch=5) as log:
         assert await log.append(1, epoch=5) == 1
         await log.fence(7)
@@ -354,14 +360,16 @@ async def test_compressed_segments_read_the_same(storage: Storage, path: str) ->
 
 
 async def test_arrow_columns_are_the_records(storage: Storage, path: str) -> None:
-    """`to_arrow` gives sequence, time, key and value of every record, also of slices, keys and cleaned batches."""
+    """`to_arrow` gives sequence, time, key and value of every record, also of slices, keys and cleaned
+    batches.
+    """
     async with Log.open(path, storage=storage) as log:
         await log.append_many([(b"k%d" % (n % 3), n) for n in range(100)], ts=1_000)
         await log.rotate()
         await settled(log, 1)
         for turn in range(2):
             for wishes in ({}, {"from_seq": 40}, {"key": b"k1"}):
-                async for batch in log.read(**wishes):  # type: ignore[arg-type]
+                async for batch in log.read(**wishes):
                     table = batch.to_arrow()
                     table.validate(full=True)
                     rows = list(batch.records())
@@ -387,9 +395,6 @@ async def test_memory_and_failure_policies_are_values(storage: Storage, path: st
 
 async def test_a_replica_that_mirrors_becomes_the_same_bytes(storage: Storage, path: str) -> None:
     """Frames written as they are, under the coordinator's segment headers, give byte-identical segments."""
-    from lorogo_log.batch import Encoded
-    from lorogo_log.segment import Segment
-
     async with Log.open(path, storage=storage) as log:
         for number in range(9):
             await log.append_many([(b"k%d" % number, number)] * 3)

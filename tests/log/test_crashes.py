@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lorogo_log import FormatError, NotFoundError, Reader, Record, Recovery
-from lorogo_log import maintain
+from lorogo_log import FormatError, NotFoundError, Reader, Record, Recovery, maintain
 from lorogo_log.batch import pack_value
 from lorogo_log.engine import Engine, OpenSegment
 from lorogo_log.recovery import recover
@@ -138,16 +138,15 @@ class CrashMachine(RuleBasedStateMachine):
         """The power goes in the middle of appending, rotating, preparing or sealing."""
         assert self.writer
         self.disk.plan = {self.disk.calls + call: "crash"}
-        acknowledged = False
+        done: list[Row] = []
         try:
             if rotate:
                 self.writer.rotate()
             done = self.writer.append(rows)
-            acknowledged = True
             self.writer.work()
         except PowerCut:
             pass
-        if acknowledged:
+        if done:
             self.rows += done
             self.highest = done[-1][0]
         else:
@@ -163,10 +162,8 @@ class CrashMachine(RuleBasedStateMachine):
         self.disk.crash(rng)
         for _ in range(again + 1):
             self.disk.plan = {self.disk.calls + call: "crash"}
-            try:
+            with contextlib.suppress(PowerCut):
                 SimWriter(self.disk, segment_bytes=4096)
-            except PowerCut:
-                pass
             self.disk.crash(rng)
         self._recover(0)
 
@@ -235,7 +232,9 @@ TestCrashes.settings = settings(
 @pytest.mark.parametrize("policy", ["os"])
 @pytest.mark.parametrize("seed", range(25))
 def test_without_syncs_a_crash_loses_records_but_invents_none(policy: str, seed: int) -> None:
-    """Under `os`, what is read after a crash is what was written, whole segments before the newest are complete."""
+    """Under `os`, what is read after a crash is what was written, whole segments before the newest are
+    complete.
+    """
     rng = random.Random(seed)
     disk = SimDisk()
     writer = SimWriter(disk, segment_bytes=4096)
@@ -246,11 +245,7 @@ def test_without_syncs_a_crash_loses_records_but_invents_none(policy: str, seed:
     disk.crash(rng)
     names = sorted(name for name in disk.entries if name.endswith(".seg"))
     SimWriter(disk, segment_bytes=4096)
-    found = [
-        row_of(record)
-        for batch in Reader(disk).read(damaged="skip")
-        for record in batch.records()
-    ]
+    found = [row_of(record) for batch in Reader(disk).read(damaged="skip") for record in batch.records()]
     assert [row for row in rows if row in found] == found
     if len(names) > 1:
         newest = int(names[-1].partition("-")[0])

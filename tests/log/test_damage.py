@@ -52,10 +52,10 @@ def three_batches(*, sealed: bool) -> tuple[str, bytes, list[int]]:
 
 
 NAME, OPEN, PLACES = three_batches(sealed=False)
-_, SEALED, _ = three_batches(sealed=True)
+SEALED = three_batches(sealed=True)[1]
 
 
-def storage_with(data: bytes, name: str = NAME) -> tuple[MemoryStorage, MemoryDirectory]:
+def storage_with(data: bytes | bytearray, name: str = NAME) -> tuple[MemoryStorage, MemoryDirectory]:
     storage = MemoryStorage()
     directory = storage.directory("log", create=True)
     directory.files[name] = bytearray(data)
@@ -116,12 +116,14 @@ def test_every_flipped_byte_of_a_sealed_file() -> None:
                 else:
                     with pytest.raises(CorruptionError):
                         log.lookup(sequence)
-        assert [value for value in served(storage)[0]] == [*expected, "new"]
+        assert list(served(storage)[0]) == [*expected, "new"]
         assert bytes(directory.files[NAME])[PLACES[0] : PLACES[3]] == data[PLACES[0] : PLACES[3]], "never cut"
 
 
 def test_every_flipped_byte_of_an_open_file() -> None:
-    """In the last frame a flip is a torn tail and is cut, with a copy; before it, corruption, which never is."""
+    """In the last frame a flip is a torn tail and is cut, with a copy; before it, corruption, which never
+    is.
+    """
     for position in range(PLACES[3]):
         data = bytearray(OPEN)
         data[position] ^= 0x10
@@ -183,7 +185,9 @@ def test_zeroed_sectors(position: int) -> None:
 @pytest.mark.parametrize("mode", list(Recovery))
 @pytest.mark.parametrize("place", [1, 2])
 def test_recovery_modes(mode: Recovery, place: int) -> None:
-    """`strict` refuses, `tail` cuts only what was never acknowledged, `salvage` rewrites and keeps the original."""
+    """`strict` refuses, `tail` cuts only what was never acknowledged, `salvage` rewrites and keeps the
+    original.
+    """
     data = bytearray(OPEN)
     data[PLACES[place] + 90] ^= 1
     storage, directory = storage_with(data)
@@ -207,7 +211,12 @@ def test_recovery_modes(mode: Recovery, place: int) -> None:
 
 def forged(data: bytearray, at: int, **fields: int) -> bytearray:
     """A frame header with other numbers and a checksum that fits them."""
-    places = {"body_bytes": (60, "<I"), "offset": (48, "<Q"), "chain": (72, "<I"), "first_sequence": (8, "<Q")}
+    places = {
+        "body_bytes": (60, "<I"),
+        "offset": (48, "<Q"),
+        "chain": (72, "<I"),
+        "first_sequence": (8, "<Q"),
+    }
     for name, value in fields.items():
         offset, kind = places[name]
         struct.pack_into(kind, data, at + offset, value)
@@ -220,7 +229,9 @@ def forged(data: bytearray, at: int, **fields: int) -> bytearray:
     [{"body_bytes": 0xFFFFFFFF}, {"body_bytes": 1 << 29}, {"offset": 8}, {"chain": 7}, {"first_sequence": 0}],
 )
 def test_forged_headers(fields: dict[str, int]) -> None:
-    """A length beyond the file, a frame from elsewhere, a broken chain, a sequence from before: none is believed."""
+    """A length beyond the file, a frame from elsewhere, a broken chain, a sequence from before: none is
+    believed.
+    """
     storage, _ = storage_with(bytes(forged(bytearray(OPEN), PLACES[1], **fields)))
     values, damage = served(storage)
     assert "three" not in values and "one" in values
@@ -228,7 +239,7 @@ def test_forged_headers(fields: dict[str, int]) -> None:
 
 
 def test_damage_in_a_segment_before_the_last_is_never_a_torn_tail() -> None:
-    """If the next segment goes on further, what is missing was acknowledged: corruption, and nothing is cut."""
+    """If the next segment goes on further, what is missing was acknowledged: corruption, never cut."""
     storage = MemoryStorage()
     with BlockingLog("log", storage=storage) as log:
         for number in range(4):
@@ -320,8 +331,8 @@ def test_a_segment_of_another_log_is_refused() -> None:
                 log.append(number)
                 log.rotate()
     files, others = storage.directories["one"].files, storage.directories["two"].files
-    theirs = sorted(name for name in others if name.endswith(".seg"))[-1]
-    ours = sorted(name for name in files if name.endswith(".seg"))[-1]
+    theirs = max(name for name in others if name.endswith(".seg"))
+    ours = max(name for name in files if name.endswith(".seg"))
     del files[ours]
     files[theirs] = others[theirs]
     with pytest.raises(FormatError, match="another log"):

@@ -1,4 +1,6 @@
-"""Disks that say no: each call of each kind refused once, and the log stops, tells everybody, and loses nothing acknowledged."""
+"""Disks that say no: each call of each kind refused once, and the log stops, tells everybody, and loses
+nothing acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ import threading
 
 import pytest
 
-from lorogo_log import BlockingLog, Failure, LogError, LogFailedError, MemoryStorage, Options, Reader, Sync
+from lorogo_log import (
+    BlockingLog,
+    Failure,
+    LogError,
+    LogFailedError,
+    MemoryStorage,
+    Options,
+    Reader,
+    Sync,
+    TooLargeError,
+    limits,
+    maintain,
+)
 from lorogo_log.recovery import Recovery, recover
 from tests.log.simdisk import Fault, SimDisk
 from tests.log.test_crashes import SimWriter, everything, row_of
@@ -17,8 +31,6 @@ BATCHES = [[(number, b"k", bytes([number]) * 300)] * 3 for number in range(8)]
 
 def run(disk: SimDisk) -> list[object]:
     """Open, append, rotate, seal, clean, close; what was acknowledged before the first error."""
-    from lorogo_log import maintain
-
     done: list[object] = []
     writer = SimWriter(disk, segment_bytes=4096, ahead_bytes=1024)
     for batch in BATCHES:
@@ -40,7 +52,9 @@ CALLS = calls_of_a_good_run()
 
 @pytest.mark.parametrize("fault", ["enospc", "eio", "short"])
 def test_each_call_refused_once(fault: Fault) -> None:
-    """Wherever the disk refuses, what was acknowledged is there after reopening, also when the machine then crashes."""
+    """Wherever the disk refuses, what was acknowledged is there after reopening, also when the machine then
+    crashes.
+    """
     refused = 0
     for call in range(1, CALLS + 1):
         for crash in (False, True):
@@ -75,17 +89,21 @@ def test_the_log_stops_and_everybody_is_told(fault: Fault, policy: Sync) -> None
     for call in range(5, 16):
         disk = SimDisk()
         told: list[LogFailedError] = []
-        options = Options(sync=policy, segment_bytes=4096, ahead_bytes=1024, failure=Failure.call(told.append))
+        options = Options(
+            sync=policy, segment_bytes=4096, ahead_bytes=1024, failure=Failure.call(told.append)
+        )
         log = BlockingLog("sim", options, storage=disk)
         acknowledged: list[int] = []
         errors: list[LogError] = []
 
-        def appends(log: BlockingLog = log, ok: list[int] = acknowledged, bad: list[LogError] = errors) -> None:
+        def appends(
+            log: BlockingLog = log, ok: list[int] = acknowledged, bad: list[LogError] = errors
+        ) -> None:
             for number in range(12):
                 try:
                     ok.append(log.append([number, b"x" * 400], wait_seconds=10))
                 except LogError as error:
-                    bad.append(error)
+                    bad.append(error)  # noqa: B023 - used at once
 
         disk.plan = {disk.calls + call: fault}
         threads = [threading.Thread(target=appends) for _ in range(3)]
@@ -115,10 +133,9 @@ def test_a_failed_log_opens_again() -> None:
     disk = SimDisk()
     log = BlockingLog("sim", storage=disk)
     assert log.append(1) == 1
-    disk.plan = {number: "enospc" for number in range(disk.calls + 1, disk.calls + 100)}
+    disk.plan = dict.fromkeys(range(disk.calls + 1, disk.calls + 100), "enospc")
     with pytest.raises(LogFailedError, match="No space left"):
-        for number in range(100):
-            log.append(number)
+        log.append_many([(b"", number) for number in range(100)])
     log.close()
     disk.plan.clear()
     with BlockingLog("sim", storage=disk) as log:
@@ -128,8 +145,6 @@ def test_a_failed_log_opens_again() -> None:
 
 def test_a_record_too_large_is_refused_and_nothing_stops() -> None:
     """A record above the limit is refused to its sender; the log goes on."""
-    from lorogo_log import TooLargeError, limits
-
     with BlockingLog("m", storage=MemoryStorage()) as log:
         with pytest.raises(TooLargeError):
             log.writer.put([b""], [Big(limits.BODY_BYTES_MAX)], [0], log.writer._direct, None)  # type: ignore[list-item]

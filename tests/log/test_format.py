@@ -1,5 +1,7 @@
 """The bytes: what goes in comes out, and the drawing's numbers are the code's."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,10 +30,16 @@ def test_a_segment_header_comes_back(fields: tuple[int, int, int, int, int, int,
     assert unpack_segment_header(packed) == header
 
 
-@given(st.tuples(U64, U64, U64, U64, I64, I64, U64, U32, U32, U64, U64, U64, U32, U32), st.binary(min_size=16, max_size=16), U32, I64)
+@given(
+    st.tuples(U64, U64, U64, U64, I64, I64, U64, U32, U32, U64, U64, U64, U32, U32),
+    st.binary(min_size=16, max_size=16),
+    U32,
+    I64,
+)
 def test_a_footer_comes_back(numbers: tuple[int, ...], digest: bytes, checksum: int, high: int) -> None:
     """160 bytes, checked, and tied to the file's size."""
-    footer = Footer(*numbers, digest, checksum, high)
+    fields: list[Any] = [*numbers, digest, checksum, high]
+    footer = Footer(*fields)
     packed = footer.pack()
     assert len(packed) == 160
     assert unpack_footer(packed, footer.trailer_position + footer.trailer_bytes + 160) == footer
@@ -51,7 +59,15 @@ def test_a_frame_comes_back(rows: list[tuple[bytes, bytes, int]], first: int, da
         sequences = [first + sum(steps[: place + 1]) - steps[0] for place in range(len(rows))]
     last = sequences[-1] if sequences else None
     encoded = encode(
-        keys, values, times, first_sequence=first, epoch=3, offset=64, chain=9, sequences=sequences, last_sequence=last
+        keys,
+        values,
+        times,
+        first_sequence=first,
+        epoch=3,
+        offset=64,
+        chain=9,
+        sequences=sequences,
+        last_sequence=last,
     )
     raw = bytes(encoded)
     header = unpack_frame_header(raw)
@@ -65,9 +81,13 @@ def test_a_frame_comes_back(rows: list[tuple[bytes, bytes, int]], first: int, da
     assert [(r.sequence, r.time, r.key, r.payload) for r in batch.records()] == expected
     assert (header.first_time, header.last_time) == (min(times), max(times))
     for key in {*keys, b"absent"}:
-        assert [r.payload for r in batch.with_key(key).records()] == [row[3] for row in expected if row[2] == key]
+        assert [r.payload for r in batch.with_key(key).records()] == [
+            row[3] for row in expected if row[2] == key
+        ]
     wanted = data.draw(st.sampled_from([row[0] for row in expected]))
-    assert [r.sequence for r in batch.from_sequence(wanted).records()] == [s for s, *_ in expected if s >= wanted]
+    assert [r.sequence for r in batch.from_sequence(wanted).records()] == [
+        s for s, *_ in expected if s >= wanted
+    ]
 
 
 @given(U64, U64, U64)

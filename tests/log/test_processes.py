@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, LockedError, Options, Reader
+from lorogo_log import BlockingLog, LockedError, Options, Reader, maintain
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,12 +24,15 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def test_what_was_acknowledged_survives_kill_9(path: str) -> None:
     """A process killed at any moment, again and again: every acknowledged append is there, and unchanged."""
     acknowledged: dict[int, tuple[int, int]] = {}
+    found: dict[int, object] = {}
     for turn in range(5):
         process = start("append", path)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(200 + 371 * turn)]
         process.send_signal(signal.SIGKILL)
-        rest, _ = process.communicate(timeout=20)
+        rest = process.stdout.read()  # not communicate(): it forgets what readline() had buffered
+        process.wait(20)
+        process.stdout.close()
         lines += [line for line in rest.splitlines(keepends=True) if line.endswith("\n")]
         for line in lines:
             sequence, task, number = map(int, line.split())
@@ -69,8 +72,6 @@ def test_the_lock_says_who_may_append(path: str) -> None:
     with BlockingLog(path) as log:
         cursor = Reader.open(path).cursor()
         cursor.lock()
-        from lorogo_log import maintain
-
         with pytest.raises(LockedError):
             maintain.clean(log.directory, lambda _, record: True, wait_seconds=0.05)
         assert log.append(2) == 2, "appenders wait for nobody"
@@ -89,6 +90,8 @@ def test_another_process_follows(path: str) -> None:
             log.append([number, "y" * (number * 37 % 5000)])
             if number % 60 == 0:
                 log.rotate()
-        output, _ = process.communicate(timeout=60)
+        output = process.stdout.read()
+        process.wait(20)
+        process.stdout.close()
     assert process.returncode == 0
     assert [int(line.split()[0]) for line in output.splitlines()] == list(range(2, 301))

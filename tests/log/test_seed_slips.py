@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,9 @@ def test_nothing_is_appended_after_a_torn_record() -> None:
     assert values(Reader.open("log", storage=storage)) == ["good", "better"]
 
 
-@pytest.mark.parametrize("policy", [Sync.os(), Sync.interval(100), Sync.group()], ids=lambda policy: policy.kind)
+@pytest.mark.parametrize(
+    "policy", [Sync.os(), Sync.interval(100), Sync.group()], ids=lambda policy: policy.kind
+)
 def test_rotation_syncs_the_old_file_before_the_new_one_is_written(policy: Sync) -> None:
     """Whatever the policy: no byte of the next segment before the last one is safe."""
     disk = SimDisk()
@@ -175,9 +178,9 @@ def test_a_new_files_name_is_synced_before_it_is_used() -> None:
 
 
 def test_no_memory_is_taken_for_an_unchecked_length() -> None:
-    """A header that promises two gigabytes costs nothing unless its checksum holds, and is bounded even then."""
-    import tracemalloc
-
+    """A header that promises two gigabytes costs nothing unless its checksum holds, and is bounded even
+    then.
+    """
     storage = MemoryStorage()
     with BlockingLog("log", storage=storage) as log:
         log.append("x")
@@ -209,7 +212,9 @@ def test_a_failed_append_is_not_written_twice() -> None:
 
 
 def test_reopening_goes_on_in_a_new_segment(tmp_path: Path) -> None:
-    """The newest segment is found by its number, not by how the directory lists it, and is not written to again."""
+    """The newest segment is found by its number, not by how the directory lists it, and is not written to
+    again.
+    """
     contents: dict[str, bytes] = {}
     for number in range(12):
         with BlockingLog(tmp_path / "log") as log:
