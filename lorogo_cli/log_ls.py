@@ -61,13 +61,18 @@ def cells(row: Verdict) -> tuple[str, ...]:
         row.name,
         str(row.first_sequence),
         "-" if row.last_sequence is None else str(row.last_sequence),
-        show_time(row.first_time),
-        "-" if row.last_time is None else show_time(row.last_time),
+        _moment(row.first_time),
+        "-" if row.last_time is None else _moment(row.last_time),
         "-" if row.records is None else str(row.records),
         show_size(row.bytes),
         "yes" if row.sealed else "no",
         row.state + (", rewritten" if row.rewritten else ""),
     )
+
+
+def _moment(time_ns: int) -> str:
+    """This machine's local time, to the second: the table is wide enough; --json has every digit."""
+    return show_time(time_ns)[:19].replace("T", " ")
 
 
 def facts(row: Verdict) -> dict[str, object]:
