@@ -1,4 +1,4 @@
-"""A log's segments as `Entry`s: what a process tells others about them, and compares with what others tell."""
+"""A log's segments as `Entry`s: what a process tells others of them, and compares with what others tell."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _entry(
             chain=next_chain,
             sealed=footer is not None,
             rewritten=bool(header.flags & REWRITTEN),
-            digest=footer.digest if footer else bytes(32),
+            digest=footer.digest if footer else bytes(16),
             damaged=segment.damage is not None or any(known.path == segment.path for known in core.damage),
         )
     finally:

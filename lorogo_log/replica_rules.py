@@ -7,7 +7,8 @@ The four catch-up rules:
 3. A buffer above its bound (a segment) is dropped: that part is fetched too.
 4. When what was fetched reaches the buffer, the buffer is applied.
 
-`CatchUp` decides about frames by their log offsets; `plan` compares two lists of segments. Neither touches a disk or a socket.
+`CatchUp` decides about frames by their log offsets; `plan` compares two lists of segments. Neither touches a
+disk or a socket.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def unpack_pieces(body: Bytes) -> list[Piece]:
     try:
         while at < len(view):
             segment = None
-            if view[at : at + 8] == SEGMENT_MAGIC:
+            if bytes(view[at : at + 8]) == SEGMENT_MAGIC:
                 segment = unpack_segment_header(view[at : at + SEGMENT_HEADER_BYTES])
                 at += SEGMENT_HEADER_BYTES
             frame = unpack_frame_header(view[at : at + FRAME_HEADER_BYTES])
@@ -139,7 +140,7 @@ class CatchUp:
         return self.behind
 
     def fetched(self, at: int) -> list[Piece] | None:
-        """The log now ends there. Rule 4: the frames to apply, if that is enough; None if more must be fetched."""
+        """The log now ends there. Rule 4: the frames to apply, or None if more must be fetched."""
         self.at = at
         while self._buffer and self._buffer[0].end <= at:
             self.buffered_bytes -= self._buffer.popleft().size
@@ -168,7 +169,7 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A sealed segment to fetch whole; `have` is a local one whose frames are its beginning (or seem to be)."""
+    """A sealed segment to fetch whole; `have` is a local one whose frames (seem to) begin it."""
 
     entry: Entry
     have: Entry | None = None
@@ -188,17 +189,20 @@ class Plan:
 
 def same_history(mine: Entry, theirs: Entry) -> bool:
     """Whether two segments hold the same frames (one may be cleaned or compressed since)."""
-    return (
-        (mine.first_sequence, mine.first_offset, mine.last_sequence, mine.end_offset, mine.chain)
-        == (theirs.first_sequence, theirs.first_offset, theirs.last_sequence, theirs.end_offset, theirs.chain)
+    return (mine.first_sequence, mine.first_offset, mine.last_sequence, mine.end_offset, mine.chain) == (
+        theirs.first_sequence,
+        theirs.first_offset,
+        theirs.last_sequence,
+        theirs.end_offset,
+        theirs.chain,
     )
 
 
 def plan(local: Sequence[Entry], remote: Sequence[Entry]) -> Plan:
     """Compare both lists of segments (each in order).
 
-    What a replica has before the other side's first segment, or where the other side has nothing, stays: retention and
-    cleaning are each side's own. What contradicts is put aside, with everything after it.
+    What a replica has before the other side's first segment, or where the other side has nothing, stays:
+    retention and cleaning are each side's own. What contradicts is put aside, with everything after it.
     """
     theirs = {entry.first_sequence: entry for entry in remote}
     end = remote[-1].end_offset if remote else 0
@@ -229,7 +233,8 @@ def plan(local: Sequence[Entry], remote: Sequence[Entry]) -> Plan:
     fetch: list[Wanted] = []
     follow: Entry | None = None
     for entry in remote:
-        if entry.end_offset <= at and entry.sealed:
+        covered = good is not None and entry.first_sequence <= good.first_sequence
+        if (covered or entry.end_offset <= at) and (entry.sealed or entry.damaged):
             continue
         if entry.damaged:
             break  # nothing behind it can be joined to what is here: wait, or ask another

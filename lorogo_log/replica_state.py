@@ -1,7 +1,8 @@
-"""What a replica must remember beside its log: who it is, and the newest epoch that it has promised itself to.
+"""What a replica must remember beside its log: who it is, and the newest epoch that it has promised to.
 
-A replica that has met a coordinator of epoch 7 never again takes frames from one of epoch 6, even if it was restarted before the
-first frame of epoch 7 came. 64 bytes, replaced as a whole: temp, fsync, rename, directory fsync.
+A replica that has met a coordinator of epoch 7 never again takes frames from one of epoch 6, even if it was
+restarted before the first frame of epoch 7 came. 64 bytes, replaced as a whole: temp, fsync, rename,
+directory fsync.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ReplicaState:
 
 
 def load_state(directory: Directory) -> ReplicaState | None:
-    """What was saved; None if nothing was. Raises CorruptionError: a promise must not be forgotten silently."""
+    """What was saved; None if nothing was. Raises CorruptionError: a promise is not forgotten silently."""
     try:
         file = directory.open(names.REPLICA_STATE)
     except FileNotFoundError:
@@ -44,7 +45,9 @@ def load_state(directory: Directory) -> ReplicaState | None:
     finally:
         file.close()
     if len(data) != STATE_BYTES or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise CorruptionError(f"{directory.path}/{names.REPLICA_STATE}", 0, "the replica's state does not check")
+        raise CorruptionError(
+            f"{directory.path}/{names.REPLICA_STATE}", 0, "the replica's state does not check"
+        )
     _, replica_id, epoch = _STATE.unpack_from(data)
     return ReplicaState(replica_id, epoch)
 

@@ -1,4 +1,4 @@
-"""A replica's disk: frames mirrored as they are, whole segments put in place, contradictions put aside. Every call may block.
+"""A replica's disk: frames mirrored as they are, segments put in place, contradictions put aside. May block.
 
 One thread at a time calls what changes it (the door sees to that). Nothing here knows of sockets.
 """
@@ -21,6 +21,7 @@ from lorogo_log.format import (
     FRAME_HEADER_BYTES,
     REWRITTEN,
     SEGMENT_HEADER_BYTES,
+    Bytes,
     Footer,
     SegmentHeader,
 )
@@ -52,7 +53,11 @@ class ReplicaStore:
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.core = BlockingLog(
-            path, replace(options, mirror=True, compress=False), storage=storage, on_damage=on_damage, forward=forward
+            path,
+            replace(options, mirror=True, compress=False),
+            storage=storage,
+            on_damage=on_damage,
+            forward=forward,
         )
         try:
             self.state: ReplicaState = ensure_state(self.core.directory, random_bytes)
@@ -86,7 +91,7 @@ class ReplicaStore:
         self.core.close()
 
     def accept(self, log_id: bytes, partition: int, epoch: int) -> None:
-        """Follow a coordinator: of this log, and of no older epoch. The promise is on the disk when this returns."""
+        """Follow a coordinator of this log and of no older epoch; promised on the disk when this returns."""
         if epoch < self.epoch:
             raise StaleEpochError(
                 f"epoch {epoch} is older than {self.epoch}: a newer coordinator has taken over"
@@ -154,7 +159,7 @@ class ReplicaStore:
     def resume(self, entry: Entry, have: Entry | None) -> int:
         """How much of a sealed segment's file is here already, in its `.part` file, which then exists.
 
-        A local segment whose frames are its beginning saves fetching them again; the SHA-256 decides in the end.
+        A local segment whose frames are its beginning saves fetching them again; the hash decides.
         """
         name = entry.name + names.PART
         if name in self.directory.list():
@@ -207,10 +212,10 @@ class ReplicaStore:
             self._stand(entry.name)
 
     def adopt(self, entry: Entry) -> None:
-        """Go on in a segment that was found at open: its frames are copied into a new file, which takes its name.
+        """Go on in a segment that was found at open: its frames go into a new file, which takes its name.
 
-        Both files have the same frames, so a crash in between loses nothing; and the rule holds that nothing is written
-        into a segment found at open.
+        Both files have the same frames, so a crash in between loses nothing; and the rule holds that nothing
+        is written into a segment found at open.
         """
         self.core.writer.order(lambda: self._adopt(entry.name)).result(limits.CLOSE_SECONDS)
 
@@ -227,7 +232,7 @@ class ReplicaStore:
             active.index.high_time = segment.header.first_time
             at = write_all(active.file, [segment.header.pack()], 0, active.name)
             while isinstance(found := frames.next(), Batch):
-                raw = [found.header.pack(), found.stored]
+                raw: list[Bytes] = [found.header.pack(), found.stored]
                 active.claim(at + found.header.frame_bytes)
                 write_all(active.file, raw, at, active.name)
                 keys = found.columns.distinct_keys() if found.header.count else set()
@@ -260,9 +265,15 @@ class ReplicaStore:
                     file.close()
                 self.directory.remove(entry.name)
                 self.directory.sync()
+                path = f"{self.directory.path}/{entry.name}"
+                self.core.damage = [known for known in self.core.damage if known.path != path]
             listing = list_segments(self.directory)
             self._stand(listing[-1].name if listing else None)
         return kept
+
+    def rotate(self) -> None:
+        """Finish the segment that is being written, if it has frames."""
+        self.core.rotate(ORDER_SECONDS)
 
     def jump(self, entry: Entry, header: SegmentHeader) -> None:
         """Stand at the beginning of a segment behind a gap: what came before it is kept nowhere any more."""
@@ -313,7 +324,7 @@ def _copy(file: File, into: File, size: int, path: str) -> int:
 
 
 def verify_part(directory: Directory, entry: Entry) -> None:
-    """Check a fetched file: header, SHA-256 of the frames, trailer, footer; and that it is what was asked for. Synced."""
+    """Check a fetched file (header, hash, trailer, footer), and that it is what was asked for. Synced."""
     name = entry.name + names.PART
     file = directory.open(name, write=True)
     try:
@@ -340,7 +351,7 @@ def verify_part(directory: Directory, entry: Entry) -> None:
         ):
             wrong = "it is another segment"
         elif digest_of(segment.file, footer.trailer_position) != footer.digest:
-            wrong = "it does not match its SHA-256"
+            wrong = "it does not match its hash"
         if wrong:
             raise CorruptionError(segment.path, 0, f"what was fetched is not the segment: {wrong}")
     finally:

@@ -1,4 +1,4 @@
-"""Segments between processes: a server that sends them with `sendfile`, a client that fetches several at once.
+"""Segments between processes: a server that sends them with `sendfile`, and a client that fetches them.
 
 ```python
 with SegmentServer(core, log_id) as server:            # coordinator and replicas alike
@@ -9,7 +9,7 @@ with SegmentClient(address, timeout=10) as client:     # anywhere else
     client.lookup(17)
 ```
 
-Threads and plain sockets: the kernel copies, and what blocks is a thread that nobody waits for. No asyncio here.
+Threads and plain sockets: the kernel copies, and what blocks is a thread that nobody waits for. No asyncio.
 """
 
 from __future__ import annotations
@@ -228,9 +228,7 @@ class SegmentServer:
             else:  # a storage without files
                 at = request.position
                 while at < request.position + size:
-                    chunk = segment.file.pread(
-                        min(_BUFFER_BYTES, request.position + size - at), at
-                    )
+                    chunk = segment.file.pread(min(_BUFFER_BYTES, request.position + size - at), at)
                     if not chunk:
                         raise OSError("the file is shorter than it was")
                     sock.sendall(chunk)
@@ -299,9 +297,7 @@ class SegmentClient:
                 return result
             from_offset = some.entries[-1].end_offset
 
-    def fetch(
-        self, entry: Entry, *, at: int, size: int, write: Callable[[memoryview, int], None]
-    ) -> int:
+    def fetch(self, entry: Entry, *, at: int, size: int, write: Callable[[memoryview, int], None]) -> int:
         """Bytes of a segment's file from `at` on, written piece by piece as they come; how many came."""
         request = Fetch(entry.first_sequence, entry.first_time, at, size)
         data = ask(self._sock, request, Data, self._next())
@@ -336,15 +332,12 @@ class SegmentClient:
         number = self._next()
         send(self._sock, Lookup(sequence), number)
         try:
-            header, body = expect(self._sock, number)
+            _, body = expect(self._sock, number, Kind.RECORD)
         except RefusedError as refused:
             if refused.reason is Reason.NOT_FOUND:
                 return None
             raise
-        if header.kind is not Kind.RECORD:
-            raise PeerError(f"a {header.kind.name} in answer to LOOKUP")
         record = wire.unpack_record(body)
         if record.sequence != sequence:
             raise PeerError("another record than was asked for")
         return record
-

@@ -1,7 +1,8 @@
 """What processes say to each other about a log: messages, packed and unpacked, nothing else.
 
-The same framing as the log's: a header with its own checksum, so that a length is believed only when it is proven, and a
-checksum over the padded body. `docs/LOG_FORMAT.md`, section "Replication", draws the bytes. No sockets here.
+The same framing as the log's: a header with its own checksum, so that a length is believed only when it is
+proven, and a checksum over the padded body. `docs/LOG_FORMAT.md`, section "Replication", draws the
+bytes. No sockets here.
 """
 
 from __future__ import annotations
@@ -164,9 +165,7 @@ class Hello:
     def pack(self) -> bytes:
         name = self.name.encode()[:NAME_BYTES_MAX]
         fields = (self.purpose, self.partition, self.log_id, self.replica_id, self.epoch)
-        return (
-            self.layout.pack(*fields, self.next_sequence, self.end_offset, self.port, len(name)) + name
-        )
+        return self.layout.pack(*fields, self.next_sequence, self.end_offset, self.port, len(name)) + name
 
     @classmethod
     def unpack(cls, body: Bytes) -> Hello:
@@ -179,9 +178,7 @@ class Hello:
             known = Purpose(purpose)
         except ValueError:
             raise PeerError(f"unknown purpose {purpose}") from None
-        return cls(
-            known, log_id, replica_id, partition, epoch, next_sequence, end_offset, port, _text(name)
-        )
+        return cls(known, log_id, replica_id, partition, epoch, next_sequence, end_offset, port, _text(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One segment as one side has it: enough to tell whether the other side's is the same piece of history."""
+    """One segment as one side has it: enough to tell whether the other side's is the same history."""
 
     first_sequence: int
     first_time: int
@@ -250,11 +247,11 @@ class Entry:
     chain: int
     sealed: bool
     rewritten: bool
-    digest: bytes = bytes(32)
+    digest: bytes = bytes(16)
     #: this side cannot serve it until it is repaired
     damaged: bool = False
 
-    layout: ClassVar = struct.Struct("<QqQQQQQQIIB7x32s")
+    layout: ClassVar = struct.Struct("<QqQQQQQQIIB7x16s")
 
     @property
     def name(self) -> str:
@@ -279,8 +276,11 @@ class Entry:
 
     @classmethod
     def unpack(cls, body: Bytes, at: int = 0) -> Entry:
-        *numbers, flags, digest = cls.layout.unpack_from(body, at)
-        return cls(*numbers, bool(flags & 1), bool(flags & 2), digest, bool(flags & 4))
+        first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
+        position, size, epoch, checksum, chain, flags, digest = rest
+        sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+        ends = (first, time, offset, last, end, position, size, epoch, checksum, chain)
+        return cls(*ends, sealed, rewritten, digest, damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +397,7 @@ def unpack_record(body: Bytes) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the coordinator's durable log ends. Sent at least every few seconds, and wherever frames were left out."""
+    """Where the coordinator's durable log ends. Sent every second, and wherever frames were left out."""
 
     next_sequence: int
     end_offset: int
@@ -416,7 +416,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: it takes frames as they come."""
+    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch."""
 
     sequence: int
     end_offset: int
@@ -440,8 +440,7 @@ Message = (
 )  # RECORD and FRAMES carry their bytes as they are
 
 _CLASSES: Final[dict[Kind, type[Message]]] = {
-    cls.kind: cls  # type: ignore[misc]
-    for cls in (Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack)
+    cls.kind: cls for cls in (Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack)
 }
 
 

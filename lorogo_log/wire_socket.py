@@ -8,10 +8,10 @@ import socket
 from typing import TypeVar
 
 from lorogo_log import wire
-from lorogo_log.wire import Header, Kind, Message, PeerError, Refused
+from lorogo_log.wire import Data, Header, Kind, Message, PeerError, Refused, Segments, Welcome
 
 Address = tuple[str, int]
-_M = TypeVar("_M")
+_M = TypeVar("_M", Welcome, Segments, Data)
 #: One sendfile at most, so that a deadline is looked at now and then.
 _SEND_BYTES = 8 << 20
 
@@ -61,21 +61,19 @@ def send(sock: socket.socket, message: Message, number: int = 0) -> None:
 def ask(sock: socket.socket, request: Message, answer: type[_M], number: int = 0) -> _M:
     """Send a request and wait for its answer; a refusal is raised."""
     send(sock, request, number)
-    header, body = expect(sock, number)
-    if header.kind is Kind.RECORD:
-        raise PeerError(f"a RECORD in answer to {type(request).__name__}")
-    found = wire.unpack(header, body)
-    if not isinstance(found, answer):
-        raise PeerError(f"a {header.kind.name} in answer to {type(request).__name__}")
+    found = wire.unpack(*expect(sock, number, answer.kind))
+    assert isinstance(found, answer)
     return found
 
 
-def expect(sock: socket.socket, number: int) -> tuple[Header, memoryview]:
-    """The answer to a request; a refusal is raised."""
+def expect(sock: socket.socket, number: int, kind: Kind) -> tuple[Header, memoryview]:
+    """The answer to a request; a refusal is raised. Nothing is read of what is neither."""
     header = receive_header(sock)
     if header is None:
         raise PeerError("the other side closed the connection without an answer")
-    if header.number != number:
+    if header.kind not in {kind, Kind.REFUSED}:
+        raise PeerError(f"a {header.kind.name} where a {kind.name} should be")
+    if header.kind is not Kind.REFUSED and header.number != number:
         raise PeerError(f"the answer to request {header.number} where {number} was asked")
     body = receive_body(sock, header)
     if header.kind is Kind.REFUSED:
