@@ -1,4 +1,4 @@
-"""Replication, in real processes: two replicas catch up from far behind while appends go on; a corrupt segment is repaired.
+"""Replication between processes: replicas catch up while appends go on; a corrupt segment is repaired.
 
     python bench/log_replication.py [--mib 1024] [--dir DIR] [--seconds 300]
 
@@ -180,8 +180,9 @@ async def drill(base: Path, mib: int, seconds: float, rate_mib: float) -> bool:
             f"({2 * behind / MIB / spent:.0f} MiB/s over both), {meanwhile / MIB:.0f} MiB appended meanwhile"
         )
         print(
-            f"  append_many of {len(BATCH)}: p50 {quantile(latencies, 0.5):.1f} ms, p99 {quantile(latencies, 0.99):.1f}"
-            f" ms during; p50 {quantile(alone, 0.5):.1f} ms, p99 {quantile(alone, 0.99):.1f} ms without replicas"
+            f"  append_many of {len(BATCH)}: p50 {quantile(latencies, 0.5):.1f} ms, "
+            f"p99 {quantile(latencies, 0.99):.1f} ms during; "
+            f"p50 {quantile(alone, 0.5):.1f} ms, p99 {quantile(alone, 0.99):.1f} ms without replicas"
         )
         print(
             f"  append + on both replicas' disks, under that load: p50 {quantile(waits, 0.5):.1f} ms, "
@@ -244,12 +245,14 @@ async def repair(base: Path, log: Log, repairer: Repairer) -> bool:
     kept = repairer.repaired[0].broken if repairer.repaired else None
     reports = [report for report in await log.scrub() if report.damage]
     print(
-        f"a corrupt segment of {len(good) / MIB:.0f} MiB repaired from a replica {spent:.2f} s after the first read "
+        f"a corrupt segment of {len(good) / MIB:.0f} MiB repaired from a replica "
+        f"{spent:.2f} s after the first read "
         f"(the fetch {repairer.repaired[0].seconds if repairer.repaired else 0:.2f} s)"
     )
     print(
-        f"  {reads} reads meanwhile ({inside} of that segment), {failed} failed, {repairer.forwarded} forwarded, "
-        f"slowest {slowest * 1000:.1f} ms; byte for byte again: {whole}; scrub finds {len(reports)}; kept: {kept}"
+        f"  {reads} reads meanwhile ({inside} of that segment), {failed} failed, "
+        f"{repairer.forwarded} forwarded, slowest {slowest * 1000:.1f} ms; byte for byte again: {whole}; "
+        f"scrub finds {len(reports)}; kept: {kept}"
     )
     return whole and not failed and not reports and repairer.forwarded > 0
 

@@ -82,6 +82,7 @@ class Replica:
         storage: Storage | None = None,
         options: Options | None = None,
         buffer_bytes: int | None = None,
+        sources: Sequence[Address] = (),
         parallel: int = PARALLEL,
         timeout: float = 30.0,
         silence_seconds: float = 10.0,
@@ -89,7 +90,11 @@ class Replica:
         backoff_seconds_max: float = 5.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        if len(name.encode()) > wire.NAME_BYTES_MAX:
+            raise ValueError(f"a replica's name has at most {wire.NAME_BYTES_MAX} bytes")
         self._path = path
+        #: other replicas that sealed segments may be fetched from, beside the coordinator
+        self.sources = tuple(sources)
         self._name = name
         self._host, self._port = host, port
         self._storage = storage
@@ -102,7 +107,7 @@ class Replica:
         self._jitter = jitter
         self._addresses: tuple[Address, ...] = ()
         self.follow(coordinator)
-        self._repairer = Repairer(lambda: self._addresses, timeout=timeout)
+        self._repairer = Repairer(lambda: (*self._addresses, *self.sources), timeout=timeout)
         self._store: ReplicaStore | None = None
         self._server: SegmentServer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -342,9 +347,15 @@ class _Session:
         self._address = address
         self.rules = CatchUp(self._store.head.end_offset, buffer_bytes)
         self.rules.head(welcome.end_offset)
-        self.fetcher = Fetcher(lambda: (address,), log_id=lambda: welcome.log_id, timeout=timeout, parallel=parallel)
+        self.fetcher = Fetcher(
+            lambda: (address, *replica.sources),
+            log_id=lambda: welcome.log_id,
+            timeout=timeout,
+            parallel=parallel,
+        )
         #: our log is known to be a beginning of the coordinator's
         self.proven = False
+        self._synced = (0, 0)
         self._epoch = welcome.epoch
         self._queue: deque[Piece] = deque()
         self._queue_bytes = 0
@@ -378,8 +389,8 @@ class _Session:
                     self._check_epoch(epoch)
                     if self.rules.head(end_offset):
                         self._behind.set()
-                    self._answer = True
-                    self._work.set()
+                    # also while the disk is busy: the coordinator must hear that this side lives
+                    await self._stream.send(wire.message(self._ack()), self._silence)
                 case Refused() as refused:
                     raise refused.error
 
@@ -410,7 +421,7 @@ class _Session:
             if self._queue:
                 pieces = list(self._queue)
                 self._queue.clear()
-                await self._replica.on_disk(partial(self._store.apply, pieces))
+                self._synced = await self._replica.on_disk(partial(self._write, pieces))
                 self._queue_bytes -= sum(piece.size for piece in pieces)
                 self._room.set()
                 self._answer = True
@@ -419,17 +430,18 @@ class _Session:
                 else:
                     self._idle.set()
                 self._replica.notify()
-            if self._answer and self.proven:
+            if self._answer:
                 self._answer = False
                 await self._stream.send(wire.message(self._ack()), self._silence)
 
+    def _write(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """On the disk's thread: what is synced after it."""
+        return self._store.apply(pieces), self._store.head.end_offset
+
     def _ack(self) -> Ack:
-        return Ack(
-            self._store.core.writer.durable,
-            self._store.head.end_offset,
-            self._store.epoch,
-            not self.rules.behind,
-        )
+        """What was synced when the last piece of work was done; nothing before it is proven."""
+        sequence, end_offset = self._synced if self.proven else (0, 0)
+        return Ack(sequence, end_offset, self._store.epoch, self.proven and not self.rules.behind)
 
     async def _catch_up(self) -> None:
         """Whenever frames are missing: fetch, round after round, until the buffer (or the end) is reached."""
@@ -456,7 +468,7 @@ class _Session:
                 if proven and (ready := self.rules.fetched(at)) is not None:
                     for piece in ready:
                         self._put(piece)
-                self._progressed(proven=proven)
+                self._progressed((self._store.core.writer.durable, at), proven)
                 idle = 0 if at != before or done is Round.ASIDE else idle + 1
                 if idle and self.rules.behind:
                     if idle > _IDLE_ROUNDS:
@@ -467,10 +479,12 @@ class _Session:
 
     def _progress(self) -> None:
         """Called by the disk's thread when something fetched is in its place."""
+        synced = (self._store.core.writer.durable, self._store.head.end_offset)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._progressed)
+            self._loop.call_soon_threadsafe(self._progressed, synced)
 
-    def _progressed(self, *, proven: bool = True) -> None:
+    def _progressed(self, synced: tuple[int, int], proven: bool = True) -> None:
+        self._synced = synced
         self.proven |= proven  # the segments were compared before anything was fetched
         self._answer = True
         self._work.set()

@@ -49,13 +49,14 @@ def catalog(core: BlockingLog, from_offset: int = 0) -> list[Entry]:
     result: list[Entry] = []
     following = _end(now)
     for place in reversed(listing):
-        entry = _entry(core, place, now, following)
-        if entry is None:
+        found = _entry(core, place, now, following)
+        if found is None:
             continue  # cleaned or expired since the listing
+        entry, chain = found
         if entry.end_offset <= from_offset:
             break
         result.append(entry)
-        following = (entry.first_sequence, entry.first_offset, _chain_in(core, place))
+        following = (entry.first_sequence, entry.first_offset, chain)
     result.reverse()
     return result
 
@@ -64,27 +65,17 @@ def _end(now: Standing) -> tuple[int, int, int]:
     return now.next_sequence, now.end_offset, now.chain
 
 
-def _chain_in(core: BlockingLog, place: SegmentName) -> int:
-    try:
-        segment = Segment.open(core.directory, place.name)
-    except (FileNotFoundError, CorruptionError):
-        return 0
-    try:
-        return segment.header.chain
-    finally:
-        segment.close()
-
-
 def _entry(
     core: BlockingLog, place: SegmentName, now: Standing, following: tuple[int, int, int]
-) -> Entry | None:
+) -> tuple[Entry, int] | None:
+    """The entry and the chain value before it; None if the file is gone."""
     next_sequence, next_offset, next_chain = following
     try:
         segment = Segment.open(core.directory, place.name)
     except FileNotFoundError:
         return None
     except CorruptionError:
-        return Entry(
+        lost = Entry(
             first_sequence=place.first_sequence,
             first_time=place.first_time,
             first_offset=0,
@@ -99,6 +90,7 @@ def _entry(
             rewritten=False,
             damaged=True,
         )
+        return lost, 0
     try:
         header, footer = segment.header, segment.footer
         if footer is None:  # being written; or finished, and being sealed
@@ -106,7 +98,7 @@ def _entry(
         else:
             next_sequence = footer.last_sequence + 1
             next_offset, next_chain = footer.end_offset, footer.chain_out
-        return Entry(
+        entry = Entry(
             first_sequence=header.first_sequence,
             first_time=place.first_time,
             first_offset=header.first_offset,
@@ -124,5 +116,6 @@ def _entry(
             digest=footer.digest if footer else bytes(16),
             damaged=segment.damage is not None or any(known.path == segment.path for known in core.damage),
         )
+        return entry, header.chain
     finally:
         segment.close()

@@ -123,7 +123,9 @@ class Fetcher:
                 raise LogClosedError("the replica is closed")
             try:
                 if sources:
-                    self._once(parts, wanted, sources[attempt % len(sources)])
+                    # spread over the sources: each segment begins with another
+                    turn = wanted.entry.first_offset // max(1, wanted.entry.position)
+                    self._once(parts, wanted, sources[(turn + attempt) % len(sources)])
                     return
             except (OSError, struct.error, LogError) as failed:
                 error = failed

@@ -112,13 +112,12 @@ class CatchUp:
     def frame(self, piece: Piece) -> Apply | Ignore | Behind:
         """An incoming frame."""
         self.heard = max(self.heard, piece.end)
-        if not self.behind:
-            if piece.offset == self.at:
-                self.at = piece.end
-                return Apply()
-            if piece.end <= self.at:
-                return Ignore()
-            self.behind = True
+        if piece.end <= self.at:
+            return Ignore()
+        if not self.behind and piece.offset == self.at:
+            self.at = piece.end
+            return Apply()
+        self.behind = True
         if self._buffer and piece.offset < self._buffer[-1].end:
             return Ignore()
         dropped = 0

@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -74,10 +75,8 @@ class Proxy:
 
     @staticmethod
     def _end(sock: socket.socket) -> None:
-        try:
+        with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         sock.close()
 
     def _accept(self) -> None:

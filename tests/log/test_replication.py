@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import Log, Reader, StaleEpochError, wire
+from lorogo_log import Log, MemoryStorage, Reader, StaleEpochError, wire
 from lorogo_log.replica import Replica
 from lorogo_log.replication import Coordinator
 from lorogo_log.wire import Ack, Hello, Kind, Purpose, Reason, Refused
@@ -36,7 +36,7 @@ async def same(log: Log, *replicas: Replica) -> None:
 
 
 async def test_two_replicas_catch_up_while_appends_go_on(tmp_path: Path) -> None:
-    """From many segments behind, with appends all the while: at the end all files are equal, byte for byte."""
+    """From many segments behind, with appends all the while: in the end all files are equal."""
     async with opened(tmp_path / "log") as log:
         await grow(log, 100)
         async with (
@@ -60,30 +60,36 @@ async def test_two_replicas_catch_up_while_appends_go_on(tmp_path: Path) -> None
 
 async def test_a_caught_up_replica_gets_frames_as_they_are_written(tmp_path: Path) -> None:
     """Same offset: applied from the stream, nothing is fetched; an append waits for the replica's disk."""
-    async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            await one.caught_up(timeout=10)
-            for _ in range(20):
-                last = await grow(log, 1)
-                await coordinator.replicated(last, count=1, timeout=10)
-                assert one.sequence >= last
-            assert one.stats().fetched_bytes == 0
-            assert one.stats().streamed_bytes > 0
+    async with (
+        opened(tmp_path / "log") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        await one.caught_up(timeout=10)
+        for _ in range(20):
+            last = await grow(log, 1)
+            await coordinator.replicated(last, count=1, timeout=10)
+            assert one.sequence >= last
+        assert one.stats().fetched_bytes == 0
+        assert one.stats().streamed_bytes > 0
 
 
 async def test_waiting_for_more_replicas_than_there_are_ends_in_time(tmp_path: Path) -> None:
     """TimeoutError says how many have it."""
-    async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            last = await grow(log, 1)
-            await one.has(last, timeout=10)
-            await coordinator.replicated(last, count=1, timeout=10)
-            with pytest.raises(TimeoutError, match="1 of 2 replicas"):
-                await coordinator.replicated(last, count=2, timeout=0.05)
+    async with (
+        opened(tmp_path / "log") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        last = await grow(log, 1)
+        await one.has(last, timeout=10)
+        await coordinator.replicated(last, count=1, timeout=10)
+        with pytest.raises(TimeoutError, match="1 of 2 replicas"):
+            await coordinator.replicated(last, count=2, timeout=0.05)
 
 
 async def test_a_restarted_replica_goes_on_in_the_open_segment(tmp_path: Path) -> None:
-    """Restarted many times in the middle of a segment: nothing is fetched twice that was there, files are equal."""
+    """Restarted many times in the middle of a segment: files are equal, nothing is put aside."""
     async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
         for _ in range(6):
             async with copy_of(tmp_path / "one", coordinator.address) as one:
@@ -97,12 +103,11 @@ async def test_a_restarted_coordinator_is_followed_again(tmp_path: Path) -> None
     """New epoch, new segment, same replica without a restart."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    async with opened(tmp_path / "log") as log:
-        async with Coordinator(log, port=port) as coordinator:
-            one = copy_of(tmp_path / "one", coordinator.address)
-            await one.__aenter__()
-            await grow(log, 5)
-            await same(log, one)
+    async with opened(tmp_path / "log") as log, Coordinator(log, port=port) as coordinator:
+        one = copy_of(tmp_path / "one", coordinator.address)
+        await one.__aenter__()
+        await grow(log, 5)
+        await same(log, one)
     try:
         async with opened(tmp_path / "log") as log, Coordinator(log, port=port):
             await grow(log, 5)
@@ -144,6 +149,7 @@ async def test_a_slow_replica_slows_nobody(tmp_path: Path) -> None:
                 await one.caught_up(timeout=10)
                 await slow.caught_up(timeout=10)
                 gate.clear()
+                last = 0
                 while not stuck.is_set():
                     last = await grow(log, 20, size=2000)
                     await coordinator.replicated(last, count=1, timeout=10)
@@ -163,28 +169,30 @@ async def test_a_frame_too_large_for_the_stream_is_fetched(
 ) -> None:
     """HEAD tells of it; the replica fetches it from the open segment."""
     monkeypatch.setattr("lorogo_log.replica_tail.STREAM_BYTES_MAX", 50_000)
-    async with opened(tmp_path / "log", segment_bytes=1 << 20) as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            await one.caught_up(timeout=10)
-            await grow(log, 1)
-            await log.append(os.urandom(200_000))
-            await grow(log, 1)
-            await same(log, one)
-            await coordinator.replicated(log.stats().durable_sequence, timeout=10)
-            assert one.stats().fetched_bytes == 0  # no whole segment: only the frames that were missing
+    async with (
+        opened(tmp_path / "log", segment_bytes=1 << 20) as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        await one.caught_up(timeout=10)
+        await grow(log, 1)
+        await log.append(os.urandom(200_000))
+        await grow(log, 1)
+        await same(log, one)
+        await coordinator.replicated(log.stats().durable_sequence, timeout=10)
+        assert one.stats().fetched_bytes == 0  # no whole segment: only the frames that were missing
     assert hashes(tmp_path / "one") == hashes(tmp_path / "log")
 
 
 async def test_an_older_coordinator_is_refused(tmp_path: Path) -> None:
-    """A replica that has met epoch 9 takes nothing of epoch 3, not even after a restart; the old one learns of it."""
+    """Whoever has met epoch 9 takes nothing of epoch 3, not even after a restart; the old one learns it."""
     async with opened(tmp_path / "log", epoch=3) as log:
         await grow(log, 2)
-        async with Coordinator(log) as old:
-            async with copy_of(tmp_path / "one", old.address) as one:
-                await same(log, one)
+        async with Coordinator(log) as old, copy_of(tmp_path / "one", old.address) as one:
+            await same(log, one)
         (tmp_path / "new").mkdir()
         for file in (tmp_path / "log").iterdir():
-            if file.suffix in {".seg"}:
+            if file.suffix == ".seg":
                 (tmp_path / "new" / file.name).write_bytes(file.read_bytes())
         async with opened(tmp_path / "new", epoch=9) as newer, Coordinator(newer) as young:
             async with copy_of(tmp_path / "one", young.address) as one:
@@ -201,7 +209,7 @@ async def test_an_older_coordinator_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_tail_that_was_never_replicated_is_put_aside(tmp_path: Path) -> None:
-    """The replica takes over; the old coordinator comes back as a replica: its own tail is kept as `.broken`."""
+    """The replica takes over, the old coordinator comes back as a replica: its tail is kept as `.broken`."""
     async with opened(tmp_path / "a") as log:
         await grow(log, 30)
         async with Coordinator(log) as coordinator, copy_of(tmp_path / "b", coordinator.address) as one:
@@ -295,21 +303,24 @@ TO_COORDINATOR = {
 @pytest.mark.parametrize("case", TO_COORDINATOR)
 async def test_a_hostile_replica_is_cut_off(tmp_path: Path, case: str) -> None:
     """The connection ends; nothing it said counts; the others go on."""
-    async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            await one.caught_up(timeout=10)
-            reader, writer = await asyncio.open_connection(*coordinator.address)
-            with suppress(ConnectionError):
-                writer.write(TO_COORDINATOR[case])
-                writer.write_eof()
-                async with asyncio.timeout(10):
-                    await reader.read()
-            writer.close()
-            last = await grow(log, 2)
-            await coordinator.replicated(last, count=1, timeout=10)
-            with pytest.raises(TimeoutError):
-                await coordinator.replicated(last, count=2, timeout=0.02)
-            assert await log.append(1) == last + 1
+    async with (
+        opened(tmp_path / "log") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        await one.caught_up(timeout=10)
+        reader, writer = await asyncio.open_connection(*coordinator.address)
+        with suppress(ConnectionError):
+            writer.write(TO_COORDINATOR[case])
+            writer.write_eof()
+            async with asyncio.timeout(10):
+                await reader.read()
+        writer.close()
+        last = await grow(log, 2)
+        await coordinator.replicated(last, count=1, timeout=10)
+        with pytest.raises(TimeoutError):
+            await coordinator.replicated(last, count=2, timeout=0.02)
+        assert await log.append(1) == last + 1
 
 
 def _frames(*pieces: bytes) -> bytes:
@@ -406,7 +417,7 @@ asyncio.run(globals()[sys.argv[1]](sys.argv[2], int(sys.argv[3])))
 
 @pytest.mark.slow
 async def test_what_was_said_to_be_replicated_survives_kill_9_of_either_side(tmp_path: Path) -> None:
-    """Coordinator and replica killed in turn at any moment: every record told as replicated is on both disks."""
+    """Killed in turn at any moment: every record told as replicated is on both disks."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -447,3 +458,67 @@ async def test_what_was_said_to_be_replicated_survives_kill_9_of_either_side(tmp
             assert log.stats().durable_sequence >= told
             seen = [record.sequence async for batch in log.read() for record in batch.records()]
             assert seen[:told] == list(range(1, told + 1))
+
+
+async def test_a_replica_closed_in_the_middle_of_catching_up_ends_at_once(tmp_path: Path) -> None:
+    """Its fetches are ended, what it has is whole, and the next time it goes on."""
+    async with opened(tmp_path / "log") as log:
+        await grow(log, 150)
+        async with Coordinator(log) as coordinator:
+            for _ in range(4):
+                async with copy_of(tmp_path / "one", coordinator.address, parallel=2) as one:
+                    with suppress(TimeoutError):
+                        await one.has(10**9, timeout=0.02)
+            async with copy_of(tmp_path / "one", coordinator.address) as one:
+                await same(log, one)
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "log")
+
+
+async def test_a_long_catch_up_is_not_taken_for_silence(tmp_path: Path) -> None:
+    """HEAD is answered while segments are fetched, and before anything is proven: with nothing."""
+    async with opened(tmp_path / "log") as log:
+        await grow(log, 60)
+        async with Coordinator(log, head_seconds=0.02, silence_seconds=0.3) as coordinator:
+            reader, writer = await asyncio.open_connection(*coordinator.address)
+            stream = Stream(reader, writer)
+            await stream.send(wire.message(Hello(Purpose.FOLLOW, replica_id=b"slow-slow-slow-!")), 5)
+            await stream.receive(5, frozenset({Kind.WELCOME}))
+            for _ in range(40):  # more than the silence in all
+                await stream.receive(5, frozenset({Kind.HEAD, Kind.FRAMES}))
+                await stream.send(wire.message(Ack(0, 0, 1, caught_up=False)), 5)
+            assert len(coordinator.replicas()) == 1
+            with pytest.raises(TimeoutError):
+                await coordinator.replicated(1, timeout=0.01)
+            with suppress(wire.PeerError, ConnectionError):  # and now real silence: it is cut off
+                while True:
+                    await stream.receive(5, frozenset({Kind.HEAD, Kind.FRAMES}))
+            assert coordinator.replicas() == []
+            stream.abort()
+
+
+async def test_segments_come_from_other_replicas_too(tmp_path: Path) -> None:
+    """A new replica spreads its fetches over the coordinator and the replicas that it knows."""
+    async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
+        await grow(log, 100)
+        async with copy_of(tmp_path / "one", coordinator.address) as one:
+            await same(log, one)
+            sent = coordinator.sent_bytes
+            async with copy_of(tmp_path / "two", coordinator.address, sources=[one.address]) as two:
+                await same(log, two)
+                assert coordinator.sent_bytes - sent < two.stats().fetched_bytes
+    assert hashes(tmp_path / "two") == hashes(tmp_path / "log")
+
+
+async def test_a_log_in_memory_is_replicated_too(tmp_path: Path) -> None:
+    """Storage is pluggable on both sides."""
+    memory = MemoryStorage()
+    async with opened(Path("log"), storage=memory) as log, Coordinator(log) as coordinator:
+        await grow(log, 60)
+        async with copy_of(Path("copy"), coordinator.address, storage=memory) as one:
+            await grow(log, 5)
+            await same(log, one)
+    sides = [memory.directories[name].files for name in ("log", "copy")]
+    segments = [
+        {name: bytes(data) for name, data in files.items() if name.endswith(".seg")} for files in sides
+    ]
+    assert segments[0] == segments[1]

@@ -28,7 +28,7 @@ def watched(path: Path, repairer: Repairer) -> Log:
 
 
 async def test_a_corrupt_segment_is_repaired_while_reads_go_on(tmp_path: Path) -> None:
-    """Lookups into it are forwarded until it is whole again; others never notice; the original is kept as `.broken`."""
+    """Lookups into it are forwarded until it is whole again; the original is kept as `.broken`."""
     repairer = Repairer(retry_seconds=0.05)
     async with (
         watched(tmp_path / "log", repairer) as log,

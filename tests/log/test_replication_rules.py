@@ -1,4 +1,4 @@
-"""The rules of replication, purely: the four rules of catching up, the comparison of segments, the messages."""
+"""The rules of replication, purely: the four rules of catching up, comparing segments, the messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_frame_above_the_bound_is_not_kept_at_all() -> None:
 def test_whatever_is_lost_or_repeated_frames_are_applied_once_and_in_order(
     sizes: list[int], moves: list[str], bound: int
 ) -> None:
-    """Any order of frames sent, left out, sent twice, and fetches: applied is exactly the log, buffered is bounded."""
+    """Any order of frames sent, left out, repeated, and fetches: applied is exactly the log, once."""
     frames: list[Piece] = []
     for size in sizes:
         frames.append(piece(frames[-1].end if frames else 0, size))
@@ -109,7 +109,8 @@ def test_whatever_is_lost_or_repeated_frames_are_applied_once_and_in_order(
                     take([frames[sent]])
                 sent += 1
             case "again" if sent:
-                assert rules.frame(frames[sent // 2]) != Apply() or take([frames[sent // 2]]) is None
+                if rules.frame(frames[sent // 2]) == Apply():
+                    take([frames[sent // 2]])
             case "head":
                 rules.head(frames[sent - 1].end if sent else 0)
             case "fetch" if rules.behind:
@@ -179,7 +180,7 @@ PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
 
 @pytest.mark.parametrize("case", PLANS)
 def test_segments_are_compared(case: str) -> None:
-    """What is missing is fetched, what contradicts is put aside, what one side cleaned or expired is left alone."""
+    """What is missing is fetched, what contradicts put aside, what one side cleaned or expired left alone."""
     local, remote, expected = PLANS[case]
     assert plan(local, remote) == expected
 
@@ -243,8 +244,7 @@ def test_every_flipped_byte_of_a_message_is_seen(mask: int, data: st.DataObject)
     at = data.draw(st.integers(0, len(raw) - 1))
     raw[at] ^= mask or 1
     with pytest.raises(PeerError):
-        header = wire.unpack_header(raw[:32])
-        wire.check_body(header, raw[32:])
+        wire.check_body(wire.unpack_header(raw[:32]), raw[32:])
 
 
 def forged(kind: int, size: int, *, magic: bytes = b"LGWR", version: int = 1, flags: int = 0) -> bytes:
