@@ -142,10 +142,9 @@ class ReplicaStore:
 
     def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> None:
         head = self.head
-        if header is not None and (header.first_sequence, header.first_offset, header.chain) != (
-            head.next_sequence,
-            head.end_offset,
-            head.chain,
+        if header is not None and (
+            (header.first_offset, header.chain) != (head.end_offset, head.chain)
+            or header.first_sequence < head.next_sequence  # a segment without records takes a sequence
         ):
             raise DivergedError("the segment does not continue this log")
         done: Future[Any] = self.core.mirror(header, frames)

@@ -380,6 +380,7 @@ class Coordinator:
                     await follower.more.wait()
             except TimeoutError:
                 follower.tell = True
+                self._wake.set()  # a new epoch is a frame too, and nobody waits for it
 
     async def _hear(self, follower: _Follower) -> None:
         while True:
