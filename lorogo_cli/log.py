@@ -1,0 +1,165 @@
+"""`lorogo log ...`: what an operator asks of a log's directory. The work is in `log_ls.py` and so on.
+
+Exit codes, the same for all: 0 all is well; 1 something in the log is damaged, the rest was served; 2 it
+could not be done, with one sentence. Only `repair --apply` changes anything; every other command may run
+while another process writes.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lorogo_cli.options import Json
+
+DAMAGED = 1
+
+app = typer.Typer(
+    no_args_is_help=True, help="Look into a commit log's directory: list, check, print, mend, export."
+)
+
+Dir = Annotated[Path, typer.Argument(metavar="DIR", help="The log's directory.", show_default=False)]
+FromSeq = Annotated[int | None, typer.Option("--from-seq", metavar="N", min=0, help="From this sequence on.")]
+FromTime = Annotated[
+    str | None,
+    typer.Option(
+        "--from-time", metavar="WHEN", help="From a time (2026-11-16T10:30), an age (10m) or ns on."
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")]
+KeyBase64 = Annotated[
+    str | None, typer.Option("--key-base64", metavar="KEY", help="The key, if it is not text.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="No more than so many.")]
+
+
+def _leave(whole: bool) -> None:
+    if not whole:
+        raise typer.Exit(DAMAGED)
+
+
+@app.command()
+def ls(directory: Dir, json: Json = False) -> None:
+    """List the segments: sequences, times, records, size, state.
+
+    Sealed segments are believed by their footers; only one that is still open is read. `verify` reads all.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_ls
+
+        log_ls.ls(directory, as_json=json)
+
+
+@app.command()
+def verify(directory: Dir, json: Json = False) -> None:
+    """Read everything and check it; says what is wrong, where, and what is still served.
+
+    Exit code 0: all is good. 1: damage was found. 2: something could not be read at all.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_verify
+
+        whole = log_verify.verify(directory, as_json=json)
+    _leave(whole)
+
+
+@app.command()
+def dump(
+    directory: Dir,
+    from_seq: FromSeq = None,
+    from_time: FromTime = None,
+    key: Key = None,
+    key_base64: KeyBase64 = None,
+    limit: Limit = None,
+    json: Annotated[bool, typer.Option("--json", help="Whole values also in a terminal.")] = False,
+) -> None:
+    """Print records as JSON lines: sequence, time, key, value.
+
+    Bytes are {"$bytes": base64}; in a terminal long ones are cut short. Damage is told on stderr and the
+    rest is printed; the exit code is then 1.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_read
+
+        wanted = log_read.wanted(from_seq, from_time, key, key_base64, limit)
+        whole = log_read.dump(directory, wanted, as_json=json)
+    _leave(whole)
+
+
+@app.command()
+def tail(
+    directory: Dir,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last records.")] = 10,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as records come.")] = False,
+    key: Key = None,
+    key_base64: KeyBase64 = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines, as `dump` prints them.")] = False,
+) -> None:
+    """Print the last records; with -f also those that come, until Ctrl-C."""
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_read
+
+        wanted = log_read.wanted(None, None, key, key_base64, None)
+        whole = log_read.tail(directory, count, wanted, follow=follow, as_json=json)
+    _leave(whole)
+
+
+@app.command()
+def repair(
+    directory: Dir,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this nothing is changed.")] = False,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Rewrite damaged segments from what is good in them.")
+    ] = False,
+    replica: Annotated[
+        str | None, typer.Option("--from", metavar="HOST:PORT", help="Fetch damaged segments from a replica.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what would mend the log; with --apply, mend it.
+
+    A half-written tail is cut and open segments are sealed, as the next writer would do. Damaged segments
+    are left as they are, unless --from or --salvage is given. Whatever is cut or replaced is kept in a
+    .broken file. No other process may write to the log meanwhile. Exit code 1: damage is left.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_repair
+
+        whole = log_repair.repair(directory, apply=apply, salvage=salvage, replica=replica, as_json=json)
+    _leave(whole)
+
+
+@app.command()
+def export(
+    directory: Dir,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE.parquet", help="Where to; `-` is not possible.")],
+    from_seq: FromSeq = None,
+    from_time: FromTime = None,
+    key: Key = None,
+    key_base64: KeyBase64 = None,
+    limit: Limit = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Write records to a Parquet file: sequence, time, key, value (msgpack).
+
+    The file appears whole or not at all. Needs pyarrow.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_export, log_read
+
+        wanted = log_read.wanted(from_seq, from_time, key, key_base64, limit)
+        whole = log_export.export(directory, to, wanted, force=force, as_json=json)
+    _leave(whole)

@@ -1,0 +1,142 @@
+"""`lorogo log export`: a log as one Parquet file, in bounded memory."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lorogo_cli.errors import Problem
+from lorogo_cli.log_errors import disk_sentence
+from lorogo_cli.log_progress import progress
+from lorogo_cli.log_read import Reading, Wanted
+from lorogo_cli.log_survey import found
+from lorogo_cli.output import note, say_json
+from lorogo_cli.values import show_count, show_size
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A row group ends at whichever comes first.
+_GROUP_ROWS = 256 << 10
+_GROUP_BYTES = 32 << 20
+
+
+def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool) -> bool:
+    """Write the file; whether nothing was damaged. Raises Problem; then nothing is left of it."""
+    import pyarrow as pa  # noqa: F401  # before any file is made: it may be missing
+
+    here = found(path)
+    _check(path, target, force=force)
+    try:
+        number, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:
+        raise Problem(f"{target} cannot be written: {error.strerror}") from None
+    reading = Reading(here, what)
+    try:
+        file = os.fdopen(number, "wb")
+        try:
+            rows = _write(reading, file, here.bytes(), target)
+            with _writing(target):
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            with suppress(OSError):  # what matters was synced, or has failed already
+                file.close()
+        size = Path(temporary).stat().st_size
+        with _writing(target):
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(target)
+    finally:
+        reading.close()
+        with suppress(OSError):
+            Path(temporary).unlink()
+    if as_json:
+        facts = {"file": str(target), "records": rows, "bytes": size, "whole": reading.whole}
+        say_json(facts, pretty=False)
+    else:
+        note(f"{show_count(rows, 'record')}, {show_size(size)} in {target}")
+    return reading.whole
+
+
+def _check(path: Path, target: Path, *, force: bool) -> None:
+    if target.is_dir():
+        raise Problem(f"{target} is a directory: name a file in it")
+    if target.exists() and not force:
+        raise Problem(f"{target} is there already: --force writes over it")
+    if target.parent.resolve() == path.resolve():
+        raise Problem(f"{target} would be among the log's own files: name one elsewhere")
+
+
+def _umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Errors of the file that is written are told as such, not as the log's."""
+    try:
+        yield
+    except OSError as error:
+        told = OSError(error.errno, error.strerror or str(error), str(target))
+        raise Problem(disk_sentence(told, target)) from None
+
+
+@dataclass(slots=True)
+class _Group:
+    """Batches that wait to be a row group."""
+
+    batches: list["pa.RecordBatch"] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, batch: "pa.RecordBatch") -> bool:
+        """Whether it is full now."""
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+        return self.rows >= _GROUP_ROWS or self.bytes >= _GROUP_BYTES
+
+
+def _write(reading: Reading, file: Any, total: int, target: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from lorogo_log.arrow import SCHEMA
+
+    schema = SCHEMA.with_metadata({"lorogo.value": "msgpack"})
+    rows = 0
+    with progress("exporting", total) as advance:
+        with _writing(target):
+            writer = pq.ParquetWriter(file, schema, compression="zstd")
+        try:
+            for group in _groups(reading, advance):
+                rows += group.rows
+                with _writing(target):
+                    writer.write_table(pa.Table.from_batches(group.batches, SCHEMA).cast(schema))
+            with _writing(target):
+                writer.close()
+        finally:
+            writer.is_open = False  # else it would write to the closed file when it is collected
+    return rows
+
+
+def _groups(reading: Reading, advance: Callable[[int], None]) -> Iterator[_Group]:
+    group = _Group()
+    for batch in reading.batches():
+        try:
+            arrow = batch.to_arrow()
+            arrow.validate(full=True)  # a forged frame must not reach code that trusts offsets
+        except ValueError as error:
+            reading.bad(batch, error)
+            continue
+        if group.add(arrow):
+            yield group
+            group = _Group()
+        advance(batch.header.frame_bytes)
+    if group.batches:
+        yield group

@@ -1,0 +1,92 @@
+"""`lorogo log ls`: the segments of a log."""
+
+import sys
+from pathlib import Path
+
+from lorogo_cli.errors import Problem
+from lorogo_cli.log_survey import Found, Verdict, found, glance, shown_names
+from lorogo_cli.output import note, say, say_json, say_table
+from lorogo_cli.values import show_count, show_size
+from lorogo_cli.versions import show_time
+
+COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "SEALED", "STATE")
+
+
+def ls(path: Path, *, as_json: bool) -> None:
+    """Print one row per segment. Raises Problem, at the end, if one could not be read."""
+    here = found(path)
+    rows = [row for number in range(len(here.entries)) if (row := glance(here, number)) is not None]
+    problems = [row.problem for row in rows if row.problem]
+    if problems and len(problems) == len(rows):
+        raise Problem(problems[0])
+    _show(path, here, rows, as_json=as_json)
+    if problems:
+        raise Problem(problems[0])
+
+
+def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> None:
+    if as_json:
+        say_json(
+            {
+                "directory": str(path),
+                "segments": [facts(row) for row in rows],
+                "broken": here.broken,
+                "foreign": here.foreign,
+            },
+            pretty=False,
+        )
+        return
+    if rows:
+        say_table(COLUMNS, [cells(row) for row in rows])
+    else:
+        say("no segments yet")
+    remarks(here)
+    if rows and sys.stdout.isatty():
+        records = sum(row.records or 0 for row in rows)
+        size = sum(row.bytes for row in rows)
+        note(f"{show_count(len(rows), 'segment')}, {show_count(records, 'record')}, {show_size(size)}")
+
+
+def remarks(here: Found) -> None:
+    """What else is in the directory, for people."""
+    if here.broken:
+        note(f"put aside by recovery: {shown_names(here.broken)}")
+    if here.foreign:
+        note(f"not of the log: {shown_names(here.foreign)}")
+
+
+def cells(row: Verdict) -> tuple[str, ...]:
+    """A segment for people."""
+    return (
+        row.name,
+        str(row.first_sequence),
+        "-" if row.last_sequence is None else str(row.last_sequence),
+        _moment(row.first_time),
+        "-" if row.last_time is None else _moment(row.last_time),
+        "-" if row.records is None else str(row.records),
+        show_size(row.bytes),
+        "yes" if row.sealed else "no",
+        row.state + (", rewritten" if row.rewritten else ""),
+    )
+
+
+def _moment(time_ns: int) -> str:
+    """This machine's local time, to the second: the table is wide enough; --json has every digit."""
+    return show_time(time_ns)[:19].replace("T", " ")
+
+
+def facts(row: Verdict) -> dict[str, object]:
+    """A segment for scripts."""
+    return {
+        "name": row.name,
+        "first_sequence": row.first_sequence,
+        "last_sequence": row.last_sequence,
+        "first_time_ns": row.first_time,
+        "last_time_ns": row.last_time,
+        "records": row.records,
+        "bytes": row.bytes,
+        "sealed": row.sealed,
+        "rewritten": row.rewritten,
+        "state": str(row.state),
+        "problem": row.problem or None,
+    }

@@ -1,0 +1,102 @@
+"""A segmented commit log: checksummed, group-committed, readable by anybody at any time.
+
+```python
+async with Log.open("journal") as log:
+    sequence = await log.append({"text": "hello"}, key=b"doc-1")       # on the disk when this returns
+    await log.append_many([(b"doc-1", 1), (b"doc-2", 2)])              # all or none
+    async for batch in log.read(from_seq=sequence, key=b"doc-1"):      # or from_time=, from_pos=; follow=True
+        for record in batch.records():
+            print(record.sequence, record.time, record.key, record.value)
+        batch.to_arrow()                                               # the same bytes as Arrow columns
+```
+
+`BlockingLog` is the same without asyncio. `Reader` opens a log of another process, or one without a writer.
+
+**On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is
+a header, then frames, then (once sealed) a trailer. A frame is one commit: all records that waited while
+the disk was busy, as Arrow columns, with one checksum over the body and one over the header, chained to the
+frame before it. The trailer holds an index by sequence and time, the keys of each block, counts, and a hash
+of the file. `docs/LOG_FORMAT.md` draws every byte.
+
+**Writing**: appends go into one queue (bounded in records and bytes); one thread takes all that waits,
+writes one frame, syncs once and wakes everybody. Two files are always open, so rotation is a swap;
+preparing and sealing happen in a second thread. Any error of a write or a sync stops the log:
+`LogFailedError` for everybody who waits, and nothing is tried again.
+
+**Opening** reads footers and the unsealed tail. A torn tail is cut, with a `.broken` copy. Bad bytes with
+good frames behind them are never cut: they are reported (`on_damage`), the rest is served, and `install`
+takes a good copy of the segment from a replica. New frames never go into a segment found at open.
+
+**Reading** takes no locks and needs no writer. A cursor gives only what is whole and checked; in the
+writer's process, only what is durable. A saved `Position` (or any sequence, or any time) is a place to go
+on from.
+
+**Keeping it small**: `expire` removes old segments, `clean` rewrites sealed ones without the records that a
+function drops, `compress=True` rewrites them with zstd. Sequences are never given twice, whatever was
+removed.
+"""
+
+from lorogo_log.batch import Batch, Position, Record
+from lorogo_log.core import BlockingLog, Options, Stats
+from lorogo_log.cursor import Cursor
+from lorogo_log.errors import (
+    CorruptionError,
+    DamageError,
+    End,
+    FormatError,
+    LockedError,
+    LogClosedError,
+    LogError,
+    LogFailedError,
+    NotFoundError,
+    QueueFullError,
+    SkipSegment,
+    StaleEpochError,
+    TooLargeError,
+    TornError,
+)
+from lorogo_log.log import Log
+from lorogo_log.maintain import Cleaned, SegmentReport
+from lorogo_log.memory import MemoryStorage
+from lorogo_log.policy import Failure, Sync
+from lorogo_log.reader import Reader, SegmentInfo
+from lorogo_log.recovery import Recovery
+from lorogo_log.storage import Directory, File, FileStorage, Lock, Storage
+
+__all__ = [
+    "Batch",
+    "BlockingLog",
+    "Cleaned",
+    "CorruptionError",
+    "Cursor",
+    "DamageError",
+    "Directory",
+    "End",
+    "Failure",
+    "File",
+    "FileStorage",
+    "FormatError",
+    "Lock",
+    "LockedError",
+    "Log",
+    "LogClosedError",
+    "LogError",
+    "LogFailedError",
+    "MemoryStorage",
+    "NotFoundError",
+    "Options",
+    "Position",
+    "QueueFullError",
+    "Reader",
+    "Record",
+    "Recovery",
+    "SegmentInfo",
+    "SegmentReport",
+    "SkipSegment",
+    "StaleEpochError",
+    "Stats",
+    "Storage",
+    "Sync",
+    "TooLargeError",
+    "TornError",
+]

@@ -1,0 +1,388 @@
+"""A batch of records: made into a frame by the writer, read out of one by a cursor.
+
+`encode()` lays the columns out as Arrow does; `Batch` looks at them in place: nothing is copied until a
+record is asked for, and `to_arrow()` copies nothing at all.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from crc32c import crc32c
+
+from lorogo_log import limits
+from lorogo_log.errors import TooLargeError
+from lorogo_log.format import (
+    FRAME_HEADER_BYTES,
+    SPARSE,
+    TIME_MIN,
+    ZSTD,
+    Bytes,
+    FrameHeader,
+    padded,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+assert array("i").itemsize == 4 and array("q").itemsize == 8 and struct.pack("=H", 1) == b"\x01\x00", (
+    "lorogo_log runs on little-endian machines"
+)
+_ZEROS = bytes(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place to go on reading from: saved as text, read back with `Position.parse`.
+
+    The sequence decides; segment and offset only make finding it a seek.
+    """
+
+    sequence: int
+    segment: int = 0
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.sequence}:{self.segment}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        sequence, segment, offset = (int(part) for part in text.split(":"))
+        return cls(sequence, segment, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, with its payload as stored."""
+
+    sequence: int
+    time: int
+    key: bytes
+    payload: bytes
+
+    @property
+    def value(self) -> Any:
+        """The payload, unpacked from msgpack."""
+        return msgpack.unpackb(self.payload, strict_map_key=False)
+
+
+def pad(size: int) -> bytes:
+    return _ZEROS[: -size % 8]
+
+
+def encode_times(times: Sequence[int]) -> tuple[int, int, bytes]:
+    """(least, greatest, the column). Often all are equal, which is much quicker to see than to pack."""
+    count = len(times)
+    if not count:
+        return TIME_MIN, TIME_MIN, b""
+    if times.count(times[0]) == count:
+        return times[0], times[0], struct.pack("<q", times[0]) * count
+    return min(times), max(times), struct.pack(f"<{count}q", *times)
+
+
+def encode_body(
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    times: bytes,
+    sequences: Sequence[int] | None = None,
+) -> tuple[bytes, int]:
+    """The columns in one piece, padded to 8, and their length without that last padding."""
+    count = len(values)
+    pack = struct.Struct(f"<{count + 1}i").pack
+    try:
+        # struct takes an iterator's numbers faster than array does, and one join copies each byte once
+        key_offsets = pack(*accumulate(map(len, keys), initial=0))
+        value_offsets = pack(*accumulate(map(len, values), initial=0))
+    except struct.error:
+        raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes") from None
+    key_bytes = int.from_bytes(key_offsets[-4:], "little")
+    value_bytes = int.from_bytes(value_offsets[-4:], "little")
+    gap = pad((count + 1) * 4)
+    tail = pad(value_bytes)
+    body = b"".join(
+        (
+            b"" if sequences is None else struct.pack(f"<{count}Q", *sequences),
+            times,
+            key_offsets,
+            gap,
+            value_offsets,
+            gap,
+            *(keys if key_bytes else ()),
+            pad(key_bytes),
+            *values,
+            tail,
+        )
+    )
+    return body, len(body) - len(tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A frame ready to be written (its header, its padded body), and what the writer must remember of it."""
+
+    parts: tuple[Bytes, Bytes]
+    header: FrameHeader
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+def encode(
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    times: Sequence[int],
+    *,
+    first_sequence: int,
+    epoch: int,
+    offset: int,
+    chain: int,
+    sequences: Sequence[int] | None = None,
+    last_sequence: int | None = None,
+) -> Encoded:
+    """A whole frame. `sequences` only where they are not dense (after cleaning)."""
+    count = len(values)
+    low, high, column = encode_times(times)
+    body, body_bytes = encode_body(keys, values, column, sequences) if count else (b"", 0)
+    if body_bytes > limits.BODY_BYTES_MAX:
+        raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes")
+    return frame(
+        body,
+        FrameHeader(
+            flags=SPARSE if sequences is not None else 0,
+            first_sequence=first_sequence,
+            last_sequence=first_sequence + count - 1 if last_sequence is None else last_sequence,
+            first_time=low,
+            last_time=high,
+            epoch=epoch,
+            offset=offset,
+            count=count,
+            body_bytes=body_bytes,
+            raw_bytes=body_bytes,
+            body_checksum=crc32c(body),
+            chain=chain,
+        ),
+    )
+
+
+def frame(padded_body: Bytes, header: FrameHeader) -> Encoded:
+    """A frame of a body and a header whose own checksum is still to be computed."""
+    packed = header.pack()
+    return Encoded((packed, padded_body), header._replace(checksum=int.from_bytes(packed[-4:], "little")))
+
+
+def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:
+    """Whether the body of the frame that begins at `at` is all there and checks."""
+    start = at + FRAME_HEADER_BYTES
+    end = start + padded(header.body_bytes)
+    return end <= len(data) and crc32c(memoryview(data)[start:end]) == header.body_checksum
+
+
+class Batch:
+    """The records of one frame (or those of them that were asked for), in place.
+
+    The bytes were checked before this was made.
+    """
+
+    __slots__ = ("_columns", "_stored", "chosen", "header", "position", "segment")
+
+    def __init__(
+        self,
+        header: FrameHeader,
+        stored: Bytes,
+        *,
+        segment: int = 0,
+        position: int = 0,
+        chosen: range | list[int] | None = None,
+    ) -> None:
+        self.header = header
+        self._stored = memoryview(stored)
+        #: first sequence of the segment, and the frame's place in its file
+        self.segment = segment
+        self.position = position
+        #: rows that were asked for
+        self.chosen: range | list[int] = range(header.count) if chosen is None else chosen
+        self._columns: _Columns | None = None
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __repr__(self) -> str:
+        return f"Batch({self.header.first_sequence}..{self.header.last_sequence}, {len(self)} records)"
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of the first record here."""
+        return self.columns.sequence(self.chosen[0])
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record here."""
+        return self.columns.sequence(self.chosen[-1])
+
+    @property
+    def stored(self) -> memoryview:
+        """The frame's body as it is in the file, padding included."""
+        return self._stored
+
+    @property
+    def next(self) -> Position:
+        """Where reading goes on after this batch."""
+        return Position(self.header.last_sequence + 1, self.segment, self.position + self.header.frame_bytes)
+
+    @property
+    def columns(self) -> _Columns:
+        """The columns, found in the body (decompressed if need be)."""
+        if self._columns is None:
+            self._columns = _Columns(self.header, decompressed(self.header, self._stored))
+        return self._columns
+
+    def select(self, rows: range | list[int]) -> Batch:
+        """The same frame with only these rows."""
+        batch = Batch(self.header, self._stored, segment=self.segment, position=self.position, chosen=rows)
+        batch._columns = self._columns
+        return batch
+
+    def from_sequence(self, sequence: int) -> Batch:
+        """Only the rows at or after a sequence."""
+        if sequence <= self.header.first_sequence:
+            return self
+        return self.select(range(self.columns.row_at(sequence), self.header.count))
+
+    def from_time(self, time: int) -> Batch:
+        """From the first row at or after a time on."""
+        for row, when in enumerate(self.columns.times):
+            if when >= time:
+                return self.select(range(row, self.header.count)) if row else self
+        return self.select([])
+
+    def with_key(self, key: bytes) -> Batch:
+        """Only the rows with this key."""
+        return self.select([row for row in self.columns.rows_of(key) if row in self.chosen])
+
+    def record(self, row: int) -> Record:
+        """The record in a row of the frame."""
+        columns = self.columns
+        return Record(columns.sequence(row), columns.times[row], columns.key(row), columns.value(row))
+
+    def records(self) -> Iterator[Record]:
+        """The records, one by one."""
+        return map(self.record, self.chosen)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """sequence, time, key, value (msgpack) as Arrow columns over the same bytes: nothing is copied."""
+        from lorogo_log.arrow import record_batch  # noqa: PLC0415 - pyarrow is optional and heavy
+
+        return record_batch(self.columns, self.header, self.chosen)
+
+
+def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
+    """The body's columns, whether the frame was compressed or not."""
+    if not header.flags & ZSTD:
+        return stored
+    import zstandard  # noqa: PLC0415 - optional
+
+    raw = zstandard.ZstdDecompressor().decompress(
+        stored[: header.body_bytes], max_output_size=min(header.raw_bytes, limits.BODY_BYTES_MAX)
+    )
+    return memoryview(raw + pad(len(raw)))
+
+
+class _Columns:
+    """Where each column of a body is."""
+
+    __slots__ = (
+        "count",
+        "first_sequence",
+        "key_offsets",
+        "keys",
+        "sequences",
+        "times",
+        "value_offsets",
+        "values",
+    )
+
+    def __init__(self, header: FrameHeader, body: memoryview) -> None:
+        count = header.count
+        at = 0
+        self.count = count
+        self.first_sequence = header.first_sequence
+        self.sequences: memoryview | None = None
+        if header.flags & SPARSE:
+            self.sequences = body[: 8 * count].cast("Q")
+            at = 8 * count
+        if not count:
+            empty = memoryview(b"")
+            self.times = empty.cast("q")
+            self.key_offsets = self.value_offsets = memoryview(bytes(4)).cast("i")
+            self.keys = self.values = empty
+            return
+        self.times = body[at : at + 8 * count].cast("q")
+        at += 8 * count
+        offsets = 4 * (count + 1)
+        self.key_offsets = body[at : at + offsets].cast("i")
+        at = padded(at + offsets)
+        self.value_offsets = body[at : at + offsets].cast("i")
+        at = padded(at + offsets)
+        key_bytes = self.key_offsets[count]
+        self.keys = body[at : at + key_bytes]
+        at = padded(at + key_bytes)
+        self.values = body[at : at + self.value_offsets[count]]
+        if len(self.values) != self.value_offsets[count] or len(self.keys) != key_bytes:
+            raise ValueError("the columns do not fit into the body")
+
+    def sequence(self, row: int) -> int:
+        return self.first_sequence + row if self.sequences is None else self.sequences[row]
+
+    def key(self, row: int) -> bytes:
+        return bytes(self.keys[self.key_offsets[row] : self.key_offsets[row + 1]])
+
+    def value(self, row: int) -> bytes:
+        return bytes(self.values[self.value_offsets[row] : self.value_offsets[row + 1]])
+
+    def row_at(self, sequence: int) -> int:
+        """The first row at or after a sequence (`count` if there is none)."""
+        if self.sequences is None:
+            return min(max(0, sequence - self.first_sequence), self.count)
+        return bisect_left(self.sequences, sequence)
+
+    def row_of(self, sequence: int) -> int | None:
+        row = self.row_at(sequence)
+        return row if row < self.count and self.sequence(row) == sequence else None
+
+    def rows_of(self, key: bytes) -> Iterator[int]:
+        """Rows with this key, found by searching the key column's bytes."""
+        if not key:
+            offsets = self.key_offsets
+            yield from (row for row in range(self.count) if offsets[row] == offsets[row + 1])
+            return
+        haystack = bytes(self.keys)
+        offsets = self.key_offsets
+        at = haystack.find(key)
+        while at >= 0:
+            row = bisect_left(offsets, at + 1) - 1
+            if offsets[row] == at and offsets[row + 1] == at + len(key):
+                yield row
+            at = haystack.find(key, at + 1)
+
+    def distinct_keys(self) -> set[bytes]:
+        keys = bytes(self.keys)
+        offsets = self.key_offsets.tolist()
+        return {keys[a:b] for a, b in pairwise(offsets)}
+
+
+def pack_value(value: Any) -> bytes:
+    """A value as msgpack."""
+    return msgpack.packb(value, use_bin_type=True)  # type: ignore[no-any-return]
+
+
+def pack_values(values: Iterable[Any]) -> list[bytes]:
+    """Many values as msgpack, with one packer."""
+    pack = msgpack.Packer(use_bin_type=True).pack
+    return [pack(value) for value in values]

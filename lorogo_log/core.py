@@ -1,0 +1,295 @@
+"""The log without asyncio: for threads, for tools, and as what the async door stands on."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from lorogo_log import limits, maintain, names
+from lorogo_log.batch import Encoded, Position, Record, pack_value, pack_values
+from lorogo_log.cursor import Cursor
+from lorogo_log.engine import Engine
+from lorogo_log.errors import DamageError, FormatError, LockedError, StaleEpochError
+from lorogo_log.format import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
+from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.policy import Failure, Sync
+from lorogo_log.reader import Reader, SegmentInfo
+from lorogo_log.recovery import Recovered, Recovery, recover
+from lorogo_log.storage import FileStorage, Lock, Storage
+from lorogo_log.writer import Writer
+
+_GROUP, _STOP = Sync.group(), Failure.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that is decided at open, checked once."""
+
+    sync: Sync = _GROUP
+    segment_bytes: int = limits.SEGMENT_BYTES
+    queue_bytes: int = limits.QUEUE_BYTES
+    queue_items: int = limits.QUEUE_ITEMS
+    batch_bytes: int = limits.BATCH_BYTES
+    ahead_bytes: int = limits.AHEAD_BYTES
+    recovery: Recovery = Recovery.TAIL
+    failure: Failure = _STOP
+    #: None: one above the newest in the log
+    epoch: int | None = None
+    #: a replica: it keeps the epoch that it found, and only `mirror` appends
+    mirror: bool = False
+    partition: int = 0
+    compress: bool = False
+    lock_seconds: float = 0.0
+    #: 16 bytes; None: the log's own, or new ones
+    log_id: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes < 4096:
+            raise ValueError("segment_bytes must be at least 4096")
+        if min(self.queue_bytes, self.queue_items, self.batch_bytes) < 1 or self.ahead_bytes < 0:
+            raise ValueError("queue_bytes, queue_items and batch_bytes must be above zero")
+        if self.log_id is not None and len(self.log_id) != 16:
+            raise ValueError("log_id must be 16 bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The log in numbers."""
+
+    next_sequence: int
+    durable_sequence: int
+    end_offset: int
+    epoch: int
+    queue_records: int
+    queue_bytes: int
+    commits: int
+    syncs: int
+    rotations: int
+    appended_records: int
+    appended_bytes: int
+    damage: int
+    failed: str | None
+
+
+class BlockingLog:
+    """A log opened for appending: one per directory, across processes. Every call may block."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: Options | None = None,
+        *,
+        storage: Storage | None = None,
+        on_damage: Callable[[DamageError], None] | None = None,
+        forward: Callable[[int], Record | None] | None = None,
+        now: Callable[[], int] = clock.time_ns,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.options = options or Options()
+        self.now = now
+        self._on_damage = on_damage
+        self.damage: list[DamageError] = []
+        self.directory = (storage or FileStorage()).directory(path, create=True)
+        self._lock: Lock | None = self.directory.lock(
+            names.APPEND_LOCK, exclusive=True, wait_seconds=self.options.lock_seconds
+        )
+        try:
+            self.recovered = recover(self.directory, self.options.recovery)
+            self.writer = self._writer(self.recovered, random_bytes)
+        except Exception:
+            self._unlock()
+            raise
+        self.reader = Reader(
+            self.directory,
+            durable=lambda: self.writer.durable,
+            hint=self._hint,
+            on_damage=self._damaged,
+            forward=forward,
+        )
+        for found in self.recovered.damage:
+            self._damaged(found)
+
+    def _writer(self, recovered: Recovered, random_bytes: Callable[[int], bytes]) -> Writer:
+        options, head = self.options, recovered.head
+        if options.epoch is not None and options.epoch < head.epoch:
+            raise StaleEpochError(
+                f"{self.directory.path}: epoch {options.epoch} is older than {head.epoch},"
+                " a newer writer was here"
+            )
+        if options.log_id and recovered.log_id and options.log_id != recovered.log_id:
+            raise FormatError(f"{self.directory.path} belongs to another log")
+        if not options.mirror:
+            head.epoch = head.epoch + 1 if options.epoch is None else options.epoch
+        engine = Engine(
+            self.directory,
+            head,
+            log_id=recovered.log_id or options.log_id or random_bytes(16),
+            partition=options.partition,
+            segment_bytes=options.segment_bytes,
+            ahead_bytes=options.ahead_bytes,
+        )
+        return Writer(
+            engine,
+            sync=options.sync,
+            failure=options.failure,
+            queue_bytes=options.queue_bytes,
+            queue_items=options.queue_items,
+            batch_bytes=options.batch_bytes,
+            after_seal=self._compress if options.compress else None,
+        )
+
+    def _compress(self, name: str) -> None:
+        with suppress(LockedError):  # a cursor reads on: the segment stays as it is
+            maintain.compress(self.directory, name, wait_seconds=0)
+
+    def _hint(self, segment: int, sequence: int) -> int:
+        """Where to begin looking in the segment that is being written."""
+        active = self.writer.engine.active
+        if active.header is None or active.header.first_sequence != segment:
+            return SEGMENT_HEADER_BYTES
+        block = bisect_right(active.index.sequences, sequence) - 1
+        return active.index.positions[block] if block >= 0 else SEGMENT_HEADER_BYTES
+
+    def _damaged(self, found: DamageError) -> None:
+        if not any(known.path == found.path and known.offset == found.offset for known in self.damage):
+            self.damage.append(found)
+            if self._on_damage is not None:
+                self._on_damage(found)
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
+        """Write what is queued, seal, and let others open. Again: nothing."""
+        try:
+            self.writer.close(wait_seconds)
+        finally:
+            self._unlock()
+
+    # -- append -------------------------------------------------------------------------------------
+
+    def append(
+        self, value: Any, *, key: bytes = b"", ts: int | None = None, wait_seconds: float = 60.0
+    ) -> int:
+        """One record; its sequence, when it is durable under the policy."""
+        time = self.now() if ts is None else ts
+        return self.writer.append([key], [pack_value(value)], [time], wait_seconds=wait_seconds)[0]
+
+    def append_many(
+        self, items: Iterable[tuple[bytes, Any]], *, ts: int | None = None, wait_seconds: float = 60.0
+    ) -> range:
+        """Many records, all or none of which survive a crash; their sequences."""
+        keys, values = columns(items)
+        if not values:
+            return range(0)
+        times = [self.now() if ts is None else ts] * len(values)
+        return self.writer.append(keys, values, times, wait_seconds=wait_seconds)
+
+    def mirror(
+        self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
+    ) -> Future[Any]:
+        """A replica's append: a coordinator's frames as they are; done when they are on the disk."""
+        return self.writer.mirror(header, frames)
+
+    # -- read ---------------------------------------------------------------------------------------
+
+    def cursor(
+        self,
+        *,
+        from_seq: int | None = None,
+        from_time: int | None = None,
+        from_pos: Position | None = None,
+        key: bytes | None = None,
+    ) -> Cursor:
+        """A cursor that sees what is durable."""
+        return self.reader.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
+
+    def lookup(self, sequence: int) -> Record:
+        """One record, verified."""
+        return self.reader.lookup(sequence)
+
+    def lookup_bytes(self, offset: int, size: int) -> bytes:
+        """Bytes by log offset, verified."""
+        return self.reader.lookup_bytes(offset, size)
+
+    # -- maintain -----------------------------------------------------------------------------------
+
+    def rotate(self, wait_seconds: float = 60.0) -> str | None:
+        """Begin a new segment; the name of the one that was finished, None if it was empty."""
+        name: str | None = self.writer.rotate().result(wait_seconds)
+        return name
+
+    def clean(self, function: CleanFunction) -> Cleaned:
+        """Drop records from sealed segments."""
+        return maintain.clean(self.directory, function)
+
+    def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
+        """Remove the oldest sealed segments."""
+        return maintain.expire(self.directory, before=before, keep_bytes=keep_bytes)
+
+    def scrub(self) -> Iterator[SegmentReport]:
+        """Read and check everything but the segment that is being written; damage is reported."""
+        for report in maintain.scrub(self.directory, open_name=self.writer.engine.active.name):
+            for found in report.damage:
+                self._damaged(found)
+            yield report
+
+    def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
+        """Put a segment fetched from a replica in place of a damaged one."""
+        report = maintain.install(self.directory, name, pieces)
+        path = f"{self.directory.path}/{name}"
+        self.damage = [known for known in self.damage if known.path != path]
+        return report
+
+    def segments(self) -> list[SegmentInfo]:
+        return self.reader.segments()
+
+    def active_segments(self) -> list[str]:
+        return self.writer.active_segments()
+
+    def queue_length(self) -> int:
+        return self.writer.queue_length()
+
+    def stats(self) -> Stats:
+        writer = self.writer
+        head = writer.engine.head
+        return Stats(
+            next_sequence=head.next_sequence,
+            durable_sequence=writer.durable,
+            end_offset=head.end_offset,
+            epoch=writer.epoch,
+            queue_records=writer.queue_length(),
+            queue_bytes=writer.queue_bytes(),
+            commits=writer.commits,
+            syncs=writer.syncs,
+            rotations=writer.rotations,
+            appended_records=writer.appended,
+            appended_bytes=writer.appended_bytes,
+            damage=len(self.damage),
+            failed=str(writer.failed) if writer.failed else None,
+        )
+
+
+def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
+    """(keys, packed values) of pairs."""
+    pairs = list(items)
+    if not pairs:
+        return [], []
+    return [key for key, _ in pairs], pack_values([value for _, value in pairs])

@@ -1,0 +1,245 @@
+"""What the writer does to the disk: prepare, commit, swap, seal. No queue, no policy, no threads.
+
+`prepare()` and `seal()` are background work: the writer never waits for them unless it is faster than the
+disk. A simulation calls all of them in turn, in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from lorogo_log import limits
+from lorogo_log.batch import Encoded, encode
+from lorogo_log.errors import StaleEpochError
+from lorogo_log.format import (
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    TIME_MIN,
+    Bytes,
+    FrameHeader,
+    SegmentHeader,
+)
+from lorogo_log.index import IndexBuilder
+from lorogo_log.names import prepared_name, segment_name
+from lorogo_log.segment import digest_of
+from lorogo_log.storage import Directory, File, write_all
+
+_ZEROS = bytes(limits.AHEAD_BYTES)
+
+
+@dataclass(slots=True)
+class Head:
+    """Where the log stands: what the next frame must continue."""
+
+    next_sequence: int = 1
+    end_offset: int = 0
+    chain: int = 0
+    epoch: int = 0
+    high_time: int = TIME_MIN
+
+
+class OpenSegment:
+    """A file being written: prepared, then active, then waiting for its seal."""
+
+    def __init__(self, file: File, name: str, filled: int) -> None:
+        self.file = file
+        self.name = name
+        self.header: SegmentHeader | None = None
+        self.index = IndexBuilder()
+        self.position = 0
+        self.last_sequence = 0
+        self.end_offset = 0
+        self.chain = 0
+        self.frame_bytes = 0  # of the last frame
+        self.filled = filled  # zeros reach up to here
+
+    def claim(self, end: int) -> None:
+        """Bytes are written up to `end`: what was filled with zeros before it is so no more."""
+        self.filled = max(self.filled, end)
+
+
+class Engine:
+    """The writer's hands: one active segment, one prepared to follow it."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        head: Head,
+        *,
+        log_id: bytes,
+        partition: int = 0,
+        segment_bytes: int = limits.SEGMENT_BYTES,
+        ahead_bytes: int = limits.AHEAD_BYTES,
+    ) -> None:
+        self.directory = directory
+        self.head = head
+        self.log_id = log_id
+        self.partition = partition
+        self.segment_bytes = segment_bytes
+        self.ahead_bytes = min(ahead_bytes, segment_bytes, len(_ZEROS))
+        self._prepared = 0
+        self.active = self.prepare()
+        self.standby: OpenSegment | None = None
+
+    # -- background ------------------------------------------------------------------------------
+
+    def prepare(self) -> OpenSegment:
+        """A new file of zeros, synced with its directory entry. So is the last rename."""
+        self._prepared += 1
+        name = prepared_name(self._prepared)
+        file = self.directory.create(name)
+        if self.ahead_bytes:
+            write_all(file, [_ZEROS[: self.ahead_bytes]], 0, self._path(name))
+        file.sync()
+        self.directory.sync()
+        return OpenSegment(file, name, self.ahead_bytes)
+
+    def seal(self, segment: OpenSegment) -> None:
+        """Write the trailer of a segment that gets no more frames, and cut the zeros behind it."""
+        assert segment.header is not None
+        trailer = segment.index.trailer()
+        footer = segment.index.footer(
+            segment.header,
+            trailer,
+            position=segment.position,
+            last_sequence=segment.last_sequence,
+            end_offset=segment.end_offset,
+            chain_out=segment.chain,
+            digest=digest_of(segment.file, segment.position),
+        )
+        size = write_all(segment.file, [trailer, footer.pack()], segment.position, self._path(segment.name))
+        segment.file.sync()
+        if segment.file.size() > segment.position + size:
+            segment.file.truncate(segment.position + size)
+            segment.file.sync()
+        segment.file.close()
+
+    # -- the writer's thread ------------------------------------------------------------------------
+
+    def fits(self, body_bytes: int) -> bool:
+        """Whether a frame of about this size still goes into the active segment (an empty one takes any)."""
+        active = self.active
+        return (
+            active.header is None or active.position + body_bytes + FRAME_HEADER_BYTES <= self.segment_bytes
+        )
+
+    def commit(
+        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, sync: bool = True
+    ) -> FrameHeader:
+        """Write one frame (and the segment's header before the first), sync it, and stand behind it."""
+        active = self.active
+        header = active.header
+        if header is None:
+            high = max(self.head.high_time, times[0]) if times else self.head.high_time
+            header = self._begin(high)
+        return self._write(header, self._encode(header, keys, values, times), keys, sync=sync)
+
+    def _encode(
+        self, header: SegmentHeader, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
+    ) -> Encoded:
+        """The next frame; the first of a segment is chained to the segment's header."""
+        head = self.head
+        return encode(
+            keys,
+            values,
+            times,
+            first_sequence=head.next_sequence,
+            epoch=head.epoch,
+            offset=head.end_offset,
+            chain=head.chain if self.active.position else header.checksum,
+        )
+
+    def mirror(
+        self, header: SegmentHeader | None, frame: Encoded, keys: Collection[bytes], *, sync: bool
+    ) -> None:
+        """Write a coordinator's frame as it is, so that the replica's file becomes byte for byte the same.
+
+        The frame must continue this log exactly; the caller has checked its body.
+        """
+        head = self.head
+        if frame.header.epoch < head.epoch:
+            raise StaleEpochError(f"epoch {frame.header.epoch} is older than {head.epoch}")
+        if header is None:
+            header = self.active.header
+        if header is None or frame.header.first_sequence != head.next_sequence:
+            raise ValueError("the frame does not continue this log")
+        chain = head.chain if self.active.position else header.checksum
+        if frame.header.offset != head.end_offset or frame.header.chain != chain:
+            raise ValueError("the frame does not continue this log")
+        head.epoch = frame.header.epoch
+        self._write(header, frame, keys, sync=sync)
+
+    def _begin(self, high_time: int) -> SegmentHeader:
+        head = self.head
+        return SegmentHeader(
+            first_sequence=head.next_sequence,
+            first_time=high_time,
+            epoch=head.epoch,
+            first_offset=head.end_offset,
+            partition=self.partition,
+            chain=head.chain,
+            log_id=self.log_id,
+        )
+
+    def _write(
+        self, header: SegmentHeader, frame: Encoded, keys: Collection[bytes], *, sync: bool
+    ) -> FrameHeader:
+        active, head = self.active, self.head
+        first = active.header is None
+        parts: Sequence[Bytes] = frame.parts
+        if first:
+            parts = (header.pack(), *parts)
+            active.index.high_time = head.high_time
+        size = frame.header.frame_bytes + (SEGMENT_HEADER_BYTES if first else 0)
+        end = active.position + size
+        if end > active.filled:
+            # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
+            # The zeros go
+            # with the frame that runs out of them: writing them in the background cost more latency than it
+            # saved.
+            ahead = self.ahead_bytes if size <= limits.AHEAD_FRAME_BYTES else 0
+            ahead = max(0, min(ahead, self.segment_bytes - end))
+            if ahead:
+                parts = (*parts, _ZEROS[:ahead])
+            active.claim(end + ahead)
+        write_all(active.file, parts, active.position, active.name)
+        if sync or first:
+            active.file.sync()
+        if first:
+            # only now has the file a first sequence and a first time to be named by
+            name = segment_name(header.first_sequence, header.first_time)
+            self.directory.rename(active.name, name)
+            active.name = name
+            active.header = header
+        done = frame.header
+        active.index.add(active.position + (SEGMENT_HEADER_BYTES if first else 0), done, keys)
+        active.position += size
+        active.frame_bytes = size
+        active.last_sequence = done.last_sequence
+        active.end_offset = head.end_offset = done.offset + done.frame_bytes
+        active.chain = head.chain = done.checksum
+        head.next_sequence = done.last_sequence + 1
+        head.high_time = active.index.high_time
+        return done
+
+    def swap(self, *, synced: bool) -> OpenSegment:
+        """Make the prepared segment the active one; gives the old one, to be sealed."""
+        assert self.standby is not None
+        old = self.active
+        if not synced:
+            old.file.sync()  # nothing of a newer segment may outlive what came before it
+        self.active, self.standby = self.standby, None
+        return old
+
+    def sync(self) -> None:
+        """Everything committed so far is on the disk."""
+        self.active.file.sync()
+
+    def discard(self, segment: OpenSegment) -> None:
+        """Remove a prepared file that was never used."""
+        segment.file.close()
+        self.directory.remove(segment.name)
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory.path}/{name}"

@@ -1,0 +1,361 @@
+"""The async door: the only file here that knows asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time as clock
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from lorogo_log import limits
+from lorogo_log.batch import Batch, Position, Record, pack_value
+from lorogo_log.core import BlockingLog, Options, Stats, columns
+from lorogo_log.cursor import Cursor
+from lorogo_log.errors import (
+    CorruptionError,
+    DamageError,
+    End,
+    LogClosedError,
+    LogError,
+    QueueFullError,
+)
+from lorogo_log.format import Bytes
+from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.policy import Failure, Sync
+from lorogo_log.reader import OnDamage, SegmentInfo
+from lorogo_log.recovery import Recovery
+from lorogo_log.storage import Storage
+from lorogo_log.writer import Waiting, Writer
+
+_BATCHES_PER_HOP = 64
+
+
+class LoopWaker:
+    """One loop's waiters: woken with one call per batch."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, writer: Writer) -> None:
+        self.loop = loop
+        self._writer = writer
+        self.turn = asyncio.Lock()  # first come, first served, among those who wait for room
+        self._room: asyncio.Event | None = None
+        self._followers: set[asyncio.Event] = set()
+
+    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
+        """Called by the writer's thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            self.loop.call_soon_threadsafe(self._resolve, waiting, first_sequence, error)
+
+    def _resolve(self, waiting: list[Waiting], first: int, error: LogError | None) -> None:
+        for future, start, count in waiting:
+            if future.done():
+                continue  # cancelled: the record is written all the same
+            if error is not None:
+                future.set_exception(error)
+            elif count:
+                future.set_result(range(first + start, first + start + count))
+            else:
+                future.set_result(first + start)
+        if self._room is not None:
+            self._room.set()
+        for event in self._followers:
+            event.set()
+
+    async def room(self, put: Callable[[], None]) -> None:
+        """Try until there is room."""
+        async with self.turn:
+            self._room = asyncio.Event()
+            self._writer.watch(self)
+            try:
+                while True:
+                    self._room.clear()
+                    try:
+                        put()
+                        return
+                    except QueueFullError:
+                        await self._room.wait()
+            finally:
+                self._room = None
+                self._unwatch()
+
+    def follow(self) -> asyncio.Event:
+        """An event that is set after each batch."""
+        event = asyncio.Event()
+        self._followers.add(event)
+        self._writer.watch(self)
+        return event
+
+    def unfollow(self, event: asyncio.Event) -> None:
+        self._followers.discard(event)
+        self._unwatch()
+
+    def _unwatch(self) -> None:
+        if self._room is None and not self._followers:
+            self._writer.unwatch(self)
+
+
+class Log:
+    """A log opened for appending, for asyncio.
+
+    ```python
+    async with Log.open(path) as log:
+        sequence = await log.append({"x": 1}, key=b"doc-1")
+        async for batch in log.read(from_seq=sequence):
+            ...
+    ```
+    """
+
+    def __init__(self, opener: Callable[[], BlockingLog]) -> None:
+        self._opener = opener
+        self._core: BlockingLog | None = None
+        self._wakers: dict[asyncio.AbstractEventLoop, LoopWaker] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        sync: Sync | None = None,
+        segment_bytes: int = limits.SEGMENT_BYTES,
+        queue_bytes: int = limits.QUEUE_BYTES,
+        queue_items: int = limits.QUEUE_ITEMS,
+        storage: Storage | None = None,
+        recovery: Recovery = Recovery.TAIL,
+        failure: Failure | None = None,
+        epoch: int | None = None,
+        partition: int = 0,
+        compress: bool = False,
+        ahead_bytes: int = limits.AHEAD_BYTES,
+        lock_seconds: float = 0.0,
+        log_id: bytes | None = None,
+        on_damage: Callable[[DamageError], None] | None = None,
+        forward: Callable[[int], Record | None] | None = None,
+        now: Callable[[], int] = clock.time_ns,
+    ) -> Self:
+        """A log that opens when it is entered. `on_damage` and `forward` are called from any thread."""
+        options = Options(
+            sync=sync or Sync.group(),
+            segment_bytes=segment_bytes,
+            queue_bytes=queue_bytes,
+            queue_items=queue_items,
+            ahead_bytes=ahead_bytes,
+            recovery=recovery,
+            failure=failure or Failure.stop(),
+            epoch=epoch,
+            partition=partition,
+            compress=compress,
+            lock_seconds=lock_seconds,
+            log_id=log_id,
+        )
+        return cls(
+            lambda: BlockingLog(path, options, storage=storage, on_damage=on_damage, forward=forward, now=now)
+        )
+
+    async def __aenter__(self) -> Self:
+        self._core = await asyncio.to_thread(self._opener)
+        self._now = self._core.now
+        self._put_one = self._core.writer.put_one
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def core(self) -> BlockingLog:
+        """The same log without asyncio."""
+        if self._core is None:
+            raise LogClosedError("the log is not open: use `async with`")
+        return self._core
+
+    async def close(self) -> None:
+        """Write what is queued, seal, and let others open. Again: nothing."""
+        if self._core is not None:
+            await asyncio.to_thread(self._core.close)
+
+    # -- append -------------------------------------------------------------------------------------
+
+    def _waker(self) -> LoopWaker:
+        loop = asyncio.get_running_loop()
+        waker = self._wakers.get(loop)
+        if waker is None:
+            waker = self._wakers[loop] = LoopWaker(loop, self.core.writer)
+        return waker
+
+    async def append(
+        self, value: Any, *, key: bytes = b"", ts: int | None = None, epoch: int | None = None
+    ) -> int:
+        """One record; its sequence, when it is durable under the policy. Waits for room in the queue.
+
+        Cancelled, it may be written all the same.
+        """
+        waker = self._waker()
+        future: asyncio.Future[int] = waker.loop.create_future()
+        packed = pack_value(value)
+        time = self._now() if ts is None else ts
+        if waker.turn.locked():
+            await waker.room(lambda: self._put_one(key, packed, time, waker, future, epoch))
+        else:
+            try:
+                self._put_one(key, packed, time, waker, future, epoch)
+            except QueueFullError:
+                await waker.room(lambda: self._put_one(key, packed, time, waker, future, epoch))
+        return await future
+
+    def append_nowait(
+        self, value: Any, *, key: bytes = b"", ts: int | None = None, epoch: int | None = None
+    ) -> asyncio.Future[int]:
+        """As `append`, but raises QueueFullError at once; the future is done when the record is durable."""
+        waker = self._waker()
+        if waker.turn.locked():
+            raise QueueFullError("others wait for room before this one")
+        future: asyncio.Future[int] = waker.loop.create_future()
+        self._put_one(key, pack_value(value), self._now() if ts is None else ts, waker, future, epoch)
+        return future
+
+    async def append_many(
+        self, items: Iterable[tuple[bytes, Any]], *, ts: int | None = None, epoch: int | None = None
+    ) -> range:
+        """Many records in one frame: all or none survive a crash. Their sequences."""
+        waker = self._waker()
+        keys, values = columns(items)
+        if not values:
+            return range(0)
+        times = [self._now() if ts is None else ts] * len(values)
+        future: asyncio.Future[range] = waker.loop.create_future()
+
+        def put() -> None:
+            self.core.writer.put(keys, values, times, waker, future, epoch=epoch)
+
+        if waker.turn.locked():
+            await waker.room(put)
+        else:
+            try:
+                put()
+            except QueueFullError:
+                await waker.room(put)
+        return await future
+
+    async def fence(self, epoch: int) -> None:
+        """Take over with a newer epoch; durable when this returns."""
+        await asyncio.wrap_future(self.core.writer.fence(epoch))
+
+    async def flush(self) -> None:
+        """What was appended before is on the disk, whatever the policy."""
+        await asyncio.wrap_future(self.core.writer.flush())
+
+    # -- read ---------------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        *,
+        from_seq: int | None = None,
+        from_time: int | None = None,
+        from_pos: Position | None = None,
+        key: bytes | None = None,
+        follow: bool = False,
+        damaged: OnDamage = "raise",
+    ) -> AsyncIterator[Batch]:
+        """Batches from a sequence, a time or a position on; to the end, or following until the log is closed.
+
+        Files are read in a thread, many batches per hop. At damage: raise (the error's `resume` says where
+        good frames go on), or report it and go on with the rest.
+        """
+        core = self.core
+        waker = self._waker()
+        cursor = core.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
+        event = waker.follow() if follow else None
+        try:
+            while True:
+                if event is not None:
+                    event.clear()
+                over = core.writer.closed
+                batches, stop = await asyncio.to_thread(_some, cursor)
+                for batch in batches:
+                    yield batch
+                match stop:
+                    case None:
+                        continue
+                    case CorruptionError():
+                        core.reader.report(stop)
+                        if damaged == "raise":
+                            raise stop
+                    case End() if batches:
+                        continue  # more may have come while these were used
+                    case End() if event is not None and not over:
+                        if core.writer.failed is not None:
+                            raise core.writer.failed
+                        await event.wait()
+                    case End():
+                        return
+                    case _:
+                        raise stop
+        finally:
+            if event is not None:
+                waker.unfollow(event)
+            cursor.close()
+
+    def lookup(self, sequence: int) -> Record:
+        """One record, verified. Reads the disk: in a busy loop, use `asyncio.to_thread`."""
+        return self.core.lookup(sequence)
+
+    def lookup_bytes(self, offset: int, size: int) -> bytes:
+        """Bytes by log offset, verified."""
+        return self.core.lookup_bytes(offset, size)
+
+    # -- maintain -----------------------------------------------------------------------------------
+
+    async def rotate(self) -> str | None:
+        """Begin a new segment; the name of the one that was finished, None if it was empty."""
+        rotated: Future[str | None] = self.core.writer.rotate()
+        return await asyncio.wrap_future(rotated)
+
+    async def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
+        """Remove the oldest sealed segments: wholly before a time (ns), or more than `keep_bytes` in all."""
+        return await asyncio.to_thread(self.core.expire, before=before, keep_bytes=keep_bytes)
+
+    async def clean(self, function: CleanFunction) -> Cleaned:
+        """Drop records from sealed segments. The function runs in a thread."""
+        return await asyncio.to_thread(self.core.clean, function)
+
+    async def scrub(self) -> list[SegmentReport]:
+        """Read and check every segment but the one being written."""
+        return await asyncio.to_thread(lambda: list(self.core.scrub()))
+
+    async def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
+        """Put a segment fetched from a replica in place of a damaged one."""
+        return await asyncio.to_thread(self.core.install, name, pieces)
+
+    def segments(self) -> list[SegmentInfo]:
+        """Every segment, in order."""
+        return self.core.segments()
+
+    def active_segments(self) -> list[str]:
+        """The file being written and the one prepared to follow it."""
+        return self.core.active_segments()
+
+    def queue_length(self) -> int:
+        """Records that wait to be written."""
+        return self.core.queue_length()
+
+    def stats(self) -> Stats:
+        """The log in numbers."""
+        return self.core.stats()
+
+
+def _some(cursor: Cursor) -> tuple[list[Batch], LogError | None]:
+    """A handful of batches, and why there are not more (None: the handful is full)."""
+    batches: list[Batch] = []
+    size = 0
+    while len(batches) < _BATCHES_PER_HOP and size < limits.READ_BYTES:
+        try:
+            batch = cursor.next()
+        except LogError as stop:
+            return batches, stop
+        batches.append(batch)
+        size += batch.header.frame_bytes
+    return batches, None

@@ -1,0 +1,284 @@
+"""Work on sealed segments: clean, expire, compress, scrub, and put a repaired one in its place.
+
+All of it holds the clean lock: cursors that asked for a consistent view wait for it, appenders never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lorogo_log import limits, names
+from lorogo_log.batch import Batch, Record
+from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
+from lorogo_log.format import ZSTD, Bytes
+from lorogo_log.recovery import SegmentName, keep_broken, list_segments
+from lorogo_log.rewrite import good_frames, rewrite
+from lorogo_log.segment import Segment, digest_of, scan
+from lorogo_log.storage import Directory, write_all
+
+#: Called with the segment's path and a record: True drops it, False keeps it, SkipSegment leaves the segment
+#: alone.
+CleanFunction = Callable[[str, Record], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What cleaning did."""
+
+    dropped: int = 0
+    rewritten: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """What a scrub found in one segment."""
+
+    name: str
+    bytes: int
+    records: int
+    frames: int
+    sealed: bool
+    damage: tuple[DamageError, ...] = ()
+    #: the segment before does not end where this one begins: something was expired, cleaned away, or lost
+    gap_before: int = 0
+
+
+@dataclass(slots=True)
+class _Left:
+    dropped: int = 0
+    rows: dict[int, list[int]] = field(default_factory=dict)
+
+
+@contextmanager
+def cleaning(directory: Directory, wait_seconds: float = limits.LOCK_SECONDS) -> Iterator[None]:
+    """Alone among cleaners, and with no cursor that locked."""
+    lock = directory.lock(names.CLEAN_LOCK, exclusive=True, wait_seconds=wait_seconds)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _sealed(directory: Directory) -> Iterator[tuple[Segment, bool]]:
+    """Each sealed segment, and whether it is the newest (which must stay: it knows the last sequence)."""
+    listing = list_segments(directory)
+    for entry in listing:
+        try:
+            segment = Segment.open(directory, entry.name)
+        except (FileNotFoundError, CorruptionError):
+            continue  # scrub reports it
+        try:
+            if segment.footer is not None and segment.damage is None:
+                yield segment, entry is listing[-1]
+        finally:
+            segment.close()
+
+
+def clean(
+    directory: Directory, function: CleanFunction, *, wait_seconds: float = limits.LOCK_SECONDS
+) -> Cleaned:
+    """Drop records for which the function says True. An error of the function stops the work where it is."""
+    dropped = 0
+    rewritten: list[str] = []
+    removed: list[str] = []
+    skipped: list[str] = []
+    with cleaning(directory, wait_seconds):
+        for segment, newest in _sealed(directory):
+            try:
+                left = _judge(segment, function)
+            except SkipSegment:
+                skipped.append(segment.name)
+                continue
+            if not left.dropped:
+                continue
+            dropped += left.dropped
+            if any(left.rows.values()) or newest:
+                rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
+                rewritten.append(segment.name)
+            else:
+                directory.remove(segment.name)
+                directory.sync()
+                removed.append(segment.name)
+    return Cleaned(dropped, tuple(rewritten), tuple(removed), tuple(skipped))
+
+
+def _judge(segment: Segment, function: CleanFunction) -> _Left:
+    """Ask the function about every record before anything is changed."""
+    left = _Left()
+    for batch in good_frames(segment):
+        kept = [row for row in range(batch.header.count) if not function(segment.path, batch.record(row))]
+        left.rows[batch.position] = kept
+        left.dropped += batch.header.count - len(kept)
+    return left
+
+
+def _choose(batch: Batch, left: _Left) -> Batch:
+    rows = left.rows[batch.position]
+    return batch if len(rows) == batch.header.count else batch.select(rows)
+
+
+def expire(
+    directory: Directory,
+    *,
+    before: int | None = None,
+    keep_bytes: int | None = None,
+    wait_seconds: float = limits.LOCK_SECONDS,
+) -> list[str]:
+    """Remove the oldest sealed segments: those wholly before a time, and those that make the log too large.
+
+    Never one that is open, never the newest, and never one with an older neighbour left.
+    """
+    removed: list[str] = []
+    with cleaning(directory, wait_seconds):
+        total = 0
+        if keep_bytes is not None:
+            for entry in list_segments(directory):
+                file = directory.open(entry.name)
+                total += file.size()
+                file.close()
+        oldest = list_segments(directory)[:1]
+        for segment, newest in _sealed(directory):
+            footer = segment.footer
+            assert footer is not None
+            in_order = removed or (oldest and segment.name == oldest[0].name)
+            old = before is not None and footer.last_time < before
+            large = keep_bytes is not None and total > keep_bytes
+            if newest or not in_order or not (old or large):
+                break
+            total -= segment.file.size()
+            directory.remove(segment.name)
+            removed.append(segment.name)
+        if removed:
+            directory.sync()
+    return removed
+
+
+def compress(directory: Directory, name: str, *, wait_seconds: float = limits.LOCK_SECONDS) -> bool:
+    """Rewrite one sealed segment with zstd; False if it was done before, or is gone."""
+    with cleaning(directory, wait_seconds):
+        try:
+            segment = Segment.open(directory, name)
+        except FileNotFoundError:
+            return False
+        try:
+            first = next(iter(good_frames(segment)), None)
+            if segment.footer is None or first is None or first.header.flags & ZSTD:
+                return False
+            rewrite(directory, segment, lambda batch: batch, compress=True, skip_bad=False)
+        finally:
+            segment.close()
+    return True
+
+
+def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> SegmentReport:
+    """Read one segment whole and check everything in it."""
+    path = f"{directory.path}/{entry.name}"
+    try:
+        segment = Segment.open(directory, entry.name)
+    except CorruptionError as unreadable:
+        return SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(unreadable,))
+    try:
+        found = scan(segment)
+        damage: list[DamageError] = [segment.damage] if segment.damage else []
+        damage += [CorruptionError(path, *where) for where in found.bad]
+        footer = segment.footer
+        if found.torn:
+            kind = TornError if newest and footer is None else CorruptionError
+            damage.append(kind(path, found.end, found.torn))
+        if footer is not None and not damage:
+            if segment.index() is None:
+                damage.append(CorruptionError(path, footer.trailer_position, "the trailer does not check"))
+            if found.end != footer.trailer_position or found.index.records != footer.records:
+                damage.append(CorruptionError(path, found.end, "frames are missing before the trailer"))
+            elif digest_of(segment.file, footer.trailer_position) != footer.digest:
+                damage.append(CorruptionError(path, 0, "the file does not match its digest"))
+        return SegmentReport(
+            entry.name,
+            segment.file.size(),
+            found.index.records,
+            found.index.frames,
+            sealed=footer is not None,
+            damage=tuple(damage),
+        )
+    finally:
+        segment.close()
+
+
+def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[SegmentReport]:
+    """A report for each segment, one after another; the one being written (`open_name`) is left out."""
+    listing = list_segments(directory, prepared=open_name is None)
+    expected: int | None = None
+    for number, entry in enumerate(listing):
+        if entry.name == open_name:
+            continue
+        try:
+            report = verify(directory, entry, newest=number + 1 == len(listing))
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        gap = entry.first_sequence - expected if expected is not None else 0
+        following = listing[number + 1].first_sequence if number + 1 < len(listing) else None
+        expected = following
+        try:
+            segment = Segment.open(directory, entry.name)
+            if segment.footer is not None:
+                expected = segment.footer.last_sequence + 1
+            segment.close()
+        except (FileNotFoundError, CorruptionError):
+            pass
+        yield SegmentReport(
+            report.name,
+            report.bytes,
+            report.records,
+            report.frames,
+            report.sealed,
+            report.damage,
+            max(0, gap),
+        )
+
+
+def install(
+    directory: Directory, name: str, pieces: Iterable[Bytes], *, wait_seconds: float = limits.LOCK_SECONDS
+) -> SegmentReport:
+    """Put a segment fetched from a replica in place of a damaged one (or where there was none).
+
+    It is checked whole before it replaces anything; the damaged original is kept as `.broken`.
+    """
+    parsed = names.parse_segment(name)
+    if parsed is None:
+        raise FormatError(f"{name} is not the name of a segment")
+    with cleaning(directory, wait_seconds):
+        temporary = name + names.TEMPORARY
+        if temporary in directory.list():
+            directory.remove(temporary)
+        file = directory.create(temporary)
+        try:
+            at = 0
+            for piece in pieces:
+                at += write_all(file, [piece], at, temporary)
+            file.sync()
+        finally:
+            file.close()
+        report = verify(directory, SegmentName(*parsed, temporary), newest=False)
+        if report.damage or not report.sealed:
+            directory.remove(temporary)
+            raise (
+                report.damage[0]
+                if report.damage
+                else FormatError(f"{name}: what came is not a sealed segment")
+            )
+        try:
+            old = directory.open(name)
+        except FileNotFoundError:
+            pass
+        else:
+            try:
+                keep_broken(directory, name, old, 0)
+            finally:
+                old.close()
+        directory.rename(temporary, name)
+        directory.sync()
+    return report

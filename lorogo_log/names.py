@@ -1,0 +1,41 @@
+"""File names of a log, made and read."""
+
+import re
+
+SEGMENT = re.compile(r"(\d{20})-(\d{20})\.seg")
+PREPARED = re.compile(r"prepared-(\d+)\.new")
+BROKEN = re.compile(r".+\.broken")
+APPEND_LOCK = "append.lock"
+CLEAN_LOCK = "clean.lock"
+TEMPORARY = ".tmp"
+#: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where
+#: it was
+PART = ".part"
+REPLICA_STATE = "replica.state"
+
+
+def segment_name(first_sequence: int, first_time: int) -> str:
+    """The name that sorts by sequence and by time."""
+    return f"{first_sequence:020d}-{max(0, first_time):020d}.seg"
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """(first sequence, first time) of a segment's name, None if it is not one."""
+    found = SEGMENT.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def prepared_name(number: int) -> str:
+    """The name of a file that waits to become a segment."""
+    return f"prepared-{number}.new"
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of this name belongs to a log directory."""
+    return bool(
+        SEGMENT.fullmatch(name)
+        or PREPARED.fullmatch(name)
+        or BROKEN.fullmatch(name)
+        or name in {APPEND_LOCK, CLEAN_LOCK, REPLICA_STATE}
+        or name.endswith((TEMPORARY, PART))
+    )

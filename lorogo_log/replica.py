@@ -1,0 +1,501 @@
+"""The replica's door: follows a coordinator, keeps the same bytes, and serves them.
+
+```python
+async with Replica("copy", coordinator=("10.0.0.1", 7400)) as replica:
+    await replica.caught_up(timeout=60)
+    replica.lookup(17)
+```
+
+It connects again by itself, with backoff. To take over: close it, and open its directory with
+`Log.open(path, epoch=replica.next_epoch)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+from lorogo_log import limits, wire
+from lorogo_log.batch import Record
+from lorogo_log.core import BlockingLog, Options
+from lorogo_log.errors import LogClosedError, LogError, LogFailedError, StaleEpochError
+from lorogo_log.replica_catchup import Round, catch_up_round
+from lorogo_log.replica_fetch import PARALLEL, Fetcher
+from lorogo_log.replica_repair import Repairer
+from lorogo_log.replica_rules import Apply, Behind, CatchUp, Piece, unpack_pieces
+from lorogo_log.replica_store import ReplicaStore
+from lorogo_log.storage import Storage
+from lorogo_log.transfer import SegmentServer
+from lorogo_log.wire import Ack, Head, Hello, Kind, PeerError, Purpose, Reason, Refused, Welcome
+from lorogo_log.wire_socket import Address
+from lorogo_log.wire_stream import Stream
+
+#: Frames that wait for the replica's own disk; above it the connection is not read.
+APPLY_BYTES = 16 << 20
+_ANSWERS = frozenset({Kind.WELCOME, Kind.REFUSED})
+_STREAM = frozenset({Kind.FRAMES, Kind.HEAD, Kind.REFUSED})
+_IDLE_ROUNDS = 8
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStats:
+    """A replica in numbers."""
+
+    sequence: int
+    end_offset: int
+    epoch: int
+    connected: bool
+    caught_up: bool
+    buffered_bytes: int
+    #: how often the buffer went above its bound and was dropped
+    drops: int
+    rounds: int
+    sessions: int
+    fetched_bytes: int
+    streamed_bytes: int
+    aside: int
+    trouble: str | None
+
+
+class Replica:
+    """One replica of one log."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        coordinator: Address | Sequence[Address],
+        *,
+        name: str = "",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        storage: Storage | None = None,
+        options: Options | None = None,
+        buffer_bytes: int | None = None,
+        sources: Sequence[Address] = (),
+        parallel: int = PARALLEL,
+        timeout: float = 30.0,
+        silence_seconds: float = 10.0,
+        backoff_seconds: float = 0.05,
+        backoff_seconds_max: float = 5.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        if len(name.encode()) > wire.NAME_BYTES_MAX:
+            raise ValueError(f"a replica's name has at most {wire.NAME_BYTES_MAX} bytes")
+        self._path = path
+        #: other replicas that sealed segments may be fetched from, beside the coordinator
+        self.sources = tuple(sources)
+        self._name = name
+        self._host, self._port = host, port
+        self._storage = storage
+        self._options = options or Options()
+        self._buffer_bytes = buffer_bytes
+        self._parallel = parallel
+        self._timeout = timeout
+        self._silence = silence_seconds
+        self._backoff, self._backoff_max = backoff_seconds, backoff_seconds_max
+        self._jitter = jitter
+        self._addresses: tuple[Address, ...] = ()
+        self.follow(coordinator)
+        self._repairer = Repairer(lambda: (*self._addresses, *self.sources), timeout=timeout)
+        self._store: ReplicaStore | None = None
+        self._server: SegmentServer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._session: _Session | None = None
+        self._changed = asyncio.Event()
+        self._rounds = self._sessions = self._fetched = self._streamed = self._aside = self._drops = 0
+        #: why the last session ended
+        self.trouble: Exception | None = None
+        #: the error that stopped this replica's own log, for good
+        self.failed: LogFailedError | None = None
+
+    def follow(self, coordinator: Address | Sequence[Address]) -> None:
+        """Whom to follow from the next connection on: one address, or several to try in turn."""
+        match coordinator:
+            case (str(host), int(port)):
+                self._addresses = ((host, port),)
+            case _:
+                self._addresses = tuple((host, port) for host, port in coordinator)
+        if not self._addresses:
+            raise ValueError("a replica needs the address of a coordinator")
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-replica")
+        self._store = await self._on_disk(
+            partial(
+                ReplicaStore,
+                self._path,
+                self._options,
+                storage=self._storage,
+                on_damage=self._repairer.damaged,
+                forward=self._repairer.forward,
+            )
+        )
+        self._server = SegmentServer(
+            self._store.core, host=self._host, port=self._port, timeout=self._timeout
+        )
+        self._repairer.start(self._store.core)
+        self._task = self._loop.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop following and serving, seal, let others open. Again: nothing."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert self._server is not None
+        await asyncio.to_thread(self._server.close)
+        await asyncio.to_thread(self._repairer.close)
+        await self._on_disk(self.store.close)
+        self._disk.shutdown(wait=False)
+
+    async def _on_disk(self, work: Callable[[], _T]) -> _T:
+        return await self._loop.run_in_executor(self._disk, work)
+
+    # -- what is here -----------------------------------------------------------------------------
+
+    @property
+    def store(self) -> ReplicaStore:
+        if self._store is None:
+            raise LogClosedError("the replica is not open: use `async with`")
+        return self._store
+
+    @property
+    def core(self) -> BlockingLog:
+        """The log, for reading."""
+        return self.store.core
+
+    @property
+    def address(self) -> Address:
+        """Where this replica serves its segments."""
+        assert self._server is not None
+        return self._server.address
+
+    @property
+    def sequence(self) -> int:
+        """The last sequence on this disk."""
+        return self.core.writer.durable
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch to take over with: above every one that was promised or seen here."""
+        return self.store.epoch + 1
+
+    def lookup(self, sequence: int) -> Record:
+        """One record, verified."""
+        return self.core.lookup(sequence)
+
+    def stats(self) -> ReplicaStats:
+        """The replica in numbers."""
+        session = self._session
+        return ReplicaStats(
+            sequence=self.sequence,
+            end_offset=self.store.head.end_offset,
+            epoch=self.store.epoch,
+            connected=session is not None,
+            caught_up=session is not None and session.proven and not session.rules.behind,
+            buffered_bytes=session.rules.buffered_bytes if session else 0,
+            drops=self._drops + (session.rules.drops if session else 0),
+            rounds=self._rounds,
+            sessions=self._sessions,
+            fetched_bytes=self._fetched + (session.fetcher.fetched_bytes if session else 0),
+            streamed_bytes=self._streamed,
+            aside=self._aside,
+            trouble=str(self.trouble) if self.trouble else None,
+        )
+
+    async def caught_up(self, timeout: float) -> None:
+        """Return when frames are taken as they come."""
+        await self._until(lambda: self.stats().caught_up, timeout, "the replica has not caught up")
+
+    async def has(self, sequence: int, timeout: float) -> None:
+        """Return when this sequence is on this disk."""
+        await self._until(lambda: self.sequence >= sequence, timeout, f"record {sequence} has not come")
+
+    async def repaired(self, timeout: float) -> bool:
+        """Whether all damage reported so far was repaired within the time."""
+        return await asyncio.to_thread(self._repairer.wait, timeout)
+
+    async def _until(self, true: Callable[[], bool], timeout: float, what: str) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while not true():
+                    if self.failed is not None:
+                        raise self.failed
+                    await self._changed.wait()
+        except TimeoutError:
+            raise TimeoutError(f"{what} after {timeout} s; last trouble: {self.trouble}") from None
+
+    def notify(self) -> None:
+        """Something changed: let those who wait look."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            address = self._addresses[attempt % len(self._addresses)]
+            before = self.store.head.end_offset
+            try:
+                await self._one_session(address)
+            except* LogFailedError as failed:
+                self.failed = next(one for one in _leaves(failed) if isinstance(one, LogFailedError))
+            except* (OSError, LogError, struct.error) as errors:
+                self.trouble = next(iter(_leaves(errors)))
+            self.notify()
+            if self.failed is not None:
+                return
+            attempt = 0 if self.store.head.end_offset > before else attempt + 1
+            pause = min(self._backoff_max, self._backoff * 2 ** min(attempt, 16))
+            await asyncio.sleep(pause * (0.5 + self._jitter() / 2))
+
+    async def _one_session(self, address: Address) -> None:
+        stream = await Stream.connect(*address, timeout=self._timeout)
+        session: _Session | None = None
+        try:
+            welcome = await self._greet(stream)
+            bound = self._buffer_bytes or min(welcome.segment_bytes, limits.SEGMENT_BYTES)
+            session = self._session = _Session(self, stream, address, welcome, bound)
+            self._sessions += 1
+            await session.run()
+        finally:
+            stream.abort()
+            self._session = None
+            if session is not None:
+                session.fetcher.close()
+                self._fetched += session.fetcher.fetched_bytes
+                self._drops += session.rules.drops
+                # nobody else may touch the log before the disk's thread is done
+                await asyncio.shield(self._on_disk(lambda: None))
+
+    async def _greet(self, stream: Stream) -> Welcome:
+        store = self.store
+        head = store.head
+        hello = Hello(
+            Purpose.FOLLOW,
+            store.log_id,
+            store.state.replica_id,
+            self._options.partition if not store.log_id.strip(b"\0") else store.core.writer.engine.partition,
+            store.epoch,
+            head.next_sequence,
+            head.end_offset,
+            self.address[1],
+            self._name,
+        )
+        await stream.send(wire.message(hello), self._silence)
+        welcome = wire.unpack(*await stream.receive(self._silence, _ANSWERS))
+        if isinstance(welcome, Refused):
+            raise welcome.error
+        assert isinstance(welcome, Welcome)
+        try:
+            await self._on_disk(partial(store.accept, welcome.log_id, welcome.partition, welcome.epoch))
+        except StaleEpochError as stale:
+            await stream.send(wire.message(Refused(Reason.STALE_EPOCH, str(stale))), self._silence)
+            await stream.close()
+            raise
+        return welcome
+
+    # -- told by the session ----------------------------------------------------------------------
+
+    def count(self, *, streamed: int = 0, rounds: int = 0, aside: int = 0) -> None:
+        """Numbers for `stats()`."""
+        self._streamed += streamed
+        self._rounds += rounds
+        self._aside += aside
+
+    async def on_disk(self, work: Callable[[], _T]) -> _T:
+        """Run on the one thread that changes this replica's log."""
+        return await self._on_disk(work)
+
+    @property
+    def options(self) -> tuple[float, float, int]:
+        """Timeout, silence, parallel fetches."""
+        return self._timeout, self._silence, self._parallel
+
+
+class _Session:
+    """One connection to a coordinator, from WELCOME to its end."""
+
+    def __init__(
+        self, replica: Replica, stream: Stream, address: Address, welcome: Welcome, buffer_bytes: int
+    ) -> None:
+        timeout, self._silence, parallel = replica.options
+        self._loop = asyncio.get_running_loop()
+        self._replica = replica
+        self._store = replica.store
+        self._stream = stream
+        self._address = address
+        self.rules = CatchUp(self._store.head.end_offset, buffer_bytes)
+        self.rules.head(welcome.end_offset)
+        self.fetcher = Fetcher(
+            lambda: (address, *replica.sources),
+            log_id=lambda: welcome.log_id,
+            timeout=timeout,
+            parallel=parallel,
+        )
+        #: our log is known to be a beginning of the coordinator's
+        self.proven = False
+        self._synced = (0, 0)
+        self._epoch = welcome.epoch
+        self._queue: deque[Piece] = deque()
+        self._queue_bytes = 0
+        self._answer = False
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Event()
+        self._behind = asyncio.Event()
+        self._behind.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear())
+            group.create_task(self._apply())
+            group.create_task(self._catch_up())
+
+    async def _hear(self) -> None:
+        while True:
+            header, body = await self._stream.receive(self._silence, _STREAM)
+            if header.kind is Kind.FRAMES:
+                self._replica.count(streamed=len(body))
+                self._take(unpack_pieces(body))
+                while self._queue_bytes > APPLY_BYTES:
+                    self._room.clear()
+                    async with asyncio.timeout(limits.CLOSE_SECONDS):
+                        await self._room.wait()
+                continue
+            match wire.unpack(header, body):
+                case Head(_, end_offset, epoch):
+                    self._check_epoch(epoch)
+                    if self.rules.head(end_offset):
+                        self._behind.set()
+                    # also while the disk is busy: the coordinator must hear that this side lives
+                    await self._stream.send(wire.message(self._ack()), self._silence)
+                case Refused() as refused:
+                    raise refused.error
+
+    def _take(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            match self.rules.frame(piece):
+                case Apply():
+                    self._put(piece)
+                case Behind():
+                    self._behind.set()
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise StaleEpochError(f"the coordinator went back from epoch {self._epoch} to {epoch}")
+        self._epoch = epoch
+
+    def _put(self, piece: Piece) -> None:
+        self._queue.append(piece)
+        self._queue_bytes += piece.size
+        self._idle.clear()
+        self._work.set()
+
+    async def _apply(self) -> None:
+        """All frames that wait, with one sync; then one ACK."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            if self._queue:
+                pieces = list(self._queue)
+                self._queue.clear()
+                self._synced = await self._replica.on_disk(partial(self._write, pieces))
+                self._queue_bytes -= sum(piece.size for piece in pieces)
+                self._room.set()
+                self._answer = True
+                if self._queue:
+                    self._work.set()
+                else:
+                    self._idle.set()
+                self._replica.notify()
+            if self._answer:
+                self._answer = False
+                await self._stream.send(wire.message(self._ack()), self._silence)
+
+    def _write(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """On the disk's thread: what is synced after it."""
+        return self._store.apply(pieces), self._store.head.end_offset
+
+    def _ack(self) -> Ack:
+        """What was synced when the last piece of work was done; nothing before it is proven."""
+        sequence, end_offset = self._synced if self.proven else (0, 0)
+        return Ack(sequence, end_offset, self._store.epoch, self.proven and not self.rules.behind)
+
+    async def _catch_up(self) -> None:
+        """Whenever frames are missing: fetch, round after round, until the buffer (or the end) is reached."""
+        while True:
+            await self._behind.wait()
+            self._behind.clear()
+            idle = 0
+            while self.rules.behind:
+                await self._idle.wait()
+                before = self._store.head.end_offset
+                done = await self._replica.on_disk(
+                    partial(
+                        catch_up_round,
+                        self._store,
+                        self.fetcher,
+                        self._address,
+                        until=lambda: self.rules.buffer_start,
+                        progress=self._progress,
+                    )
+                )
+                self._replica.count(rounds=1, aside=done is Round.ASIDE)
+                at = self._store.head.end_offset
+                proven = done not in {Round.ASIDE, Round.AGAIN}
+                if proven and (ready := self.rules.fetched(at)) is not None:
+                    for piece in ready:
+                        self._put(piece)
+                self._progressed((self._store.core.writer.durable, at), proven)
+                idle = 0 if at != before or done is Round.ASIDE else idle + 1
+                if idle and self.rules.behind:
+                    if idle > _IDLE_ROUNDS:
+                        raise PeerError("the coordinator has not what is missing here")
+                    with suppress(TimeoutError):  # more may come meanwhile
+                        async with asyncio.timeout(0.01 * 2**idle):
+                            await self._behind.wait()
+
+    def _progress(self) -> None:
+        """Called by the disk's thread when something fetched is in its place."""
+        synced = (self._store.core.writer.durable, self._store.head.end_offset)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._progressed, synced)
+
+    def _progressed(self, synced: tuple[int, int], proven: bool = True) -> None:
+        self._synced = synced
+        self.proven |= proven  # the segments were compared before anything was fetched
+        self._answer = True
+        self._work.set()
+        self._replica.notify()
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += _leaves(error)
+        else:
+            found.append(error)
+    return found

@@ -1,0 +1,216 @@
+"""A damaged segment is fetched again from another process; until then lookups into it are answered there.
+
+```python
+repairer = Repairer()
+async with Log.open(path, on_damage=repairer.damaged, forward=repairer.forward) as log:
+    async with Coordinator(log, repairer=repairer) as coordinator:      # its replicas are the sources
+        ...
+```
+
+One thread does the repairs, one segment after another; reads of everything else go on meanwhile. No asyncio.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time as clock
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lorogo_log import limits
+from lorogo_log.batch import Record
+from lorogo_log.core import BlockingLog
+from lorogo_log.errors import DamageError, LogError
+from lorogo_log.names import parse_segment
+from lorogo_log.replica_fetch import Fetcher, fetch_into
+from lorogo_log.replica_rules import Wanted
+from lorogo_log.replica_store import repair_install
+from lorogo_log.transfer import SegmentClient
+from lorogo_log.wire import Entry
+from lorogo_log.wire_socket import Address
+
+Sources = Callable[[], Sequence[Address]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """One repair that was done."""
+
+    name: str
+    broken: str | None
+    seconds: float
+    source: Address
+
+
+class Repairer:
+    """Takes reports of damage, repairs, and forwards lookups meanwhile. All methods from any thread."""
+
+    def __init__(
+        self,
+        sources: Sources | None = None,
+        *,
+        timeout: float = 10.0,
+        retry_seconds: float = 1.0,
+        monotonic: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self.sources: Sources = sources or (lambda: ())
+        self._timeout = timeout
+        self._retry = retry_seconds
+        self._monotonic = monotonic
+        self._lock = threading.Condition()
+        self._waiting: dict[str, DamageError] = {}
+        self._core: BlockingLog | None = None
+        self._fetcher: Fetcher | None = None
+        self._thread: threading.Thread | None = None
+        self._source: tuple[Address, ...] = ()
+        self._closed = False
+        self._idle: dict[Address, SegmentClient] = {}
+        self.repaired: list[Repaired] = []
+        #: why the last try failed
+        self.trouble: Exception | None = None
+        self.forwarded = 0
+
+    # -- hooks of a log ---------------------------------------------------------------------------
+
+    def damaged(self, damage: DamageError) -> None:
+        """`on_damage` of a log."""
+        name = damage.path.rpartition("/")[2]
+        if parse_segment(name) is None:
+            return
+        with self._lock:
+            self._waiting.setdefault(name, damage)
+            self._lock.notify_all()
+
+    def forward(self, sequence: int) -> Record | None:
+        """`forward` of a log: the record from another process, None if nobody has it. May block."""
+        core = self._core
+        if core is None:
+            return None
+        for address in self.sources():
+            with suppress(OSError, LogError, struct.error):
+                record = self._ask(address, core.writer.engine.log_id, sequence)
+                if record is not None:
+                    self.forwarded += 1
+                    return record
+        return None
+
+    def _ask(self, address: Address, log_id: bytes, sequence: int) -> Record | None:
+        """Over a connection that nobody uses now, or a new one; it is kept for the next lookup."""
+        with self._lock:
+            client = self._idle.pop(address, None)
+        if client is not None:
+            with suppress(OSError, LogError, struct.error):  # it may have been closed since
+                record = client.lookup(sequence)
+                self._keep(address, client)
+                return record
+            client.close()
+        client = SegmentClient(address, timeout=self._timeout, log_id=log_id)
+        try:
+            record = client.lookup(sequence)
+        except BaseException:
+            client.close()
+            raise
+        self._keep(address, client)
+        return record
+
+    def _keep(self, address: Address, client: SegmentClient) -> None:
+        with self._lock:
+            if not self._closed and address not in self._idle:
+                self._idle[address] = client
+                return
+        client.close()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self, core: BlockingLog) -> None:
+        """Begin to repair this log."""
+        self._core = core
+        self._fetcher = Fetcher(
+            lambda: self._source,
+            log_id=lambda: core.writer.engine.log_id,  # a new replica learns it later
+            timeout=self._timeout,
+            tries=2,
+        )
+        self._thread = threading.Thread(target=self._run, name="lorogo-log-repair", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_seconds: float = limits.LOCK_SECONDS) -> None:
+        """Stop; what is half fetched stays for the next time. Again: nothing."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
+            idle = list(self._idle.values())
+            self._idle.clear()
+        for client in idle:
+            client.close()
+        if self._fetcher is not None:
+            self._fetcher.close()
+        if self._thread is not None:
+            self._thread.join(wait_seconds)
+
+    def pending(self) -> list[str]:
+        """Segments that wait to be repaired."""
+        with self._lock:
+            return sorted(self._waiting)
+
+    def wait(self, timeout: float) -> bool:
+        """Whether everything reported so far was repaired within the time."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._waiting, timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._closed or bool(self._waiting))
+                if self._closed:
+                    return
+                names = list(self._waiting)
+            done = [name for name in names if self._repair(name)]
+            with self._lock:
+                for name in done:
+                    self._waiting.pop(name, None)
+                self._lock.notify_all()
+                if self._waiting and not self._closed:
+                    self._lock.wait(self._retry)
+
+    def _repair(self, name: str) -> bool:
+        core, fetcher = self._core, self._fetcher
+        assert core is not None and fetcher is not None
+        began = self._monotonic()
+        path = f"{core.directory.path}/{name}"
+        if not any(known.path == path for known in core.damage):
+            return True  # put aside or replaced meanwhile
+        if name == core.writer.engine.active.name:
+            self.trouble = LogError(f"{name} is being written: it is repaired when it is sealed")
+            return False
+        self.trouble = LogError(f"{name}: no replica is connected")
+        for address in self.sources():
+            try:
+                entry = self._find(fetcher, address, name)
+                if entry is None:
+                    self.trouble = LogError(f"{name}: {address} has no good copy")
+                    continue
+                self._source = (address,)
+                fetcher.fetch(fetch_into(core.directory), Wanted(entry))
+                broken = repair_install(core, entry)
+            except (OSError, LogError, struct.error) as error:
+                self.trouble = error
+                if self._closed:
+                    return False
+                continue
+            self.repaired.append(Repaired(name, broken, self._monotonic() - began, address))
+            self.trouble = None
+            return True
+        return False
+
+    def _find(self, fetcher: Fetcher, address: Address, name: str) -> Entry | None:
+        client = fetcher.client(address)
+        try:
+            for entry in client.catalog():
+                if entry.name == name and entry.sealed and not entry.damaged:
+                    return entry
+            return None
+        finally:
+            fetcher.release(client)

@@ -1,0 +1,404 @@
+"""The coordinator's door: streams what is durable to its replicas, and waits until enough of them have it.
+
+```python
+async with Log.open(path) as log, Coordinator(log, port=7400) as coordinator:
+    sequence = await log.append(value)
+    await coordinator.replicated(sequence, count=2, timeout=5.0)       # on the disks of two replicas
+```
+
+Replicas connect to it (`lorogo_log.replica.Replica`). Each has a queue bounded in bytes: one that is slow
+loses its queue, learns from HEAD that it is behind, and fetches. It slows nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from lorogo_log import wire
+from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
+from lorogo_log.log import Log
+from lorogo_log.replica_repair import Repairer
+from lorogo_log.replica_rules import Piece
+from lorogo_log.replica_tail import Tail, TailLost
+from lorogo_log.transfer import SegmentServer
+from lorogo_log.wire import Ack, Head, Hello, Kind, PeerError, Reason, Refused
+from lorogo_log.wire_socket import Address
+from lorogo_log.wire_stream import Stream
+from lorogo_log.writer import Waiting
+
+QUEUE_BYTES = 32 << 20
+HEAD_SECONDS = 1.0
+SILENCE_SECONDS = 10.0
+#: Small frames travel together up to this.
+_MESSAGE_BYTES = 1 << 20
+_ANSWERS = frozenset({Kind.ACK, Kind.REFUSED})
+
+
+class _Woken:
+    """Sets an event of a loop after every batch of a writer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+        self._loop = loop
+        self._event = event
+
+    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A connected replica, as the coordinator sees it."""
+
+    name: str
+    replica_id: bytes
+    #: where it serves segments; None: nowhere
+    address: Address | None
+    sequence: int
+    end_offset: int
+    caught_up: bool
+    queue_bytes: int
+    dropped_bytes: int
+
+
+class _Follower:
+    """One replica's connection: its bounded queue and what it has acknowledged."""
+
+    def __init__(self, stream: Stream, hello: Hello, queue_bytes: int) -> None:
+        self.stream = stream
+        self.hello = hello
+        self.ack = Ack(0, 0, 0, caught_up=False)
+        self.acked = False
+        self._queue: deque[Piece] = deque()
+        self._max = queue_bytes
+        self.queue_bytes = 0
+        self.dropped_bytes = 0
+        self.more = asyncio.Event()
+        self.tell = True  # HEAD must be sent: first of all, and behind what was left out
+
+    def put(self, pieces: Sequence[Piece], *, skipped: bool) -> None:
+        size = sum(piece.size for piece in pieces)
+        if self.queue_bytes + size > self._max:
+            self.dropped_bytes += self.queue_bytes
+            self._queue.clear()
+            self.queue_bytes = 0
+            skipped = True
+        if size <= self._max:
+            self._queue.extend(pieces)
+            self.queue_bytes += size
+        else:
+            self.dropped_bytes += size
+        if skipped:
+            self.tell = True
+        self.more.set()
+
+    def take(self) -> bytes | None:
+        """The next FRAMES message; None if nothing waits."""
+        parts: list[bytes | bytearray | memoryview] = []
+        size = 0
+        while self._queue and (not parts or size + self._queue[0].size <= _MESSAGE_BYTES):
+            piece = self._queue.popleft()
+            self.queue_bytes -= piece.size
+            if piece.segment is not None:
+                parts.append(piece.segment.pack())
+            parts.append(piece.raw)
+            size += piece.size
+        return wire.pack(Kind.FRAMES, b"".join(parts)) if parts else None
+
+    def info(self) -> ReplicaInfo:
+        port = self.hello.port
+        return ReplicaInfo(
+            self.hello.name,
+            self.hello.replica_id,
+            (self.stream.peer, port) if port else None,
+            self.ack.sequence,
+            self.ack.end_offset,
+            self.ack.caught_up,
+            self.queue_bytes,
+            self.dropped_bytes,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    sequence: int
+    count: int
+    done: asyncio.Future[None]
+
+
+class Coordinator:
+    """Serves one log to its replicas."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        queue_bytes: int = QUEUE_BYTES,
+        replicas_max: int = 16,
+        timeout: float = 30.0,
+        head_seconds: float = HEAD_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        repairer: Repairer | None = None,
+    ) -> None:
+        self._log = log
+        self._host, self._port = host, port
+        self._queue_bytes = queue_bytes
+        self._max = replicas_max
+        self._timeout = timeout
+        self._head_seconds = head_seconds
+        self._silence = silence_seconds
+        self._repairer = repairer
+        self._followers: dict[bytes, _Follower] = {}
+        self._waiters: set[_Waiter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._offset = 0  # up to here frames were put into the queues
+        self._server: SegmentServer | None = None
+        self._closed = False
+        #: a newer coordinator's epoch, if a replica told of one: this one has been replaced
+        self.fenced: int | None = None
+
+    async def __aenter__(self) -> Self:
+        loop = self._loop = asyncio.get_running_loop()
+        core = self._core = self._log.core
+        self._tail = Tail(core)
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-tail")
+        self._woken = _Woken(loop, self._wake)
+        core.writer.watch(self._woken)
+        self._server = SegmentServer(
+            core, host=self._host, port=self._port, timeout=self._timeout, on_follow=self._on_follow
+        )
+        self._own(self._pump())
+        if self._repairer is not None:
+            self._repairer.sources = self.sources
+            self._repairer.start(core)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection. The log stays open. Again: nothing."""
+        if self._closed or self._server is None:
+            return
+        self._closed = True
+        self._core.writer.unwatch(self._woken)
+        if self._repairer is not None:
+            await asyncio.to_thread(self._repairer.close)
+        await asyncio.to_thread(self._server.close)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loop.run_in_executor(self._reading, self._tail.close)
+        self._reading.shutdown(wait=False)
+        for waiter in self._waiters:
+            if not waiter.done.done():
+                waiter.done.set_exception(LogClosedError("the coordinator is closed"))
+
+    @property
+    def address(self) -> Address:
+        """Where replicas connect."""
+        assert self._server is not None
+        return self._server.address
+
+    def replicas(self) -> list[ReplicaInfo]:
+        """The replicas that are connected."""
+        return [follower.info() for follower in list(self._followers.values())]
+
+    def sources(self) -> list[Address]:
+        """Where segments can be fetched from: the replicas that serve, those that are furthest first."""
+        infos = sorted(self.replicas(), key=lambda info: -info.end_offset)
+        return [info.address for info in infos if info.address is not None]
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of segments that were sent with `sendfile`."""
+        return self._server.sent_bytes if self._server else 0
+
+    async def replicated(self, sequence: int, *, count: int = 1, timeout: float = 10.0) -> None:
+        """Return when `count` connected replicas have this sequence on their disks.
+
+        Raises TimeoutError, LogClosedError, or StaleEpochError when a newer coordinator has taken over.
+        """
+        self._check_fence()
+        if self._closed:
+            raise LogClosedError("the coordinator is closed")
+        if self._have(sequence) >= count:
+            return
+        waiter = _Waiter(sequence, count, self._loop.create_future())
+        self._waiters.add(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter.done
+        except TimeoutError:
+            have = self._have(sequence)
+            raise TimeoutError(
+                f"{have} of {count} replicas have record {sequence} after {timeout} s"
+            ) from None
+        finally:
+            self._waiters.discard(waiter)
+
+    def _check_fence(self) -> None:
+        if self.fenced is not None:
+            raise StaleEpochError(
+                f"epoch {self._core.writer.epoch} is older than {self.fenced}: another coordinator took over"
+            )
+
+    def _have(self, sequence: int) -> int:
+        return sum(one.acked and one.ack.sequence >= sequence for one in self._followers.values())
+
+    def _settle(self) -> None:
+        for waiter in list(self._waiters):
+            if waiter.done.done():
+                continue
+            if self.fenced is not None:
+                waiter.done.set_exception(StaleEpochError("a newer coordinator has taken over"))
+            elif self._have(waiter.sequence) >= waiter.count:
+                waiter.done.set_result(None)
+
+    # -- the stream -------------------------------------------------------------------------------
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self) -> None:
+        """Read each new frame once and put it into every replica's queue."""
+        stale = True  # nobody listened: the tail is not where the end is
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            more = True
+            while more:
+                if not self._followers:
+                    stale = True
+                    break
+                pieces: list[Piece] = []
+                skipped = True
+                try:
+                    if stale:
+                        await self._loop.run_in_executor(self._reading, self._tail.seek_end)
+                        stale = False
+                    else:
+                        pieces = await self._loop.run_in_executor(self._reading, self._tail.read)
+                        skipped = self._tail.skipped
+                except (TailLost, OSError):
+                    stale = True
+                except LogError:
+                    return  # the log has stopped
+                self._offset = self._tail.offset
+                more = bool(pieces) or skipped
+                if more:
+                    for follower in self._followers.values():
+                        follower.put(pieces, skipped=skipped)
+
+    def _on_follow(self, sock: socket.socket, hello: Hello) -> None:
+        """Called by the server's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._own_follower, sock, hello)
+        except RuntimeError:
+            sock.close()
+
+    def _own_follower(self, sock: socket.socket, hello: Hello) -> None:
+        if self._closed:
+            sock.close()
+        else:
+            self._own(self._follow(sock, hello))
+
+    async def _follow(self, sock: socket.socket, hello: Hello) -> None:
+        stream = await Stream.adopt(sock)
+        try:
+            await self._converse(stream, hello)
+        except (OSError, PeerError, struct.error):
+            pass  # gone, or not speaking our protocol: its connection ends, and nothing else
+        finally:
+            stream.abort()
+
+    async def _converse(self, stream: Stream, hello: Hello) -> None:
+        epoch = self._core.writer.epoch
+        refused: Refused | None = None
+        if hello.epoch > epoch:
+            self._fence(hello.epoch)
+            refused = Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
+        elif hello.partition != self._core.writer.engine.partition and hello.log_id != bytes(16):
+            refused = Refused(Reason.WRONG_LOG, "this is another partition")
+        elif len(self._followers) >= self._max and hello.replica_id not in self._followers:
+            refused = Refused(Reason.BUSY, f"{self._max} replicas are connected")
+        if refused is not None:
+            await stream.send(wire.message(refused), self._silence)
+            await stream.close()
+            return
+        assert self._server is not None
+        await stream.send(wire.message(self._server.welcome()), self._silence)
+        follower = _Follower(stream, hello, self._queue_bytes)
+        before = self._followers.get(hello.replica_id)
+        if before is not None:
+            before.stream.abort()  # the same replica, back before its old connection was found dead
+        self._followers[hello.replica_id] = follower
+        self._wake.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._send(follower))
+                group.create_task(self._hear(follower))
+        except* (OSError, PeerError, struct.error):
+            pass
+        finally:
+            if self._followers.get(hello.replica_id) is follower:
+                del self._followers[hello.replica_id]
+
+    async def _send(self, follower: _Follower) -> None:
+        stream = follower.stream
+        while True:
+            # taken before the queue is emptied: what HEAD speaks of is sent (or left out) before HEAD is
+            offset, tell = self._offset, follower.tell
+            head = Head(self._core.writer.durable + 1, offset, self._core.writer.epoch)
+            while (data := follower.take()) is not None:
+                await stream.send(data, self._silence)
+            if tell:
+                follower.tell = False
+                await stream.send(wire.message(head), self._silence)
+                continue
+            follower.more.clear()
+            if follower.queue_bytes or follower.tell:
+                continue
+            try:
+                async with asyncio.timeout(self._head_seconds):
+                    await follower.more.wait()
+            except TimeoutError:
+                follower.tell = True
+                self._wake.set()  # a new epoch is a frame too, and nobody waits for it
+
+    async def _hear(self, follower: _Follower) -> None:
+        while True:
+            header, body = await follower.stream.receive(self._silence, _ANSWERS)
+            match wire.unpack(header, body):
+                case Ack() as ack:
+                    if ack.end_offset > self._core.writer.engine.head.end_offset:
+                        raise PeerError("an ACK of what was never written")
+                    follower.ack, follower.acked = ack, True
+                    if ack.epoch > self._core.writer.epoch:
+                        self._fence(ack.epoch)
+                    self._settle()
+                case Refused(reason):
+                    if reason is Reason.STALE_EPOCH:
+                        self._fence(max(follower.hello.epoch, self._core.writer.epoch + 1))
+                    raise PeerError("the replica does not want this coordinator")
+
+    def _fence(self, epoch: int) -> None:
+        if epoch > self._core.writer.epoch:
+            self.fenced = epoch
+            self._settle()

@@ -1,0 +1,562 @@
+"""The writer: one queue, one thread, one sync for all that waits.
+
+```
+ append ─┐                       ┌─ writer thread ─────────────┐      ┌─ background thread ──────────┐
+ append ─┼─▶ queue (items, bytes)┤ take all, one frame, one sync├─────▶│ prepare the next, seal the old │
+ append ─┘                       └─ wake each loop once ────────┘      └───────────────────────────────┘
+```
+
+Rotation, fencing, mirroring and closing travel through the same queue, so they have a place among the
+records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lorogo_log import limits
+from lorogo_log.batch import Encoded
+from lorogo_log.engine import Engine, OpenSegment
+from lorogo_log.errors import (
+    LogClosedError,
+    LogError,
+    LogFailedError,
+    QueueFullError,
+    StaleEpochError,
+    TooLargeError,
+)
+from lorogo_log.format import SegmentHeader
+from lorogo_log.policy import Failure, Sync
+
+#: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single one).
+Waiting = tuple[Any, int, int]
+_OVERHEAD = 24  # bytes of columns per record
+
+
+class Waker(Protocol):
+    """Tells the waiters of one loop (or thread) how their batch ended: once per batch, by the writer."""
+
+    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
+
+
+class DirectWaker:
+    """For threads: each token is a `concurrent.futures.Future`."""
+
+    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
+        for token, start, count in waiting:
+            if error is not None:
+                token.set_exception(error)
+            else:
+                token.set_result(range(first_sequence + start, first_sequence + start + count))
+
+
+class Pending:
+    """Records that will be one frame."""
+
+    __slots__ = ("keys", "size", "times", "values", "waiters")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes] = []
+        self.times: list[int] = []
+        self.size = 0
+        self.waiters: dict[Waker, list[Waiting]] = {}
+
+
+@dataclass(slots=True)
+class Order:
+    """Something else than records for the writer to do, in its place in the queue."""
+
+    run: Callable[[], Any]
+    done: Future[Any] = field(default_factory=Future)
+
+
+class Writer:
+    """Owns the engine and its two threads."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        sync: Sync,
+        failure: Failure,
+        queue_bytes: int = limits.QUEUE_BYTES,
+        queue_items: int = limits.QUEUE_ITEMS,
+        batch_bytes: int = limits.BATCH_BYTES,
+        after_seal: Callable[[str], None] | None = None,
+        monotonic: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self.engine = engine
+        self._sync = sync
+        self._alone = sync.kind == "always"
+        self._failure = failure
+        self._queue_bytes = queue_bytes
+        self._queue_items = queue_items
+        self._batch_bytes = batch_bytes
+        self._after_seal = after_seal
+        self._monotonic = monotonic
+
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._queue: deque[Pending | Order] = deque()
+        self._bytes = 0
+        self._items = 0
+        self._idle = False
+        self._borrowed = False  # a caller's thread does the writer's work
+        self._closing = False
+        self._error: LogFailedError | None = None
+        self._watchers: set[Waker] = set()
+        self._direct = DirectWaker()
+
+        self._jobs = threading.Condition()
+        self._seals: deque[OpenSegment] = deque()
+        self._standby: OpenSegment | None = None
+        self._retired = False
+
+        #: what readers in this process may see
+        self.durable = engine.head.next_sequence - 1
+        self.epoch = engine.head.epoch
+        self.commits = self.syncs = self.rotations = self.appended = self.appended_bytes = 0
+        self._dirty = False
+        self._synced_at = monotonic()
+
+        self._background = threading.Thread(
+            target=self._prepare_and_seal, name="lorogo-log-background", daemon=True
+        )
+        self._thread = threading.Thread(target=self._run, name="lorogo-log-writer", daemon=True)
+        self._background.start()
+        self._thread.start()
+
+    # -- any thread ------------------------------------------------------------------------------
+
+    def put(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        times: Sequence[int],
+        waker: Waker,
+        token: Any,
+        *,
+        epoch: int | None = None,
+    ) -> None:
+        """Put records into the queue, or raise at once (full, too large, stale, closed, failed)."""
+        count = len(values)
+        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
+        with self._lock:
+            pending = self._admit(count, size, epoch)
+            start = len(pending.values)
+            pending.keys += keys
+            pending.values += values
+            pending.times += times
+            pending.size += size
+            pending.waiters.setdefault(waker, []).append((token, start, count))
+            if self._idle:
+                self._idle = False
+                self._work.notify()
+
+    def put_one(
+        self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
+    ) -> None:
+        """`put` for one record."""
+        size = len(value) + len(key) + _OVERHEAD
+        with self._lock:
+            pending = self._admit(1, size, epoch)
+            values = pending.values
+            waiters = pending.waiters.get(waker)
+            if waiters is None:
+                waiters = pending.waiters[waker] = []
+            waiters.append((token, len(values), 0))
+            pending.keys.append(key)
+            values.append(value)
+            pending.times.append(time)
+            pending.size += size
+            if self._idle:
+                self._idle = False
+                self._work.notify()
+
+    def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
+        """The batch to join; with the lock held."""
+        if self._closing or self._error is not None:
+            raise self._refusal()
+        if epoch is not None and epoch != self.epoch:
+            if epoch < self.epoch:
+                raise StaleEpochError(
+                    f"epoch {epoch} is older than {self.epoch}: a newer writer has taken over"
+                )
+            raise ValueError(f"epoch {epoch} is newer than {self.epoch}: fence first")
+        if size > limits.BODY_BYTES_MAX - 64:
+            raise TooLargeError(f"{size} bytes in one append, at most {limits.BODY_BYTES_MAX - 64}")
+        if self._items and (
+            self._items + count > self._queue_items or self._bytes + size > self._queue_bytes
+        ):
+            raise QueueFullError(f"{self._items} records, {self._bytes} bytes wait to be written")
+        self._items += count
+        self._bytes += size
+        if self._queue and not self._alone:
+            last = self._queue[-1]
+            if isinstance(last, Pending) and last.size + size <= self._batch_bytes:
+                return last
+        pending = Pending()
+        self._queue.append(pending)
+        return pending
+
+    def _has_work(self) -> bool:
+        """Whether the writer's thread has a reason to wake up; with the lock held."""
+        return bool(self._queue) or self._closing or self._error is not None
+
+    def _refusal(self) -> LogError:
+        """Why nothing is taken any more."""
+        return LogClosedError("the log is closed") if self._error is None else self._error
+
+    def append(
+        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
+    ) -> range:
+        """For threads: wait for room, then for the disk."""
+        if (alone := self._alone_at_the_disk(keys, values, times)) is not None:
+            return alone
+        deadline = self._monotonic() + wait_seconds
+        token: Future[range] = Future()
+        while True:
+            try:
+                self.put(keys, values, times, self._direct, token)
+                break
+            except QueueFullError:
+                left = deadline - self._monotonic()
+                with self._lock:
+                    self._room.wait(max(0.0, min(left, 1.0)))
+                if self._monotonic() >= deadline:
+                    raise
+        return token.result(max(0.0, deadline - self._monotonic()))
+
+    def _alone_at_the_disk(
+        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
+    ) -> range | None:
+        """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
+
+        It waits for the disk anyway; this way it does not wait for two changes of thread as well.
+        """
+        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
+        with self._lock:
+            if not self._idle or self._queue or self._closing or self._error is not None:
+                return None
+            pending = self._admit(len(values), size, None)
+            self._queue.clear()
+            self._idle = False
+            self._borrowed = True
+        token: Future[range] = Future()
+        pending.keys, pending.values, pending.times = list(keys), list(values), list(times)
+        pending.size = size
+        pending.waiters[self._direct] = [(token, 0, len(values))]
+        try:
+            self._commit(pending)
+        finally:
+            with self._lock:
+                self._borrowed = False
+                self._idle = True  # the writer's thread still waits
+                if self._has_work():
+                    self._idle = False
+                    self._work.notify()
+        return token.result(0)
+
+    def order(self, run: Callable[[], Any]) -> Future[Any]:
+        """Let the writer's thread do something after everything that is queued now."""
+        order = Order(run)
+        with self._lock:
+            if self._closing or self._error is not None:
+                raise self._refusal()
+            self._queue.append(order)
+            self._idle = False
+            self._work.notify()
+        return order.done
+
+    def rotate(self) -> Future[Any]:
+        """Begin a new segment after everything that is queued now."""
+        return self.order(self._rotate)
+
+    def fence(self, epoch: int) -> Future[Any]:
+        """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
+        return self.order(lambda: self._fence(epoch))
+
+    def flush(self) -> Future[Any]:
+        """Everything queued before is on the disk, whatever the policy."""
+        return self.order(self._flush)
+
+    def mirror(
+        self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
+    ) -> Future[Any]:
+        """Write a coordinator's frames as they are (a replica's way to append)."""
+        return self.order(lambda: self._mirror(header, frames))
+
+    def watch(self, waker: Waker) -> None:
+        """Wake this one after every batch, whether it has appends in it or not."""
+        with self._lock:
+            self._watchers.add(waker)
+
+    def unwatch(self, waker: Waker) -> None:
+        with self._lock:
+            self._watchers.discard(waker)
+
+    @property
+    def failed(self) -> LogFailedError | None:
+        """The error that stopped the log."""
+        return self._error
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    def queue_length(self) -> int:
+        """Records that are not yet written."""
+        return self._items
+
+    def queue_bytes(self) -> int:
+        return self._bytes
+
+    def active_segments(self) -> list[str]:
+        """The two open files: the one being written, and the one that will follow it."""
+        standby = self._standby
+        return [self.engine.active.name] + ([standby.name] if standby else [])
+
+    def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
+        """Write what is queued, seal the active segment, end the threads. Again: nothing."""
+        with self._lock:
+            self._closing = True
+            self._idle = False
+            self._work.notify()
+        deadline = self._monotonic() + wait_seconds
+        self._thread.join(wait_seconds)
+        self._background.join(max(0.1, deadline - self._monotonic()))
+        if self._thread.is_alive() or self._background.is_alive():
+            raise FutureTimeout("the log's threads did not end in time: is the disk stuck?")
+
+    # -- the writer's thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (item := self._take()) is not None:
+                if isinstance(item, Pending):
+                    self._commit(item)
+                else:
+                    self._obey(item)
+            if self._error is None:
+                self._end()
+        except (OSError, LogError) as error:
+            self._fail(error)
+        finally:
+            with self._jobs:
+                self._retired = True
+                self._jobs.notify_all()
+
+    def _take(self) -> Pending | Order | None:
+        """The next batch or order; None when there is nothing more to come."""
+        with self._lock:
+            while not self._queue or self._borrowed:
+                if not self._borrowed and (self._closing or self._error is not None):
+                    return None
+                self._idle = not self._borrowed
+                if self._sync.kind == "interval" and self._dirty and not self._borrowed:
+                    left = self._synced_at + self._sync.seconds - self._monotonic()
+                    if (left <= 0 or not self._work.wait(left)) and not self._borrowed:
+                        self._idle = False
+                        break
+                else:
+                    self._work.wait()
+                self._idle = False
+            if self._error is not None:
+                return None
+            if self._queue:
+                return self._queue.popleft()
+        self._flush()
+        return self._take()
+
+    def _commit(self, pending: Pending) -> None:
+        engine = self.engine
+        try:
+            if not engine.fits(pending.size):
+                self._rotate()
+            first = engine.head.next_sequence
+            header = engine.commit(pending.keys, pending.values, pending.times, sync=self._sync.waits)
+        except (OSError, LogError) as error:
+            self._fail(error, pending)
+            return
+        if self._error is not None:
+            # the background thread met an error on the same disk meanwhile: this sync proves nothing
+            self._fail(self._error, pending)
+            return
+        self._after(len(pending.values), header.frame_bytes)
+        with self._lock:
+            self._items -= len(pending.values)
+            self._bytes -= pending.size
+            self._room.notify_all()
+            watchers = self._watchers - pending.waiters.keys() if self._watchers else ()
+        for waker, waiting in pending.waiters.items():
+            waker.wake(waiting, first, None)
+        for waker in watchers:
+            waker.wake([], first, None)
+        late = self._monotonic() - self._synced_at >= self._sync.seconds
+        if self._sync.kind == "interval" and late:
+            self._flush()
+
+    def _after(self, count: int, size: int) -> None:
+        """What every written frame changes."""
+        self.durable = self.engine.head.next_sequence - 1
+        self.commits += 1
+        self.appended += count
+        self.appended_bytes += size
+        if self._sync.waits:
+            self.syncs += 1
+        else:
+            self._dirty = True
+
+    def _obey(self, order: Order) -> None:
+        try:
+            order.done.set_result(order.run())
+        except (StaleEpochError, ValueError) as refused:
+            order.done.set_exception(refused)
+        except (OSError, LogError) as error:
+            self._fail(error)
+            order.done.set_exception(self._error)
+
+    def _flush(self) -> None:
+        if self._dirty:
+            self.engine.sync()
+            self.syncs += 1
+            self._dirty = False
+        self._synced_at = self._monotonic()
+
+    def _rotate(self) -> str | None:
+        """Swap the two files. The name of the one that was finished; None if it was empty."""
+        engine = self.engine
+        if engine.active.header is None:
+            return None
+        with self._jobs:
+            while self._standby is None:
+                if self._error is not None:
+                    raise self._error
+                if not self._jobs.wait(limits.CLOSE_SECONDS):
+                    raise OSError("the next segment was not ready in time")
+            engine.standby, self._standby = self._standby, None
+        old = engine.swap(synced=not self._dirty)
+        self._dirty = False
+        self.rotations += 1
+        with self._jobs:
+            self._seals.append(old)
+            self._jobs.notify_all()
+        return old.name
+
+    def _fence(self, epoch: int) -> None:
+        head = self.engine.head
+        if epoch < head.epoch:
+            raise StaleEpochError(f"epoch {epoch} is older than {head.epoch}")
+        if epoch > head.epoch:
+            head.epoch = self.epoch = epoch
+            self.engine.commit((), (), (), sync=True)
+
+    def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> int:
+        if header is not None:
+            if header.log_id != self.engine.log_id:
+                raise ValueError("the frames belong to another log")
+            self._rotate()
+        for number, (frame, keys) in enumerate(frames):
+            self.engine.mirror(header if number == 0 else None, frame, keys, sync=number + 1 == len(frames))
+            self._after(frame.header.count, frame.header.frame_bytes)
+        self.epoch = self.engine.head.epoch
+        with self._lock:
+            watchers = set(self._watchers)
+        for waker in watchers:
+            waker.wake([], 0, None)
+        return self.durable
+
+    def _end(self) -> None:
+        """Closing: the active segment is sealed like any other, an empty one disappears."""
+        active = self.engine.active
+        if active.header is None:
+            self.engine.discard(active)
+        else:
+            self.engine.sync()
+            with self._jobs:
+                self._seals.append(active)
+        self._wake_all()
+
+    def _fail(self, error: Exception, pending: Pending | None = None) -> None:
+        """Stop for good. Nothing that was not acknowledged will be, and nothing is tried again."""
+        with self._lock:
+            if self._error is None:
+                self._error = (
+                    error
+                    if isinstance(error, LogFailedError)
+                    else LogFailedError(f"{self.engine.directory.path}: the log has stopped: {error}")
+                )
+                self._error.__cause__ = error
+                first = True
+            else:
+                first = False
+            failed = self._error
+            left = [pending, *self._queue] if pending else list(self._queue)
+            self._queue.clear()
+            self._items = self._bytes = 0
+            self._idle = False
+            self._work.notify_all()
+            self._room.notify_all()
+        for item in left:
+            if isinstance(item, Order):
+                item.done.set_exception(failed)
+            else:
+                for waker, waiting in item.waiters.items():
+                    waker.wake(waiting, 0, failed)
+        self._wake_all()
+        with self._jobs:
+            self._jobs.notify_all()
+        if first and self._failure.callback is not None:
+            self._failure.callback(failed)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            watchers = set(self._watchers)
+        for waker in watchers:
+            waker.wake([], 0, self._error)
+
+    # -- the background thread ------------------------------------------------------------------------
+
+    def _prepare_and_seal(self) -> None:
+        """Have the next file ready, seal what is finished: in this order."""
+        engine = self.engine
+        try:
+            while True:
+                with self._jobs:
+                    while not (
+                        self._retired or self._error is not None or self._standby is None or self._seals
+                    ):
+                        self._jobs.wait()
+                    retired = self._retired
+                    need = self._standby is None and not retired
+                if self._error is not None:
+                    break
+                if need:
+                    standby = engine.prepare()
+                    with self._jobs:
+                        self._standby = standby
+                        self._jobs.notify_all()
+                elif self._seals:
+                    segment = self._seals.popleft()
+                    engine.seal(segment)
+                    if self._after_seal is not None:
+                        self._after_seal(segment.name)
+                elif retired:
+                    if self._standby is not None:
+                        engine.discard(self._standby)
+                        self._standby = None
+                    engine.directory.sync()
+                    return
+        except (OSError, LogError) as error:
+            self._fail(error)
+        for segment in [*self._seals, *([self._standby] if self._standby else [])]:
+            segment.file.close()

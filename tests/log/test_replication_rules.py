@@ -1,0 +1,291 @@
+"""The rules of replication, purely: the four rules of catching up, comparing segments, the messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lorogo_log import Record, wire
+from lorogo_log.batch import encode
+from lorogo_log.replica_rules import Apply, Behind, CatchUp, Ignore, Piece, Plan, Wanted, plan, unpack_pieces
+from lorogo_log.wire import Entry, Hello, Kind, PeerError, Purpose
+
+
+def piece(offset: int, size: int = 1) -> Piece:
+    """A frame at an offset; `size` records of 100 bytes."""
+    values = [bytes(100)] * size
+    made = encode([b""] * size, values, [0] * size, first_sequence=1, epoch=1, offset=offset, chain=0)
+    return Piece(made.header, bytes(made))
+
+
+ONE = piece(0).size
+
+
+def test_a_frame_at_the_end_is_applied() -> None:
+    """Rule 1: same offset, apply; what was seen before is ignored."""
+    rules = CatchUp(0, 10 * ONE)
+    assert rules.fetched(0) == []
+    assert rules.frame(piece(0)) == Apply()
+    assert rules.frame(piece(ONE)) == Apply()
+    assert rules.frame(piece(0)) == Ignore()
+    assert rules.at == 2 * ONE
+
+
+def test_behind_a_gap_frames_are_buffered_until_the_fetch_reaches_them() -> None:
+    """Rules 2 and 4: behind, buffer and fetch; caught up, apply the buffer."""
+    rules = CatchUp(0, 10 * ONE)
+    rules.fetched(0)
+    later = [piece(3 * ONE), piece(4 * ONE)]
+    assert rules.frame(later[0]) == Behind()
+    assert rules.frame(later[1]) == Behind()
+    assert rules.buffer_start == 3 * ONE
+    assert rules.fetched(2 * ONE) is None
+    assert rules.fetched(3 * ONE) == later
+    assert not rules.behind
+    assert rules.frame(piece(5 * ONE)) == Apply()
+
+
+def test_a_buffer_above_its_bound_is_dropped() -> None:
+    """Rule 3: the buffer never holds more than its bound; what was dropped is fetched instead."""
+    rules = CatchUp(0, 2 * ONE)
+    rules.fetched(0)
+    for number in (2, 3):
+        assert rules.frame(piece(number * ONE)) == Behind()
+    assert rules.frame(piece(4 * ONE)) == Behind(dropped_bytes=2 * ONE)
+    assert rules.buffer_start == 4 * ONE
+    assert rules.fetched(2 * ONE) is None
+    assert rules.fetched(4 * ONE) is not None
+    assert rules.drops == 1
+
+
+def test_a_frame_above_the_bound_is_not_kept_at_all() -> None:
+    """A single frame above the bound is only heard of: it must be fetched."""
+    rules = CatchUp(0, ONE)
+    rules.fetched(0)
+    large = piece(ONE, 50)
+    assert rules.frame(large) == Behind(large.size)
+    assert rules.fetched(ONE) is None
+    assert rules.fetched(large.end) == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=30),
+    moves=st.lists(
+        st.sampled_from(["send", "send", "send", "skip", "again", "head", "fetch", "fetch one"]), max_size=120
+    ),
+    bound=st.integers(1, 6),
+)
+def test_whatever_is_lost_or_repeated_frames_are_applied_once_and_in_order(
+    sizes: list[int], moves: list[str], bound: int
+) -> None:
+    """Any order of frames sent, left out, repeated, and fetches: applied is exactly the log, once."""
+    frames: list[Piece] = []
+    for size in sizes:
+        frames.append(piece(frames[-1].end if frames else 0, size))
+    rules = CatchUp(0, bound * ONE)
+    applied = 0  # frames that are in the log
+    sent = 0
+
+    def take(some: list[Piece]) -> None:
+        nonlocal applied
+        for one in some:
+            assert one is frames[applied]
+            applied += 1
+
+    def fetch(upto: int) -> None:
+        nonlocal applied
+        applied = max(applied, upto)
+        take(rules.fetched(frames[applied - 1].end if applied else 0) or [])
+
+    for move in moves:
+        match move:
+            case "send" | "skip" if sent < len(frames):
+                if move == "send" and rules.frame(frames[sent]) == Apply():
+                    take([frames[sent]])
+                sent += 1
+            case "again" if sent:
+                if rules.frame(frames[sent // 2]) == Apply():
+                    take([frames[sent // 2]])
+            case "head":
+                rules.head(frames[sent - 1].end if sent else 0)
+            case "fetch" if rules.behind:
+                fetch(sent)
+            case "fetch one" if rules.behind:
+                fetch(min(sent, applied + 1))
+        assert rules.buffered_bytes <= bound * ONE
+        assert not rules.behind or rules.buffer_start is None or rules.buffer_start >= rules.at
+    rules.head(frames[-1].end)
+    if rules.behind:
+        fetch(len(frames))
+    assert applied == len(frames)
+    assert not rules.behind
+
+
+# -- comparing segments -------------------------------------------------------------------------------------
+
+
+def segment(first: int, last: int, *, sealed: bool = True, chain: int | None = None, epoch: int = 1) -> Entry:
+    """Records `first` to `last`, ten bytes each."""
+    return Entry(
+        first_sequence=first,
+        first_time=first,
+        first_offset=first * 10,
+        last_sequence=last,
+        end_offset=(last + 1) * 10,
+        position=128 + (last + 1 - first) * 10,
+        size=1000 if sealed else 0,
+        epoch=epoch,
+        header_checksum=first,
+        chain=last if chain is None else chain,
+        sealed=sealed,
+        rewritten=False,
+    )
+
+
+A, B, C = segment(1, 10), segment(11, 20), segment(21, 25, sealed=False)
+SHORT_B = segment(11, 14)
+
+PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
+    "nothing anywhere": ([], [], Plan()),
+    "a new replica": ([], [A, B, C], Plan(fetch=(Wanted(A), Wanted(B)), follow=C)),
+    "all there": ([A, B, C], [A, B, C], Plan(follow=C)),
+    "behind by one": ([A], [A, B, C], Plan(fetch=(Wanted(B),), follow=C)),
+    "half of a segment that is sealed now": ([A, SHORT_B], [A, B], Plan(fetch=(Wanted(B, SHORT_B),))),
+    "half of the open one": ([A, B, segment(21, 22)], [A, B, C], Plan(follow=C)),
+    "the other side expired its beginning": ([A, B], [B, C], Plan(follow=C)),
+    "behind what the other side still has": ([A], [segment(31, 40)], Plan(fetch=(Wanted(segment(31, 40)),))),
+    "the other side cleaned one away": ([A, B, C], [A, C], Plan(follow=C)),
+    "compressed there": ([A, B], [replace(A, rewritten=True, size=9), B], Plan()),
+    "another history": (
+        [A, segment(11, 20, chain=7)],
+        [A, B],
+        Plan((segment(11, 20, chain=7),), (Wanted(B),)),
+    ),
+    "longer than the other side": ([A, B, C], [A, SHORT_B], Plan((C, B), (Wanted(SHORT_B),))),
+    "beyond the other side's end": ([A, B], [A], Plan((B,))),
+    "damaged there: not to be judged by": (
+        [A, B],
+        [A, replace(B, damaged=True, sealed=False, chain=0), C],
+        Plan(follow=C),
+    ),
+    "damaged there and wanted: wait": ([A], [A, replace(B, damaged=True), C], Plan()),
+    "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], Plan()),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_segments_are_compared(case: str) -> None:
+    """What is missing is fetched, what contradicts put aside, what one side cleaned or expired left alone."""
+    local, remote, expected = PLANS[case]
+    assert plan(local, remote) == expected
+
+
+# -- messages -----------------------------------------------------------------------------------------------
+
+u64 = st.integers(0, 2**64 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+u32 = st.integers(0, 2**32 - 1)
+entries = st.builds(
+    Entry, u64, i64, u64, u64, u64, u64, u64, u64, u32, u32, st.booleans(), st.booleans(),
+    st.binary(min_size=16, max_size=16), st.booleans(),
+)  # fmt: skip
+ids = st.binary(min_size=16, max_size=16)
+messages = st.one_of(
+    st.builds(
+        Hello,
+        st.sampled_from(Purpose),
+        ids,
+        ids,
+        u32,
+        u64,
+        u64,
+        u64,
+        st.integers(0, 65535),
+        st.text(max_size=30),
+    ),
+    st.builds(wire.Welcome, ids, u32, u64, u64, u64, u64),
+    st.builds(wire.Refused, st.sampled_from(wire.Reason), st.text(max_size=200)),
+    st.builds(wire.Catalog, u64),
+    st.builds(wire.Segments, st.lists(entries, max_size=5).map(tuple), st.booleans()),
+    st.builds(wire.Fetch, u64, i64, u64, u64),
+    st.builds(wire.Data, u64, u64),
+    st.builds(wire.Lookup, u64),
+    st.builds(wire.Head, u64, u64, u64),
+    st.builds(wire.Ack, u64, u64, u64, st.booleans()),
+)
+
+
+@given(messages, u64)
+def test_messages_come_back(message: wire.Message, number: int) -> None:
+    """What is packed is unpacked to the same."""
+    raw = wire.message(message, number)
+    assert len(raw) % 8 == 0
+    header = wire.unpack_header(raw[:32])
+    assert header.number == number
+    assert wire.unpack(header, wire.check_body(header, raw[32:])) == message
+
+
+@given(u64, i64, st.binary(max_size=20), st.binary(max_size=50))
+def test_records_come_back(sequence: int, time: int, key: bytes, payload: bytes) -> None:
+    """A forwarded record is the same record."""
+    record = Record(sequence, time, key, payload)
+    assert wire.unpack_record(wire.pack_record(record)) == record
+
+
+@given(st.integers(0, 255), st.data())
+def test_every_flipped_byte_of_a_message_is_seen(mask: int, data: st.DataObject) -> None:
+    """One changed byte anywhere is refused: in the header by its checksum, in the body by its own."""
+    raw = bytearray(wire.message(Hello(Purpose.FOLLOW, name="replica")))
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] ^= mask or 1
+    with pytest.raises(PeerError):
+        wire.check_body(wire.unpack_header(raw[:32]), raw[32:])
+
+
+def forged(kind: int, size: int, *, magic: bytes = b"LGWR", version: int = 1, flags: int = 0) -> bytes:
+    """A header whose checksum is right and whose content is not."""
+    head = wire._HEADER.pack(magic, version, kind, flags, 0, size, 0)
+    return head + crc32c(head).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        bytes(32),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n",
+        forged(Kind.HELLO, 2**32 - 1),
+        forged(Kind.FRAMES, wire.STREAM_BYTES_MAX + 1),
+        forged(Kind.SEGMENTS, 1 << 30),
+        forged(Kind.ACK, 0),
+        forged(0, 0),
+        forged(99, 8),
+        forged(Kind.ACK, 32, magic=b"LGFR"),
+        forged(Kind.ACK, 32, version=2),
+        forged(Kind.ACK, 32, flags=1),
+    ],
+)
+def test_a_hostile_header_is_refused_before_its_length_is_believed(raw: bytes) -> None:
+    """Empty, foreign, a huge length, an unknown kind: PeerError, and nothing is allocated."""
+    with pytest.raises(PeerError):
+        wire.unpack_header(raw)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0" * 80,
+        bytes(piece(0).raw)[:-8],
+        bytes(piece(0).raw) + b"x" * 80,
+        b"\x89LRLOG\r\n" + bytes(200),
+    ],
+)
+def test_frames_that_are_none_are_refused(body: bytes) -> None:
+    """Half a frame, zeros, garbage behind a frame, a bad segment header: PeerError."""
+    with pytest.raises(PeerError):
+        unpack_pieces(body)
