@@ -1,4 +1,4 @@
-"""One connection of a replica to its coordinator, from WELCOME to its end: hear, apply, catch up, acknowledge."""
+"""One connection of a replica to its coordinator: hear, apply, catch up, acknowledge, until it ends."""
 
 from __future__ import annotations
 
