@@ -86,7 +86,7 @@ def records(path: Path, *, without: bytes = b"") -> list[Record]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_whatever_happens_replicas_end_with_the_same_records(tmp_path: Path, seed: int) -> None:
-    """Every record with its sequence, time, key and payload; what the coordinator cleaned may still be there."""
+    """Every record with its sequence, time, key and payload; what was cleaned on one side may be there."""
     world = World(tmp_path, seed)
     await world.open()
     for _ in range(STEPS):
