@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
@@ -55,8 +56,12 @@ class Options:
             raise ValueError("segment_bytes must be at least 4096")
         if min(self.queue_bytes, self.queue_items, self.batch_bytes) < 1 or self.ahead_bytes < 0:
             raise ValueError("queue_bytes, queue_items and batch_bytes must be above zero")
+        if self.batch_bytes > limits.BODY_BYTES_MAX // 2:
+            raise ValueError(f"batch_bytes must be at most {limits.BODY_BYTES_MAX // 2}")
         if self.log_id is not None and len(self.log_id) != 16:
             raise ValueError("log_id must be 16 bytes")
+        if self.compress and find_spec("zstandard") is None:
+            raise ValueError("compress=True needs the zstandard package")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class BlockingLog:
             names.APPEND_LOCK, exclusive=True, wait_seconds=self.options.lock_seconds
         )
         try:
-            self.recovered = recover(self.directory, self.options.recovery)
+            self.recovered = recover(self.directory, self.options.recovery, log_id=self.options.log_id)
             self.writer = self._writer(self.recovered, random_bytes)
         except Exception:
             self._unlock()
@@ -177,11 +182,19 @@ class BlockingLog:
         self.close()
 
     def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
-        """Write what is queued, seal, and let others open. Again: nothing."""
+        """Write what is queued, seal, and let others open. Again: nothing.
+
+        Raises LogFailedError if the disk failed just now; keeps the lock while a thread may still write.
+        """
+        failed = self.writer.failed
+        first = not self.writer.closed
         try:
             self.writer.close(wait_seconds)
         finally:
-            self._unlock()
+            if self.writer.ended:
+                self._unlock()
+        if first and failed is None and self.writer.failed is not None:
+            raise self.writer.failed
 
     # -- append -------------------------------------------------------------------------------------
 
@@ -253,6 +266,8 @@ class BlockingLog:
 
     def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
         """Put a segment fetched from a replica in place of a damaged one."""
+        if name == self.writer.engine.active.name:
+            raise ValueError(f"{name} is being written: rotate first")
         report = maintain.install(self.directory, name, pieces)
         path = f"{self.directory.path}/{name}"
         self.damage = [known for known in self.damage if known.path != path]
