@@ -24,7 +24,7 @@ from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery import Recovered, Recovery, recover
 from lorogo_log.storage import FileStorage, Lock, Storage
-from lorogo_log.writer import Writer
+from lorogo_log.writer import Writer, check_keys, check_time
 
 _GROUP, _STOP = Sync.group(), Failure.stop()
 
@@ -202,7 +202,8 @@ class BlockingLog:
         self, value: Any, *, key: bytes = b"", ts: int | None = None, wait_seconds: float = 60.0
     ) -> int:
         """One record; its sequence, when it is durable under the policy."""
-        time = self.now() if ts is None else ts
+        check_keys((key,))
+        time = check_time(self.now() if ts is None else ts)
         return self.writer.append([key], [pack_value(value)], [time], wait_seconds=wait_seconds)[0]
 
     def append_many(
@@ -212,7 +213,7 @@ class BlockingLog:
         keys, values = columns(items)
         if not values:
             return range(0)
-        times = [self.now() if ts is None else ts] * len(values)
+        times = [check_time(self.now() if ts is None else ts)] * len(values)
         return self.writer.append(keys, values, times, wait_seconds=wait_seconds)
 
     def mirror(
@@ -303,8 +304,10 @@ class BlockingLog:
 
 
 def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
-    """(keys, packed values) of pairs."""
+    """(keys, packed values) of pairs, checked."""
     pairs = list(items)
     if not pairs:
         return [], []
-    return [key for key, _ in pairs], pack_values([value for _, value in pairs])
+    keys = [key for key, _ in pairs]
+    check_keys(keys)
+    return keys, pack_values([value for _, value in pairs])

@@ -30,7 +30,7 @@ from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import OnDamage, SegmentInfo
 from lorogo_log.recovery import Recovery
 from lorogo_log.storage import Storage
-from lorogo_log.writer import Waiting, Writer
+from lorogo_log.writer import Waiting, Writer, check_time
 
 _BATCHES_PER_HOP = 64
 
@@ -232,7 +232,7 @@ class Log:
         keys, values = columns(items)
         if not values:
             return range(0)
-        times = [self._now() if ts is None else ts] * len(values)
+        times = [check_time(self._now() if ts is None else ts)] * len(values)
         future: asyncio.Future[range] = waker.loop.create_future()
 
         def put() -> None:

@@ -158,8 +158,10 @@ class Writer:
         *,
         epoch: int | None = None,
     ) -> None:
-        """Put records into the queue, or raise at once (full, too large, stale, closed, failed)."""
-        _refuse_mistakes(keys, times)
+        """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
+
+        Keys and times were checked before (`check_keys`, `check_time`).
+        """
         count = len(values)
         size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
         with self._lock:
@@ -179,7 +181,8 @@ class Writer:
     ) -> None:
         """`put` for one record."""
         if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
-            _refuse_mistakes((key,), (time,))
+            check_keys((key,))
+            check_time(time)
         size = len(value) + len(key) + _OVERHEAD
         with self._lock:
             pending = self._admit(1, size, epoch)
@@ -259,7 +262,6 @@ class Writer:
         """
         if not self._lendable():
             return None
-        _refuse_mistakes(keys, times)
         size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
         token: Future[range] = Future()
         mine = Pending()
@@ -624,18 +626,21 @@ class Writer:
             segment.file.close()
 
 
-def _refuse_mistakes(keys: Sequence[bytes], times: Sequence[int]) -> None:
+def check_keys(keys: Sequence[bytes]) -> None:
     """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
     if set(map(type, keys)) != {bytes}:
         for key in keys:
             if not isinstance(key, bytes):
                 raise TypeError(f"a key must be bytes, not {type(key).__name__}")
-    times = times[:1] if len(times) > 1 and times.count(times[0]) == len(times) else times
-    for time in times:
-        if not isinstance(time, int):
-            raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
-        if not _TIME_LEAST <= time <= _TIME_MOST:
-            raise ValueError(f"time {time} does not fit into 64 bits")
+
+
+def check_time(time: int) -> int:
+    """The time, if it is one that can be written."""
+    if not isinstance(time, int):
+        raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
+    if not _TIME_LEAST <= time <= _TIME_MOST:
+        raise ValueError(f"time {time} does not fit into 64 bits")
+    return time
 
 
 _LIVE: WeakSet[Writer] = WeakSet()
