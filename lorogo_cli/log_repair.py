@@ -8,7 +8,7 @@ Originals of what is cut or replaced are on the disk as `.broken` before anythin
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,7 @@ from lorogo_cli.log_verify import damage_facts, lost_count
 from lorogo_cli.output import note, say, say_json, say_table, working
 from lorogo_cli.values import show_count, show_size
 from lorogo_log import Recovery, maintain, names
-from lorogo_log.errors import CorruptionError, FormatError
-from lorogo_log.recovery import list_segments, recover, salvage
+from lorogo_log.recovery import recover, salvage
 from lorogo_log.segment import Segment, scan
 from lorogo_log.storage import Directory
 
@@ -143,8 +142,8 @@ def _apply(
         for verdict in before:
             if source is not None and _fetchable(verdict, source):
                 source.install(here, verdict.name)
+        recover(directory, Recovery.TAIL)
         with maintain.cleaning(directory):
-            recover(directory, Recovery.TAIL)
             for verdict in survey(found(path)) if salvaging else ():
                 if verdict.state is State.DAMAGED and verdict.records:
                     _salvage(directory, verdict)
@@ -157,35 +156,12 @@ def _salvage(directory: Directory, verdict: Verdict) -> None:
     """Rewrite one segment from its good frames."""
     segment = Segment.open(directory, verdict.name)
     try:
-        if segment.damage is not None:
-            _restore_header(directory, segment)
         last = max(
             scan(segment).next_sequence - 1, *(fault.lost[1] for fault in verdict.damage if fault.lost), 0
         )
         salvage(directory, segment, last_sequence=last)
     finally:
         segment.close()
-
-
-def _restore_header(directory: Directory, segment: Segment) -> None:
-    """What a damaged header said and frames do not tell is told by the segments beside it."""
-    chain = 0
-    for entry in list_segments(directory):
-        if entry.name == segment.name:
-            continue
-        try:
-            other = Segment.open(directory, entry.name)
-        except (CorruptionError, FormatError):
-            continue
-        try:
-            if entry.first_sequence < segment.header.first_sequence and other.footer is not None:
-                chain = other.footer.chain_out
-            if other.damage is None:
-                header = other.header
-                segment.header = replace(segment.header, log_id=header.log_id, partition=header.partition)
-        finally:
-            other.close()
-    segment.header = replace(segment.header, chain=chain)
 
 
 # -- what is shown ---------------------------------------------------------------------------------------

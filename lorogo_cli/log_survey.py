@@ -14,7 +14,7 @@ from lorogo_log import maintain, names
 from lorogo_log.errors import CorruptionError, FormatError, TornError
 from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, TRAILER_MAGIC
 from lorogo_log.reader import Reader
-from lorogo_log.recovery import SegmentName, list_segments
+from lorogo_log.recovery import FOOTER_DAMAGED, SegmentName, list_segments
 from lorogo_log.rewrite import good_frames
 from lorogo_log.segment import Segment, read_footer, scan
 from lorogo_log.storage import Directory
@@ -249,14 +249,18 @@ def _weigh(
         return (first, last) if last is not None and first <= last else None
 
     damage = []
-    for fault in report.damage:
-        torn = isinstance(fault, TornError) or (footer is None and fault.resume is None and not missing)
+    kept = bool(header.flags & REWRITTEN)
+    # frames tell all that the footer said, unless the segment was rewritten: then it is a matter of the seal
+    faults = [fault for fault in report.damage if kept or fault.reason != FOOTER_DAMAGED]
+    for fault in faults:
+        open_end = footer is None and fault.resume is None and not missing and not kept
+        torn = isinstance(fault, TornError) or open_end
         where = (fault.path, fault.offset, fault.reason, fault.resume)
         if torn and fault.offset >= SEGMENT_HEADER_BYTES:
             damage.append(Damage("torn", *where))
         else:
             damage.append(Damage("corrupt", *where, lost(fault.offset, fault.resume)))
-    if footer is None and not any(fault.resume is None for fault in report.damage):
+    if footer is None and not any(fault.resume is None for fault in faults):
         stopped = scan(segment).end
         if missing:
             damage.append(

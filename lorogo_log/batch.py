@@ -98,8 +98,8 @@ def encode_body(
     pack = struct.Struct(f"<{count + 1}i").pack
     try:
         # struct takes an iterator's numbers faster than array does, and one join copies each byte once
-        key_offsets = pack(*accumulate(map(len, keys), initial=0))
-        value_offsets = pack(*accumulate(map(len, values), initial=0))
+        key_offsets = pack(0, *accumulate(map(len, keys)))
+        value_offsets = pack(0, *accumulate(map(len, values)))
     except struct.error:
         raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes") from None
     key_bytes = int.from_bytes(key_offsets[-4:], "little")
@@ -385,4 +385,4 @@ def pack_value(value: Any) -> bytes:
 def pack_values(values: Iterable[Any]) -> list[bytes]:
     """Many values as msgpack, with one packer."""
     pack = msgpack.Packer(use_bin_type=True).pack
-    return [pack(value) for value in values]
+    return list(map(pack, values))

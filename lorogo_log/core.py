@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery import Recovered, Recovery, recover
 from lorogo_log.storage import FileStorage, Lock, Storage
-from lorogo_log.writer import Writer
+from lorogo_log.writer import Writer, check_keys, check_time
 
 _GROUP, _STOP = Sync.group(), Failure.stop()
 
@@ -55,8 +56,12 @@ class Options:
             raise ValueError("segment_bytes must be at least 4096")
         if min(self.queue_bytes, self.queue_items, self.batch_bytes) < 1 or self.ahead_bytes < 0:
             raise ValueError("queue_bytes, queue_items and batch_bytes must be above zero")
+        if self.batch_bytes > limits.BODY_BYTES_MAX // 2:
+            raise ValueError(f"batch_bytes must be at most {limits.BODY_BYTES_MAX // 2}")
         if self.log_id is not None and len(self.log_id) != 16:
             raise ValueError("log_id must be 16 bytes")
+        if self.compress and find_spec("zstandard") is None:
+            raise ValueError("compress=True needs the zstandard package")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class BlockingLog:
             names.APPEND_LOCK, exclusive=True, wait_seconds=self.options.lock_seconds
         )
         try:
-            self.recovered = recover(self.directory, self.options.recovery)
+            self.recovered = recover(self.directory, self.options.recovery, log_id=self.options.log_id)
             self.writer = self._writer(self.recovered, random_bytes)
         except Exception:
             self._unlock()
@@ -177,11 +182,19 @@ class BlockingLog:
         self.close()
 
     def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
-        """Write what is queued, seal, and let others open. Again: nothing."""
+        """Write what is queued, seal, and let others open. Again: nothing.
+
+        Raises LogFailedError if the disk failed just now; keeps the lock while a thread may still write.
+        """
+        failed = self.writer.failed
+        first = not self.writer.closed
         try:
             self.writer.close(wait_seconds)
         finally:
-            self._unlock()
+            if self.writer.ended:
+                self._unlock()
+        if first and failed is None and self.writer.failed is not None:
+            raise self.writer.failed
 
     # -- append -------------------------------------------------------------------------------------
 
@@ -189,7 +202,8 @@ class BlockingLog:
         self, value: Any, *, key: bytes = b"", ts: int | None = None, wait_seconds: float = 60.0
     ) -> int:
         """One record; its sequence, when it is durable under the policy."""
-        time = self.now() if ts is None else ts
+        check_keys((key,))
+        time = check_time(self.now() if ts is None else ts)
         return self.writer.append([key], [pack_value(value)], [time], wait_seconds=wait_seconds)[0]
 
     def append_many(
@@ -199,7 +213,7 @@ class BlockingLog:
         keys, values = columns(items)
         if not values:
             return range(0)
-        times = [self.now() if ts is None else ts] * len(values)
+        times = [check_time(self.now() if ts is None else ts)] * len(values)
         return self.writer.append(keys, values, times, wait_seconds=wait_seconds)
 
     def mirror(
@@ -253,6 +267,8 @@ class BlockingLog:
 
     def install(self, name: str, pieces: Iterable[Bytes]) -> SegmentReport:
         """Put a segment fetched from a replica in place of a damaged one."""
+        if name == self.writer.engine.active.name:
+            raise ValueError(f"{name} is being written: rotate first")
         report = maintain.install(self.directory, name, pieces)
         path = f"{self.directory.path}/{name}"
         self.damage = [known for known in self.damage if known.path != path]
@@ -288,8 +304,10 @@ class BlockingLog:
 
 
 def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
-    """(keys, packed values) of pairs."""
+    """(keys, packed values) of pairs, checked."""
     pairs = list(items)
     if not pairs:
         return [], []
-    return [key for key, _ in pairs], pack_values([value for _, value in pairs])
+    keys = [key for key, _ in pairs]
+    check_keys(keys)
+    return keys, pack_values([value for _, value in pairs])

@@ -317,7 +317,8 @@ class Cursor:
                 start = max(start, index.at_time(self._time))
             elif self._wanted > segment.header.first_sequence:
                 start = max(start, index.at_sequence(self._wanted))
-            if self._key:
+            # a time is found in the order of the log, whatever the keys: blocks are skipped only behind it
+            if self._key and self._time is None:
                 areas = ((max(low, start), high) for low, high in index.with_key(self._key) if high > start)
                 self._ranges = areas
                 area = next(areas, None)

@@ -54,6 +54,10 @@ class OpenSegment:
         self.frame_bytes = 0  # of the last frame
         self.filled = filled  # zeros reach up to here
 
+    def records(self) -> bool:
+        """Whether it holds any record: epochs alone do not count."""
+        return self.header is not None and self.last_sequence >= self.header.first_sequence
+
     def claim(self, end: int) -> None:
         """Bytes are written up to `end`: what was filled with zeros before it is so no more."""
         self.filled = max(self.filled, end)
@@ -103,7 +107,8 @@ class Engine:
             segment.header,
             trailer,
             position=segment.position,
-            last_sequence=segment.last_sequence,
+            # one that only carries an epoch takes a sequence for itself: no two segments begin with the same
+            last_sequence=max(segment.last_sequence, segment.header.first_sequence),
             end_offset=segment.end_offset,
             chain_out=segment.chain,
             digest=digest_of(segment.file, segment.position),
@@ -162,6 +167,9 @@ class Engine:
             raise StaleEpochError(f"epoch {frame.header.epoch} is older than {head.epoch}")
         if header is None:
             header = self.active.header
+        elif header.chain == head.chain and header.first_offset == head.end_offset:
+            # the segment before may have ended with a sequence that no record has
+            head.next_sequence = max(head.next_sequence, header.first_sequence)
         if header is None or frame.header.first_sequence != head.next_sequence:
             raise ValueError("the frame does not continue this log")
         chain = head.chain if self.active.position else header.checksum

@@ -20,6 +20,7 @@ CRC32C: Final = 1
 SEGMENT_HEADER_BYTES: Final = 128
 FRAME_HEADER_BYTES: Final = 80
 FOOTER_BYTES: Final = 160
+LOG_ID: Final = slice(56, 72)  # within a segment's header
 
 REWRITTEN: Final = 1  # segment flag
 SPARSE: Final = 1  # frame flags

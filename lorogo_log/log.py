@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
@@ -29,7 +30,7 @@ from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import OnDamage, SegmentInfo
 from lorogo_log.recovery import Recovery
 from lorogo_log.storage import Storage
-from lorogo_log.writer import Waiting, Writer
+from lorogo_log.writer import Waiting, Writer, check_time
 
 _BATCHES_PER_HOP = 64
 
@@ -155,7 +156,13 @@ class Log:
         )
 
     async def __aenter__(self) -> Self:
-        self._core = await asyncio.to_thread(self._opener)
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opener))
+        try:
+            self._core = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # the thread opens it all the same: what nobody wants any more must not hold the lock
+            opening.add_done_callback(_close_unwanted)
+            raise
         self._now = self._core.now
         self._put_one = self._core.writer.put_one
         return self
@@ -225,7 +232,7 @@ class Log:
         keys, values = columns(items)
         if not values:
             return range(0)
-        times = [self._now() if ts is None else ts] * len(values)
+        times = [check_time(self._now() if ts is None else ts)] * len(values)
         future: asyncio.Future[range] = waker.loop.create_future()
 
         def put() -> None:
@@ -269,12 +276,14 @@ class Log:
         waker = self._waker()
         cursor = core.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
         event = waker.follow() if follow else None
+        hop: asyncio.Future[tuple[list[Batch], LogError | None]] | None = None
         try:
             while True:
                 if event is not None:
                     event.clear()
                 over = core.writer.closed
-                batches, stop = await asyncio.to_thread(_some, cursor)
+                hop = asyncio.ensure_future(asyncio.to_thread(_some, cursor))
+                batches, stop = await asyncio.shield(hop)
                 for batch in batches:
                     yield batch
                 match stop:
@@ -297,7 +306,10 @@ class Log:
         finally:
             if event is not None:
                 waker.unfollow(event)
-            cursor.close()
+            if hop is None or hop.done():
+                cursor.close()
+            else:  # cancelled: a thread still reads from it
+                hop.add_done_callback(lambda _: cursor.close())
 
     def lookup(self, sequence: int) -> Record:
         """One record, verified. Reads the disk: in a busy loop, use `asyncio.to_thread`."""
@@ -345,6 +357,12 @@ class Log:
     def stats(self) -> Stats:
         """The log in numbers."""
         return self.core.stats()
+
+
+def _close_unwanted(opening: asyncio.Future[BlockingLog]) -> None:
+    """Give back a log whose opener was cancelled, in a thread of its own: closing waits for the disk."""
+    if not opening.cancelled() and opening.exception() is None:
+        threading.Thread(target=opening.result().close, name="lorogo-log-close", daemon=True).start()
 
 
 def _some(cursor: Cursor) -> tuple[list[Batch], LogError | None]:

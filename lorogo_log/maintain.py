@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
-from lorogo_log.format import ZSTD, Bytes
-from lorogo_log.recovery import SegmentName, keep_broken, list_segments
+from lorogo_log.format import REWRITTEN, ZSTD, Bytes
+from lorogo_log.recovery import (
+    FOOTER_DAMAGED,
+    SegmentName,
+    created,
+    damage_of,
+    damaged_footer,
+    dropped,
+    keep_broken,
+    list_segments,
+)
 from lorogo_log.rewrite import good_frames, rewrite
-from lorogo_log.segment import Segment, digest_of, scan
+from lorogo_log.segment import Scan, Segment, digest_of, scan
 from lorogo_log.storage import Directory, write_all
 
 #: Called with the segment's path and a record: True drops it, False keeps it, SkipSegment leaves the segment
@@ -140,14 +149,14 @@ def expire(
                 file = directory.open(entry.name)
                 total += file.size()
                 file.close()
-        oldest = list_segments(directory)[:1]
+        in_order = iter(list_segments(directory))
         for segment, newest in _sealed(directory):
             footer = segment.footer
             assert footer is not None
-            in_order = removed or (oldest and segment.name == oldest[0].name)
+            oldest = next(in_order, None)
             old = before is not None and footer.last_time < before
             large = keep_bytes is not None and total > keep_bytes
-            if newest or not in_order or not (old or large):
+            if newest or oldest is None or oldest.name != segment.name or not (old or large):
                 break
             total -= segment.file.size()
             directory.remove(segment.name)
@@ -174,8 +183,10 @@ def compress(directory: Directory, name: str, *, wait_seconds: float = limits.LO
     return True
 
 
-def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> SegmentReport:
-    """Read one segment whole and check everything in it."""
+def verify(
+    directory: Directory, entry: SegmentName, *, newest: bool, after: SegmentName | None = None
+) -> SegmentReport:
+    """Read one segment whole and check everything in it; with `after`, also that it reaches the next one."""
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
@@ -184,16 +195,14 @@ def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> Segment
     try:
         found = scan(segment)
         damage: list[DamageError] = [segment.damage] if segment.damage else []
-        damage += [CorruptionError(path, *where) for where in found.bad]
         footer = segment.footer
-        if found.torn:
-            kind = TornError if newest and footer is None else CorruptionError
-            damage.append(kind(path, found.end, found.torn))
+        if footer is None:
+            damage += _open_damage(segment, found, newest=newest, after=after)
+        else:
+            damage += damage_of(segment, found)
         if footer is not None and not damage:
             if segment.index() is None:
                 damage.append(CorruptionError(path, footer.trailer_position, "the trailer does not check"))
-            if found.end != footer.trailer_position or found.index.records != footer.records:
-                damage.append(CorruptionError(path, found.end, "frames are missing before the trailer"))
             elif digest_of(segment.file, footer.trailer_position) != footer.digest:
                 damage.append(CorruptionError(path, 0, "the file does not match its digest"))
         return SegmentReport(
@@ -208,6 +217,25 @@ def verify(directory: Directory, entry: SegmentName, *, newest: bool) -> Segment
         segment.close()
 
 
+def _open_damage(
+    segment: Segment, found: Scan, *, newest: bool, after: SegmentName | None
+) -> Iterator[DamageError]:
+    """What is wrong with a segment that is not sealed, or not any more."""
+    path = segment.path
+    for where in found.bad:
+        yield CorruptionError(path, *where)
+    rewritten = segment.header.flags & REWRITTEN
+    if after is not None and after.first_sequence > found.reach and not rewritten:
+        reason = found.torn or "the segment ends too early"
+        lost = f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
+        yield CorruptionError(path, found.end, lost)
+    elif found.torn:
+        yield (TornError if newest else CorruptionError)(path, found.end, found.torn)
+    elif (rewritten or damaged_footer(segment.file, found.end)) and not segment.sealed():
+        # (sealed: the writer was at it meanwhile)
+        yield CorruptionError(path, found.end, FOOTER_DAMAGED)
+
+
 def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[SegmentReport]:
     """A report for each segment, one after another; the one being written (`open_name`) is left out."""
     listing = list_segments(directory, prepared=open_name is None)
@@ -215,13 +243,13 @@ def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[Seg
     for number, entry in enumerate(listing):
         if entry.name == open_name:
             continue
+        after = listing[number + 1] if number + 1 < len(listing) else None
         try:
-            report = verify(directory, entry, newest=number + 1 == len(listing))
+            report = verify(directory, entry, newest=after is None, after=after)
         except FileNotFoundError:
             continue  # removed meanwhile
         gap = entry.first_sequence - expected if expected is not None else 0
-        following = listing[number + 1].first_sequence if number + 1 < len(listing) else None
-        expected = following
+        expected = after.first_sequence if after else None
         try:
             segment = Segment.open(directory, entry.name)
             if segment.footer is not None:
@@ -252,33 +280,52 @@ def install(
         raise FormatError(f"{name} is not the name of a segment")
     with cleaning(directory, wait_seconds):
         temporary = name + names.TEMPORARY
-        if temporary in directory.list():
-            directory.remove(temporary)
-        file = directory.create(temporary)
+        installed = False
         try:
-            at = 0
-            for piece in pieces:
-                at += write_all(file, [piece], at, temporary)
-            file.sync()
-        finally:
-            file.close()
-        report = verify(directory, SegmentName(*parsed, temporary), newest=False)
-        if report.damage or not report.sealed:
-            directory.remove(temporary)
-            raise (
-                report.damage[0]
-                if report.damage
-                else FormatError(f"{name}: what came is not a sealed segment")
-            )
-        try:
-            old = directory.open(name)
-        except FileNotFoundError:
-            pass
-        else:
+            file = created(directory, temporary)
             try:
-                keep_broken(directory, name, old, 0)
+                at = 0
+                for piece in pieces:
+                    at += write_all(file, [piece], at, temporary)
+                file.sync()
             finally:
-                old.close()
-        directory.rename(temporary, name)
+                file.close()
+            report = verify(directory, SegmentName(*parsed, temporary), newest=False)
+            if report.damage:
+                raise report.damage[0]
+            if not report.sealed:
+                raise FormatError(f"{name}: what came is not a sealed segment")
+            _refuse_stranger(directory, name, temporary)
+            try:
+                old = directory.open(name)
+            except FileNotFoundError:
+                pass
+            else:
+                try:
+                    keep_broken(directory, name, old, 0)
+                finally:
+                    old.close()
+            directory.rename(temporary, name)
+            installed = True
+        finally:
+            if not installed:
+                dropped(directory, temporary)
         directory.sync()
-    return report
+    return replace(report, name=name)
+
+
+def _refuse_stranger(directory: Directory, name: str, temporary: str) -> None:
+    """A good segment in the wrong place would keep the whole log from opening."""
+    segment = Segment.open(directory, temporary)
+    header = segment.header
+    segment.close()
+    if names.segment_name(header.first_sequence, header.first_time) != name:
+        raise FormatError(f"{name}: what came is another segment, from sequence {header.first_sequence} on")
+    for entry in list_segments(directory):
+        try:
+            other = Segment.open(directory, entry.name)
+        except (FileNotFoundError, CorruptionError):
+            continue
+        other.close()
+        if other.damage is None and other.header.log_id != header.log_id:
+            raise FormatError(f"{name}: what came belongs to another log")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lorogo_log import limits, names
 from lorogo_log.engine import Head
-from lorogo_log.errors import CorruptionError, DamageError, FormatError, TornError
+from lorogo_log.errors import CorruptionError, DamageError, FormatError, LockedError, TornError
 from lorogo_log.format import (
+    FOOTER_BYTES,
     FRAME_MAGIC,
+    KEPT,
+    LOG_ID,
     REWRITTEN,
+    SEAL_MAGIC,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
     TIME_MIN,
@@ -22,7 +26,11 @@ from lorogo_log.format import (
     unpack_segment_header,
 )
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
-from lorogo_log.storage import Directory, File, write_all
+from lorogo_log.storage import Directory, File, Lock, write_all
+
+#: The reason when frames are whole and the end of a sealed segment is not.
+FOOTER_DAMAGED = "the footer does not check"
+_GUESS_MAX = 1 << 32
 
 
 class Recovery(Enum):
@@ -75,16 +83,40 @@ class Recovered:
 Report = Callable[[DamageError], None]
 
 
-def recover(directory: Directory, mode: Recovery) -> Recovered:
-    """Mend what a crash left, and say where the log stands. For the holder of the append lock."""
+def recover(directory: Directory, mode: Recovery, *, log_id: bytes | None = None) -> Recovered:
+    """Mend what a crash left, and say where the log stands. For the holder of the append lock.
+
+    `log_id` is for a log that has lost its own: no segment with a good header is left.
+    """
+    cleaning = _cleaners_out(directory, mode)
+    try:
+        return _recover(directory, mode, log_id, alone=cleaning is not None)
+    finally:
+        if cleaning is not None:
+            cleaning.release()
+
+
+def _cleaners_out(directory: Directory, mode: Recovery) -> Lock | None:
+    """The clean lock. Only salvage must have it; others leave a cleaner at work (and its files) alone."""
+    wait = limits.LOCK_SECONDS if mode is Recovery.SALVAGE else 0
+    try:
+        return directory.lock(names.CLEAN_LOCK, exclusive=True, wait_seconds=wait)
+    except LockedError:
+        if mode is Recovery.SALVAGE:
+            raise
+        return None
+
+
+def _recover(directory: Directory, mode: Recovery, log_id: bytes | None, *, alone: bool) -> Recovered:
     result = Recovered(Head())
     present = directory.list()
     result.foreign = sorted(name for name in present if not names.is_ours(name))
     changed = False
     for name in sorted(present):
         if name.endswith(names.TEMPORARY):
-            directory.remove(name)
-            changed = True
+            if alone:  # else a cleaner in another process may be writing it
+                directory.remove(name)
+                changed = True
         elif names.PREPARED.fullmatch(name):
             _adopt(directory, name, result, mode)
             changed = True
@@ -93,7 +125,7 @@ def recover(directory: Directory, mode: Recovery) -> Recovered:
     listing = list_segments(directory)
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
-        _one(directory, entry, following, mode, result)
+        _one(directory, entry, following, mode, result, log_id)
     return result
 
 
@@ -143,7 +175,12 @@ def _any_frame(file: File) -> bool:
 
 
 def _one(
-    directory: Directory, entry: SegmentName, following: SegmentName | None, mode: Recovery, result: Recovered
+    directory: Directory,
+    entry: SegmentName,
+    following: SegmentName | None,
+    mode: Recovery,
+    result: Recovered,
+    log_id: bytes | None,
 ) -> None:
     path = f"{directory.path}/{entry.name}"
     try:
@@ -161,10 +198,11 @@ def _one(
             result.log_id = header.log_id
         elif mode is Recovery.STRICT:
             raise segment.damage
+        elif mode is Recovery.SALVAGE:
+            segment.header = restored_header(directory, segment, result.log_id or log_id)
+            result.log_id = segment.header.log_id
         if segment.footer is not None:
-            if segment.damage is not None:
-                result.damage.append(segment.damage)
-            result.head = _after(segment.footer)
+            _sealed(directory, segment, segment.footer, mode, result)
             return
         found = scan(
             segment, header.first_time if result.head.high_time == TIME_MIN else result.head.high_time
@@ -172,6 +210,59 @@ def _one(
         _unsealed(directory, segment, found, following, mode, result)
     finally:
         segment.close()
+
+
+def _sealed(
+    directory: Directory, segment: Segment, footer: Footer, mode: Recovery, result: Recovered
+) -> None:
+    """A sealed segment is believed by its footer; to salvage, all of it is read."""
+    result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
+    damage = [segment.damage] if segment.damage else []
+    if mode is Recovery.SALVAGE:
+        found = scan(segment)
+        inside = damage_of(segment, found)
+        damage += inside
+        if inside == [] and not damage and segment.index() is None:
+            damage.append(
+                CorruptionError(segment.path, footer.trailer_position, "the trailer does not check")
+            )
+            if not footer.flags & KEPT:  # what the trailer says, the frames say too
+                result.damage += damage
+                reseal(directory, segment, found)
+                return
+        if damage:
+            salvage(directory, segment, last_sequence=footer.last_sequence)
+    result.damage += damage
+
+
+def damage_of(segment: Segment, found: Scan) -> list[CorruptionError]:
+    """What a scan found wrong with the frames of a sealed segment, each place once."""
+    footer = segment.footer
+    assert footer is not None
+    damage = [CorruptionError(segment.path, *where) for where in found.bad]
+    if found.torn:
+        damage.append(CorruptionError(segment.path, found.end, found.torn))
+    if not damage and (found.end != footer.trailer_position or found.index.records != footer.records):
+        damage.append(CorruptionError(segment.path, found.end, "frames are missing before the trailer"))
+    return damage
+
+
+def damaged_footer(file: File, end: int) -> bool:
+    """Whether a file whose frames stop at `end` was sealed, and its footer is damaged.
+
+    A seal that a crash cut short leaves no footer at all.
+    """
+    size = file.size()
+    if size < end + FOOTER_BYTES or read_footer(file) is not None:
+        return False
+    tail = file.pread(FOOTER_BYTES, size - FOOTER_BYTES)
+    return tail[:8] == SEAL_MAGIC or int.from_bytes(tail[8:16], "little") == end
+
+
+def _told_by(file: File) -> int:
+    """The last sequence that a footer which does not check names: better a gap than a sequence twice."""
+    size = file.size()
+    return int.from_bytes(file.pread(8, max(0, size - FOOTER_BYTES) + 32), "little")
 
 
 def _after(footer: Footer) -> Head:
@@ -186,17 +277,24 @@ def _unsealed(
     mode: Recovery,
     result: Recovered,
 ) -> None:
-    path, header = segment.path, segment.header
+    path, header, before = segment.path, segment.header, result.head
     damage: list[DamageError] = [segment.damage] if segment.damage else []
     damage += [CorruptionError(path, *where) for where in found.bad]
-    missing = following is not None and following.first_sequence > found.next_sequence
-    if missing and not header.flags & REWRITTEN:
+    missing = following is not None and following.first_sequence > found.reach
+    # a segment of that name was there, so its first sequence was given
+    next_sequence = max(found.next_sequence, header.first_sequence + 1)
+    if header.flags & REWRITTEN:  # these are sealed before they get their name
+        damage.append(CorruptionError(path, found.end, FOOTER_DAMAGED))
+        told = _told_by(segment.file) + 1
+        if next_sequence < told < next_sequence + _GUESS_MAX:
+            next_sequence = told
+    elif missing:
         assert following is not None
         reason = found.torn or "the segment ends too early"
         lost = f"{reason}: records {found.next_sequence} to {following.first_sequence - 1} are missing"
         damage.append(CorruptionError(path, found.end, lost))
     result.head = Head(
-        max(found.next_sequence, following.first_sequence if following else 0),
+        max(next_sequence, following.first_sequence if following else 0),
         found.end_offset,
         found.chain,
         max(found.index.epoch, header.epoch, result.head.epoch),
@@ -219,7 +317,13 @@ def _unsealed(
         if mode is Recovery.STRICT:
             raise torn
         result.torn.append(torn)
-        keep_broken(directory, segment.name, segment.file, found.end)
+        keep_broken(directory, segment.name, segment.file, found.end if found.index.frames else 0)
+    if not found.index.frames:
+        # nothing in it was ever acknowledged; sealed, it would stand where the next segment begins
+        result.head = replace(before, epoch=max(before.epoch, header.epoch))
+        directory.remove(segment.name)
+        directory.sync()
+        return
     reseal(directory, segment, found)
 
 
@@ -287,20 +391,39 @@ def _free(directory: Directory, name: str, position: int) -> str:
 def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
     """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
     broken = f"{name}.{_free(directory, name, position)}"
-    copy = directory.create(broken)
+    temporary = broken + names.TEMPORARY  # a copy that is not whole is never called one
     try:
-        at, size = position, file.size()
-        while at < size:
-            chunk = file.pread(limits.READ_BYTES, at)
-            if not chunk:
-                break
-            write_all(copy, [chunk], at - position, broken)
-            at += len(chunk)
-        copy.sync()
-    finally:
-        copy.close()
+        copy = created(directory, temporary)
+        try:
+            at, size = position, file.size()
+            while at < size:
+                chunk = file.pread(limits.READ_BYTES, at)
+                if not chunk:
+                    break
+                write_all(copy, [chunk], at - position, broken)
+                at += len(chunk)
+            copy.sync()
+        finally:
+            copy.close()
+        directory.rename(temporary, broken)
+    except OSError:
+        dropped(directory, temporary)
+        raise
     directory.sync()
     return broken
+
+
+def created(directory: Directory, temporary: str) -> File:
+    """A new temporary file, also where a failed try left one."""
+    dropped(directory, temporary)
+    return directory.create(temporary)
+
+
+def dropped(directory: Directory, temporary: str) -> None:
+    """A temporary file is gone, as far as the disk allows: the next open removes what is left."""
+    with suppress(OSError):
+        if temporary in directory.list():
+            directory.remove(temporary)
 
 
 def reseal(directory: Directory, segment: Segment, found: Scan) -> None:
@@ -321,7 +444,7 @@ def _finish(file: File, header: SegmentHeader, found: Scan, path: str, *, flags:
         header,
         trailer,
         position=found.end,
-        last_sequence=found.next_sequence - 1,
+        last_sequence=max(found.next_sequence - 1, header.first_sequence),
         end_offset=found.end_offset,
         chain_out=found.chain,
         digest=digest_of(file, found.end),
@@ -335,8 +458,33 @@ def salvage(directory: Directory, segment: Segment, *, last_sequence: int) -> No
     """Rewrite a damaged segment from its good frames; the original is kept as `.broken`."""
     from lorogo_log.rewrite import rewrite  # noqa: PLC0415 - rewriting needs names from here
 
+    if segment.damage is not None:
+        segment.header = restored_header(directory, segment, segment.header.log_id or None)
     keep_broken(directory, segment.name, segment.file, 0)
     rewrite(directory, segment, lambda batch: batch, last_sequence=last_sequence)
+
+
+def restored_header(directory: Directory, segment: Segment, log_id: bytes | None) -> SegmentHeader:
+    """What a damaged header said and frames do not tell is told by the segments beside it."""
+    header = segment.header
+    partition, chain = header.partition, 0
+    for entry in list_segments(directory):
+        if entry.name == segment.name:
+            continue
+        try:
+            other = Segment.open(directory, entry.name)
+        except (CorruptionError, FormatError, FileNotFoundError):
+            continue
+        try:
+            if entry.first_sequence < header.first_sequence and other.footer is not None:
+                chain = other.footer.chain_out
+            if other.damage is None:
+                log_id, partition = other.header.log_id, other.header.partition
+        finally:
+            other.close()
+    if log_id is None:  # nobody else knows: the bytes themselves are the best guess
+        log_id = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID].ljust(16, b"\0")
+    return replace(header, partition=partition, chain=chain, log_id=log_id)
 
 
 def broken_files(directory: Directory) -> Iterable[str]:

@@ -12,8 +12,9 @@ from lorogo_log.errors import CorruptionError
 from lorogo_log.format import KEPT, REWRITTEN, SEGMENT_HEADER_BYTES, ZSTD, padded
 from lorogo_log.index import IndexBuilder
 from lorogo_log.names import TEMPORARY
+from lorogo_log.recovery import created, dropped
 from lorogo_log.segment import Segment, Stop, Stopped, digest_of, find_frame
-from lorogo_log.storage import Directory, write_all
+from lorogo_log.storage import Directory, File, write_all
 
 Choose = Callable[[Batch], Batch | None]
 
@@ -57,49 +58,72 @@ def rewrite(
 
     The range of sequences and offsets that the segment stands for stays the same.
     """
+    name = segment.name + TEMPORARY
+    whole = False
+    file = created(directory, name)
+    try:
+        records = _copy(
+            file, name, segment, choose, last_sequence=last_sequence, compress=compress, skip_bad=skip_bad
+        )
+        whole = True
+    finally:
+        file.close()
+        if not whole:
+            dropped(directory, name)
+    directory.rename(name, segment.name)
+    directory.sync()
+    return records
+
+
+def _copy(
+    file: File,
+    name: str,
+    segment: Segment,
+    choose: Choose,
+    *,
+    last_sequence: int | None,
+    compress: bool,
+    skip_bad: bool,
+) -> int:
     header = replace(segment.header, flags=segment.header.flags | REWRITTEN)
     footer = segment.footer
     index = IndexBuilder(header.first_time)
-    name = segment.name + TEMPORARY
-    file = directory.create(name)
-    try:
-        write_all(file, [header.pack()], 0, name)
-        at, chain = SEGMENT_HEADER_BYTES, header.checksum
-        end_offset, chain_out = header.first_offset, header.chain
-        last = header.first_sequence - 1
-        for batch in good_frames(segment, skip_bad=skip_bad):
-            end_offset = batch.header.offset + batch.header.frame_bytes
-            chain_out, last = batch.header.checksum, batch.header.last_sequence
-            kept = choose(batch)
-            if kept is None or (not len(kept) and batch.header.count):
-                continue
-            encoded = _encoded(batch, kept, chain, compress=compress)
-            write_all(file, encoded.parts, at, name)
-            rows = kept.columns
-            index.add(at, encoded.header, {rows.key(row) for row in kept.chosen})
-            at += encoded.header.frame_bytes
-            chain = encoded.header.checksum
-        file.sync()
-        trailer = index.trailer()
-        written = index.footer(
-            header,
-            trailer,
-            position=at,
-            last_sequence=footer.last_sequence if footer else max(last, last_sequence or 0),
-            end_offset=footer.end_offset if footer else end_offset,
-            chain_out=footer.chain_out if footer else chain_out,
-            digest=digest_of(file, at),
-            flags=KEPT,
-        )
+    write_all(file, [header.pack()], 0, name)
+    at, chain = SEGMENT_HEADER_BYTES, header.checksum
+    end_offset, chain_out = header.first_offset, header.chain
+    last = header.first_sequence - 1
+    for batch in good_frames(segment, skip_bad=skip_bad):
+        end_offset = batch.header.offset + batch.header.frame_bytes
+        chain_out, last = batch.header.checksum, batch.header.last_sequence
+        kept = choose(batch)
+        if kept is None or (not len(kept) and batch.header.count):
+            continue
+        encoded = _encoded(batch, kept, chain, compress=compress)
+        write_all(file, encoded.parts, at, name)
+        rows = kept.columns
+        index.add(at, encoded.header, {rows.key(row) for row in kept.chosen})
+        at += encoded.header.frame_bytes
+        chain = encoded.header.checksum
+    file.sync()
+    trailer = index.trailer()
+    written = index.footer(
+        header,
+        trailer,
+        position=at,
+        last_sequence=footer.last_sequence if footer else max(last, last_sequence or 0),
+        end_offset=footer.end_offset if footer else end_offset,
+        chain_out=footer.chain_out if footer else chain_out,
+        digest=digest_of(file, at),
+        flags=KEPT,
+    )
+    if footer is not None:  # dropped records do not take the log's time or epoch back
         written = replace(
-            written, high_time=max(index.high_time, footer.high_time if footer else index.high_time)
+            written,
+            high_time=max(index.high_time, footer.high_time),
+            epoch=max(written.epoch, footer.epoch),
         )
-        write_all(file, [trailer, written.pack()], at, name)
-        file.sync()
-    finally:
-        file.close()
-    directory.rename(name, segment.name)
-    directory.sync()
+    write_all(file, [trailer, written.pack()], at, name)
+    file.sync()
     return index.records
 
 

@@ -327,6 +327,12 @@ class Scan:
     #: reason if the bytes behind the last good frame are neither zeros nor a trailer
     torn: str = ""
 
+    @property
+    def reach(self) -> int:
+        """The sequence that must follow. A segment that only carries an epoch takes one for itself."""
+        alone = self.index.frames and not self.index.records and not self.torn
+        return self.next_sequence + 1 if alone else self.next_sequence
+
 
 def scan(segment: Segment, high_time: int | None = None) -> Scan:
     """Read every frame, past damage too."""

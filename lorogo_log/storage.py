@@ -4,6 +4,7 @@ Everything the log needs of a disk is these few calls, so that a simulated disk 
 refuse each of them.
 """
 
+import errno
 import fcntl
 import os
 import time
@@ -134,14 +135,18 @@ class DiskFile:
 class DiskLock:
     """An flock on a file of the directory; the kernel drops it with the process."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_process")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._process = os.getpid()
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if os.getpid() == self._process:
+                # children that were forked meanwhile share the lock: closing alone would leave it with them
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
@@ -184,8 +189,13 @@ class DiskDirectory:
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> DiskLock:
         try:
             fd = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except PermissionError:  # a reader of somebody else's log: a shared lock needs no right to write
-            fd = os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:  # a reader of somebody else's log: a shared lock needs no right to write
+            if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+                raise
+            try:
+                fd = os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise error from None
         kind = (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
         deadline = time.monotonic() + wait_seconds
         try:

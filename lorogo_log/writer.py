@@ -12,6 +12,8 @@ records.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time as clock
 from collections import deque
@@ -20,6 +22,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from lorogo_log import limits
 from lorogo_log.batch import Encoded
@@ -38,6 +41,8 @@ from lorogo_log.policy import Failure, Sync
 #: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single one).
 Waiting = tuple[Any, int, int]
 _OVERHEAD = 24  # bytes of columns per record
+_TIME_LEAST, _TIME_MOST = -(1 << 63), (1 << 63) - 1
+_log = logging.getLogger(__name__)
 
 
 class Waker(Protocol):
@@ -76,6 +81,11 @@ class Order:
 
     run: Callable[[], Any]
     done: Future[Any] = field(default_factory=Future)
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits, unless they gave up before the order was begun."""
+        if self.done.running() or self.done.set_running_or_notify_cancel():
+            self.done.set_exception(error)
 
 
 class Writer:
@@ -134,6 +144,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="lorogo-log-writer", daemon=True)
         self._background.start()
         self._thread.start()
+        _LIVE.add(self)
 
     # -- any thread ------------------------------------------------------------------------------
 
@@ -147,7 +158,10 @@ class Writer:
         *,
         epoch: int | None = None,
     ) -> None:
-        """Put records into the queue, or raise at once (full, too large, stale, closed, failed)."""
+        """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
+
+        Keys and times were checked before (`check_keys`, `check_time`).
+        """
         count = len(values)
         size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
         with self._lock:
@@ -166,6 +180,9 @@ class Writer:
         self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
+        if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
+            check_keys((key,))
+            check_time(time)
         size = len(value) + len(key) + _OVERHEAD
         with self._lock:
             pending = self._admit(1, size, epoch)
@@ -243,28 +260,47 @@ class Writer:
 
         It waits for the disk anyway; this way it does not wait for two changes of thread as well.
         """
+        if not self._lendable():
+            return None
         size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
-        with self._lock:
-            if not self._idle or self._queue or self._closing or self._error is not None:
-                return None
-            pending = self._admit(len(values), size, None)
-            self._queue.clear()
-            self._idle = False
-            self._borrowed = True
         token: Future[range] = Future()
-        pending.keys, pending.values, pending.times = list(keys), list(values), list(times)
-        pending.size = size
-        pending.waiters[self._direct] = [(token, 0, len(values))]
+        mine = Pending()
+        mine.keys, mine.values, mine.times = list(keys), list(values), list(times)
+        mine.size = size
+        mine.waiters[self._direct] = [(token, 0, len(values))]
+        borrowed = whole = False
         try:
-            self._commit(pending)
-        finally:
             with self._lock:
-                self._borrowed = False
-                self._idle = True  # the writer's thread still waits
-                if self._has_work():
-                    self._idle = False
-                    self._work.notify()
+                if not self._lendable():
+                    return None
+                self._admit(len(values), size, None)
+                self._queue.clear()
+                self._idle = False
+                self._borrowed = borrowed = True
+            self._commit(mine)
+            whole = True
+        finally:
+            if borrowed:
+                self._give_back(None if whole else mine)
         return token.result(0)
+
+    def _lendable(self) -> bool:
+        """Whether the writer's thread sleeps and has no reason to wake up."""
+        return self._idle and not self._has_work()
+
+    def _give_back(self, interrupted: Pending | None) -> None:
+        """The caller's thread has done the writer's work, or was interrupted (Ctrl-C) within it.
+
+        Nobody knows then how much of the frame is in the file: writing on would give its sequences twice.
+        """
+        if interrupted is not None:
+            self._fail(LogFailedError("the log has stopped: an append was interrupted"), interrupted)
+        with self._lock:
+            self._borrowed = False
+            self._idle = True  # the writer's thread still waits
+            if self._has_work() or (self._dirty and self._sync.kind == "interval"):
+                self._idle = False
+                self._work.notify()
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
         """Let the writer's thread do something after everything that is queued now."""
@@ -332,10 +368,26 @@ class Writer:
             self._idle = False
             self._work.notify()
         deadline = self._monotonic() + wait_seconds
-        self._thread.join(wait_seconds)
-        self._background.join(max(0.1, deadline - self._monotonic()))
-        if self._thread.is_alive() or self._background.is_alive():
-            raise FutureTimeout("the log's threads did not end in time: is the disk stuck?")
+        here = threading.current_thread()
+        for thread in (self._thread, self._background):
+            if thread is not here:  # a failure callback may close the log that called it
+                thread.join(max(0.1, deadline - self._monotonic()))
+                if thread.is_alive() and here is not self._thread and here is not self._background:
+                    raise FutureTimeout("the log's threads did not end in time: is the disk stuck?")
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be written any more: only then may another appender come."""
+        return not (self._thread.is_alive() or self._background.is_alive() or self._borrowed)
+
+    def forked(self) -> None:
+        """In a child process: the threads and the right to write stayed with the parent."""
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._jobs = threading.Condition()
+        self._borrowed = False
+        self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
 
     # -- the writer's thread ------------------------------------------------------------------------
 
@@ -348,7 +400,7 @@ class Writer:
                     self._obey(item)
             if self._error is None:
                 self._end()
-        except (OSError, LogError) as error:
+        except Exception as error:  # noqa: BLE001 - nobody may wait for a thread that is gone
             self._fail(error)
         finally:
             with self._jobs:
@@ -384,7 +436,7 @@ class Writer:
                 self._rotate()
             first = engine.head.next_sequence
             header = engine.commit(pending.keys, pending.values, pending.times, sync=self._sync.waits)
-        except (OSError, LogError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error, pending)
             return
         if self._error is not None:
@@ -401,9 +453,11 @@ class Writer:
             waker.wake(waiting, first, None)
         for waker in watchers:
             waker.wake([], first, None)
-        late = self._monotonic() - self._synced_at >= self._sync.seconds
-        if self._sync.kind == "interval" and late:
-            self._flush()
+        if self._sync.kind == "interval" and self._monotonic() - self._synced_at >= self._sync.seconds:
+            try:
+                self._flush()
+            except OSError as error:
+                self._fail(error)  # also in a caller's thread: a failed sync is never tried again
 
     def _after(self, count: int, size: int) -> None:
         """What every written frame changes."""
@@ -417,11 +471,13 @@ class Writer:
             self._dirty = True
 
     def _obey(self, order: Order) -> None:
+        if not order.done.set_running_or_notify_cancel():
+            return  # cancelled while it waited in the queue
         try:
             order.done.set_result(order.run())
         except (StaleEpochError, ValueError) as refused:
             order.done.set_exception(refused)
-        except (OSError, LogError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error)
             order.done.set_exception(self._error)
 
@@ -435,8 +491,12 @@ class Writer:
     def _rotate(self) -> str | None:
         """Swap the two files. The name of the one that was finished; None if it was empty."""
         engine = self.engine
-        if engine.active.header is None:
-            return None
+        if not engine.active.records():
+            return None  # one that only carries an epoch goes on: the next would begin at the same sequence
+        return self._swap()
+
+    def _swap(self) -> str:
+        engine = self.engine
         with self._jobs:
             while self._standby is None:
                 if self._error is not None:
@@ -464,7 +524,8 @@ class Writer:
         if header is not None:
             if header.log_id != self.engine.log_id:
                 raise ValueError("the frames belong to another log")
-            self._rotate()
+            if self.engine.active.header is not None:
+                self._swap()
         for number, (frame, keys) in enumerate(frames):
             self.engine.mirror(header if number == 0 else None, frame, keys, sync=number + 1 == len(frames))
             self._after(frame.header.count, frame.header.frame_bytes)
@@ -508,7 +569,7 @@ class Writer:
             self._room.notify_all()
         for item in left:
             if isinstance(item, Order):
-                item.done.set_exception(failed)
+                item.fail(failed)
             else:
                 for waker, waiting in item.waiters.items():
                     waker.wake(waiting, 0, failed)
@@ -516,7 +577,10 @@ class Writer:
         with self._jobs:
             self._jobs.notify_all()
         if first and self._failure.callback is not None:
-            self._failure.callback(failed)
+            try:
+                self._failure.callback(failed)
+            except Exception:  # noqa: BLE001 - a caller's mistake must not stop our thread
+                _log.exception("the callback for a failed log raised")
 
     def _wake_all(self) -> None:
         with self._lock:
@@ -556,7 +620,35 @@ class Writer:
                         self._standby = None
                     engine.directory.sync()
                     return
-        except (OSError, LogError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error)
         for segment in [*self._seals, *([self._standby] if self._standby else [])]:
             segment.file.close()
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
+    if set(map(type, keys)) != {bytes}:
+        for key in keys:
+            if not isinstance(key, bytes):
+                raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+
+
+def check_time(time: int) -> int:
+    """The time, if it is one that can be written."""
+    if not isinstance(time, int):
+        raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
+    if not _TIME_LEAST <= time <= _TIME_MOST:
+        raise ValueError(f"time {time} does not fit into 64 bits")
+    return time
+
+
+_LIVE: WeakSet[Writer] = WeakSet()
+
+
+def _after_fork() -> None:
+    for writer in list(_LIVE):
+        writer.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
