@@ -16,7 +16,7 @@ import struct
 import threading
 import time as clock
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from lorogo_log import limits
@@ -107,11 +107,10 @@ class Repairer:
                 return record
             client.close()
         client = SegmentClient(address, timeout=self._timeout, log_id=log_id)
-        try:
+        with ExitStack() as undo:
+            undo.callback(client.close)
             record = client.lookup(sequence)
-        except BaseException:
-            client.close()
-            raise
+            undo.pop_all()
         self._keep(address, client)
         return record
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -59,11 +59,10 @@ class ReplicaStore:
             on_damage=on_damage,
             forward=forward,
         )
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.core.close)
             self.state: ReplicaState = ensure_state(self.core.directory, random_bytes)
-        except BaseException:
-            self.core.close()
-            raise
+            undo.pop_all()
 
     @property
     def directory(self) -> Directory:

@@ -18,7 +18,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -261,11 +261,10 @@ class SegmentClient:
     def __init__(self, address: Address, *, timeout: float, log_id: bytes = bytes(16)) -> None:
         self._number = 0
         self._sock = connect(address, timeout)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._sock.close)
             self.welcome = ask(self._sock, Hello(Purpose.FETCH, log_id), Welcome)
-        except BaseException:
-            self._sock.close()
-            raise
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self

@@ -65,7 +65,7 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=range(len(MISTAKES)))
 async def test_a_callers_mistake_is_told_to_that_caller_alone(mistake: dict[str, Any], path: str) -> None:
     """A key, time or value that cannot be written is refused at once; the log goes on for everybody."""
     wrong = dict(mistake)
