@@ -432,7 +432,7 @@ def reseal(directory: Directory, segment: Segment, found: Scan) -> None:
     try:
         if file.size() > found.end:
             file.truncate(found.end)
-            file.sync()
+        file.sync()  # a writer may have died before its sync: no trailer may outlive its frames
         _finish(file, segment.header, found, segment.path)
     finally:
         file.close()

@@ -121,6 +121,7 @@ class Writer:
         self._items = 0
         self._idle = False
         self._borrowed = False  # a caller's thread does the writer's work
+        self._timed = False  # the writer's thread wakes up by itself
         self._closing = False
         self._error: LogFailedError | None = None
         self._watchers: set[Waker] = set()
@@ -298,7 +299,8 @@ class Writer:
         with self._lock:
             self._borrowed = False
             self._idle = True  # the writer's thread still waits
-            if self._has_work() or (self._dirty and self._sync.kind == "interval"):
+            # a thread that sleeps without a clock would never sync what was just written
+            if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
                 self._idle = False
                 self._work.notify()
 
@@ -416,7 +418,10 @@ class Writer:
                 self._idle = not self._borrowed
                 if self._sync.kind == "interval" and self._dirty and not self._borrowed:
                     left = self._synced_at + self._sync.seconds - self._monotonic()
-                    if (left <= 0 or not self._work.wait(left)) and not self._borrowed:
+                    self._timed = True
+                    late = left <= 0 or not self._work.wait(left)
+                    self._timed = False
+                    if late and not self._borrowed:
                         self._idle = False
                         break
                 else:
@@ -527,8 +532,12 @@ class Writer:
             if self.engine.active.header is not None:
                 self._swap()
         for number, (frame, keys) in enumerate(frames):
+            # all are shown after the one sync; if one is refused, the next swap syncs those before it
+            self._dirty = True
             self.engine.mirror(header if number == 0 else None, frame, keys, sync=number + 1 == len(frames))
+        for frame, _ in frames:
             self._after(frame.header.count, frame.header.frame_bytes)
+            self._dirty = False
         self.epoch = self.engine.head.epoch
         with self._lock:
             watchers = set(self._watchers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -32,7 +33,9 @@ from lorogo_log import (
     maintain,
     names,
 )
+from lorogo_log.batch import Encoded
 from lorogo_log.recovery import broken_files, keep_broken, list_segments, recover
+from lorogo_log.segment import Segment
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 from tests.log.test_crashes import SimWriter, everything
 
@@ -503,6 +506,24 @@ def test_a_copy_of_broken_bytes_is_whole_or_not_there() -> None:
                 assert not [name for name in disk.entries if name.endswith(".tmp")]
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_trailer_never_outlives_its_frames(seed: int) -> None:
+    """A writer dies before its sync, recovery seals what it reads, the power goes: no hole is vouched for."""
+    disk = SimDisk()
+    writer = SimWriter(disk, segment_bytes=1 << 20)
+    rows = writer.append([(0, b"", b"a" * 600)])
+    disk.plan = {disk.calls + 2: "eio"}
+    with pytest.raises(OSError, match="error"):
+        writer.append([(1, b"", b"b" * 600)])
+    disk.locks.clear()
+    disk.plan = {disk.calls + 1 + seed % 4: "crash"}
+    with contextlib.suppress(PowerCut):
+        recover(disk, Recovery.TAIL)
+    disk.crash(random.Random(seed))
+    assert recover(disk, Recovery.TAIL).damage == []
+    assert everything(disk)[:1] == rows
+
+
 def test_a_first_frame_that_is_bad_leaves_no_segment_in_the_way() -> None:
     """A newest segment without one good frame is put aside: the next one may begin at the same sequence."""
     storage = MemoryStorage()
@@ -695,3 +716,27 @@ def test_a_damaged_file_under_salvage_is_never_half_served() -> None:
                         assert mode is Recovery.SALVAGE, "salvaged before"
                 assert [value for value in good if value in seen] == [v for v in seen if v != "new"]
                 log.append("new")
+
+
+def test_frames_before_a_refused_one_are_synced_by_the_next_swap() -> None:
+    """A replica that refuses the second of two frames still has the first before anything newer."""
+    source = SimDisk()
+    writer = SimWriter(source, segment_bytes=4096)
+    for number in range(3):
+        writer.append([(number, b"", number)])
+    frames = [
+        (Encoded((batch.header.pack(), batch.stored), batch.header), {b""}) for batch in Reader(source).read()
+    ]
+    segment = Segment.open(source, list_segments(source)[0].name)
+    disk = SimDisk()
+    log = BlockingLog("sim", Options(mirror=True, log_id=segment.header.log_id), storage=disk)
+    assert log.mirror(segment.header, frames[:1]).result(5) == 1
+    with pytest.raises(ValueError, match="does not continue"):
+        log.mirror(None, [frames[1], frames[1]]).result(5)
+    assert log.writer.durable == 1, "not synced, not shown"
+    until(lambda: len(log.active_segments()) == 2)
+    disk.kinds.clear()
+    log.rotate()
+    assert disk.kinds[0] == "sync", "before anything else"
+    log.close()
+    assert [row[3] for row in everything(disk)] == [0, 1]

@@ -48,7 +48,7 @@ class SimWriter:
         return [(first + number, *row) for number, row in enumerate(rows)]
 
     def rotate(self, *, synced: bool = True) -> None:
-        if self.engine.active.header is not None:
+        if self.engine.active.records():
             if self.engine.standby is None:
                 self.engine.standby = self.engine.prepare()
             self.seals.append(self.engine.swap(synced=synced))
@@ -62,7 +62,10 @@ class SimWriter:
     def close(self) -> None:
         self.rotate()
         self.work()
-        self.engine.discard(self.engine.active)
+        if self.engine.active.header is None:
+            self.engine.discard(self.engine.active)
+        else:  # it carries an epoch, and no record
+            self.engine.seal(self.engine.active)
         assert self.engine.standby is not None
         self.engine.discard(self.engine.standby)
         self.lock.release()
