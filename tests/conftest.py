@@ -1,12 +1,20 @@
 """Fixtures for every test: real nats-servers, shared or one's own."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
 from lorogo_transport.embedded import EmbeddedNats
+
+# A run says the same of the same code: new examples are looked for on purpose, with LOROGO_FUZZ=1, and
+# what they find becomes a test of its own.
+hypothesis.settings.register_profile("steady", derandomize=True)
+if "LOROGO_FUZZ" not in os.environ:
+    hypothesis.settings.load_profile("steady")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
