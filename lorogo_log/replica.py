@@ -8,6 +8,8 @@ async with Replica("copy", coordinator=("10.0.0.1", 7400)) as replica:
 
 It connects again by itself, with backoff. To take over: close it, and open its directory with
 `Log.open(path, epoch=replica.next_epoch)`.
+
+Not for use yet: docs/LOG_FORMAT.md, "State of the code".
 """
 
 from __future__ import annotations

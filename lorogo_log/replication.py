@@ -8,6 +8,8 @@ async with Log.open(path) as log, Coordinator(log, port=7400) as coordinator:
 
 Replicas connect to it (`lorogo_log.replica.Replica`). Each has a queue bounded in bytes: one that is slow
 loses its queue, learns from HEAD that it is behind, and fetches. It slows nobody.
+
+Not for use yet: docs/LOG_FORMAT.md, "State of the code".
 """
 
 from __future__ import annotations
