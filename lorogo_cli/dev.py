@@ -38,18 +38,18 @@ async def dev(port: int, store: Path) -> None:
             except EmbeddedError as error:
                 raise Problem(f"{one_line(error)}; --port and --store choose others") from None
             try:
-                await _serve(nats, server_id, stop)
+                await _serve(nats, server_id, identity.folder(store / "server", 0), stop)
             finally:
                 await nats.stop()
 
 
-async def _serve(nats: EmbeddedNats, server_id: str, stop: asyncio.Event) -> None:
+async def _serve(nats: EmbeddedNats, server_id: str, data: Path, stop: asyncio.Event) -> None:
     async with await connect(nats.url, name="lorogo dev") as transport:
         ended = asyncio.create_task(nats.wait())
         stopped = asyncio.create_task(stop.wait())
         try:
             settings = ServerSettings(server_id=server_id)
-            async with Server(transport, settings, pulse=Pulse(nats.url)):
+            async with Server(transport, settings, pulse=Pulse(nats.url), data=data):
                 say(screen(nats.url))
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():

@@ -14,26 +14,31 @@ from lorogo_cli.errors import Problem
 from lorogo_protocol.ids import is_token
 
 
+def folder(data: Path, worker: int) -> Path:
+    """Where that worker keeps what is its own."""
+    return data / f"worker-{worker}"
+
+
 @contextmanager
 def held(data: Path, worker: int, new_id: Callable[[], str], *, option: str = "--data") -> Iterator[str]:
     """The server id of that worker, ours alone inside the block. Raises Problem if it is in use."""
-    folder = data / f"worker-{worker}"
+    home = folder(data, worker)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        home.mkdir(parents=True, exist_ok=True)
+        lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise Problem(f"the folder {folder} cannot be used: {error.strerror}") from None
+        raise Problem(f"the folder {home} cannot be used: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Problem(
-                f"{folder} is in use by another server: give this one its own with {option}"
+                f"{home} is in use by another server: give this one its own with {option}"
             ) from None
         try:
-            server_id = _read_or_make(folder / "server-id", new_id)
+            server_id = _read_or_make(home / "server-id", new_id)
         except OSError as error:
-            raise Problem(f"the folder {folder} cannot be used: {error.strerror}") from None
+            raise Problem(f"the folder {home} cannot be used: {error.strerror}") from None
         yield server_id
     finally:
         os.close(lock)

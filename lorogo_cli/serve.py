@@ -45,7 +45,7 @@ async def alone(serving: Serving) -> None:
             transport = await connect(serving.url, name="lorogo server")
         except Unreachable as error:
             raise unreachable(error) from None
-        await _serve(transport, serving, server_id, stop)
+        await _serve(transport, serving, server_id, 0, stop)
 
 
 async def worker(serving: Serving, number: int) -> None:
@@ -55,16 +55,17 @@ async def worker(serving: Serving, number: int) -> None:
         try:
             transport = await _connect_patiently(serving.url, stop)
             if transport is not None:
-                await _serve(transport, serving, server_id, stop)
+                await _serve(transport, serving, server_id, number, stop)
         finally:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 
 
 async def _serve(
-    transport: JetStreamTransport, serving: Serving, server_id: str, stop: asyncio.Event
+    transport: JetStreamTransport, serving: Serving, server_id: str, number: int, stop: asyncio.Event
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
-    async with transport, Server(transport, settings, pulse=Pulse(serving.url)):
+    folder = identity.folder(serving.data, number)
+    async with transport, Server(transport, settings, pulse=Pulse(serving.url), data=folder):
         await stop.wait()
 
 

@@ -256,6 +256,14 @@ def nothing_known() -> bytes:
     return b"\x00"
 
 
+def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
+    """Which changes the update holds: (peer, first counter, the counter behind the last) of each peer."""
+    with _reading():
+        meta = LoroDoc.decode_import_blob_meta(update, False)
+        found = meta.partial_end_vv.sub_iter(meta.partial_start_vv)
+        return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
+
+
 def heads(frontiers: Frontiers) -> list[ID]:
     """The ids that make up the frontiers, which Loro's Python does not list itself.
 

@@ -5,7 +5,9 @@ the document is ours to speak for.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol import headers as h
@@ -15,9 +17,22 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server.context import Context
 from lorogo_server.intake import Accepted, Refused
+from lorogo_server.journal import safe
 from lorogo_server.lease import Lease
+from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsafe:
+    """An ACK that waits for the disk."""
+
+    safe: Awaitable[object] | None  # None: only for those before it
+    log_id: str
+    digest: str
+    inbox: str
+    sequence: int
 
 
 class Answers:
@@ -43,6 +58,11 @@ class Answers:
         self._is_up = is_up
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
+        self._unsafe: deque[_Unsafe] = deque()  # oldest first; as long as the journal's queue at most
+        self._work = asyncio.Event()
+        self._all_said = asyncio.Event()
+        self._all_said.set()
+        self.last: Awaitable[object] | None = None  # done when everything accepted so far is safe
 
     async def announce(self, accepted: Accepted) -> None:
         """Publish an accepted update to every client, once."""
@@ -80,12 +100,51 @@ class Answers:
             },
         )
 
+    def ack_when_safe(
+        self, done: Awaitable[object] | None, log_id: str, digest: str, inbox: str, sequence: int
+    ) -> None:
+        """ACK when the journal has it, and everything before it; the follower goes on meanwhile."""
+        self._unsafe.append(_Unsafe(done, log_id, digest, inbox, sequence))
+        self._all_said.clear()
+        self._work.set()
+
+    async def say_what_is_safe(self) -> None:
+        """Send ACKs as their records reach the disk, in order; ends with the host, or JournalStopped."""
+        unsafe = self._unsafe
+        while True:
+            while unsafe:
+                first = unsafe[0]
+                if first.safe is not None:
+                    await safe(first.safe)
+                try:
+                    await self.ack(first.log_id, first.digest, first.inbox, first.sequence)
+                except TransportError as error:
+                    # The sender asks again: nothing is lost by an unsent message.
+                    self._log.info("answer not sent", problem=str(error))
+                unsafe.popleft()
+            self._all_said.set()
+            self._work.clear()
+            await self._work.wait()
+
+    async def all_said(self, timeout: float) -> None:
+        """Return when every ACK is out, or the time is over."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._all_said.wait()
+        except TimeoutError:
+            self._log.warning("ACKs were not said in time", waiting=len(self._unsafe))
+
+    async def all_safe(self) -> None:
+        """Return when everything accepted so far is in the journal. Raises JournalStopped."""
+        if self.last is not None:
+            await safe(self.last)
+
     async def ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
-        """Say that the update is stored and applied, if the document is still ours to speak for."""
+        """Say that the update is safe and applied, if the document is still ours to speak for."""
         if not await self._may_speak():
             await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
             return
-        ack = Ack(log_id, digest, sequence, self._context.settings.durability, self._lease.token)
+        ack = Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
         if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
             waiting.set_result(ack)
         await self._reply(inbox, ack)

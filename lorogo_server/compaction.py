@@ -1,7 +1,7 @@
 """Compaction: a snapshot with 30 days of history into the ObjectStore, then the WAL is trimmed.
 
 The order is the point: mark and export, adopt the new trim line, store by compare-and-swap, read back,
-confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
+journal durable, confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
 """
 
 from dataclasses import dataclass, replace
@@ -54,6 +54,7 @@ async def compact(host: Host) -> Compacted:
         if read_back != mark.data:
             raise CompactionFailed("the stored snapshot does not read back as it was written")
         host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
+        host.journalling.compacted(mark.data)
         purged = await purge(host, mark.purge_before, mark.epoch)
         host.context.counters.compactions += 1
         host.log.info(
@@ -139,12 +140,16 @@ async def _learn_other_snapshot(host: Host) -> None:
         if head.size:
             data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
             host.loaded.intake.replica.apply(data)
+            await host.journalling.merged(
+                data, Replica.from_snapshot(data, lazy=True).version(), host.loaded, host.epoch
+            )
         host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
 
 
 async def purge(host: Host, before: int, epoch: int) -> int:
     """Remove the subject's messages below `before`, but never its newest; returns how many."""
     context = host.context
+    await host.journalled()
     await host.lease.confirm()
     if await context.check_epoch() or context.epochs.current != epoch or host.epoch != epoch:
         host.log.warning("not purged: the stream went backwards since the snapshot")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from lorogo_server.epoch import Epochs
+from lorogo_server.journal import Journal
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.calls import Budget
@@ -42,6 +43,7 @@ class Context:
     snapshots: SnapshotStore
     epochs: Epochs
     quarantine: Quarantine
+    journal: Journal
     load_slots: asyncio.Semaphore
     reply_budget: Budget
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told

@@ -50,6 +50,7 @@ async def delete(host: Host) -> int:
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
         await host.answers.tell_deleted()
+        await host.journalling.deleted(facts.generation, facts.deleted_ns)
         await purge(host, loaded.follower.position + 1, host.epoch)
         return facts.deleted_ns
 
@@ -81,6 +82,7 @@ async def restore(host: Host) -> int:
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.doubt_stored()
             raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
+        await host.journalling.restored(facts.generation)
         await host.reload()
         host.log.info("restored", generation=facts.generation)
         await host.answers.tell_restored(host.loaded.intake.head)

@@ -4,7 +4,7 @@
                                                  ▲ requests (verbs.py), compaction (compaction.py)
 
 The order of safety is in `_carry_out`: the message is stored (that is how we got it), the update is
-applied, then it is published to everyone and ACKed to its sender.
+applied, given to the journal and shown to everyone, and when it is on the disk ACKed to its sender.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
+from lorogo_server.journal import JournalStopped
+from lorogo_server.journalling import Journalling
 from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
 from lorogo_transport.calls import Responder
@@ -37,6 +39,7 @@ _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _TICK_SECONDS_MAX = 5.0
 _CATCH_UP_WAIT_SECONDS = 0.5
+_LAST_ACKS_SECONDS = 5.0
 _LOAD_TRIES = 5
 _PRESENT_MAX = 10_000
 _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
@@ -64,6 +67,7 @@ class Host:
         self._verbs = verbs
         self._lease: Lease | None = None
         self._answers: Answers | None = None
+        self._journalling: Journalling | None = None
         self._loaded: Loaded | None = None
         self._queue: deque[Republished] = deque()
         self._queued_bytes = 0
@@ -99,6 +103,11 @@ class Host:
         return self._answers
 
     @property
+    def journalling(self) -> Journalling:
+        assert self._journalling is not None
+        return self._journalling
+
+    @property
     def loaded(self) -> Loaded:
         assert self._loaded is not None
         return self._loaded
@@ -119,10 +128,10 @@ class Host:
         self._closing.set()
         self._wake.set()
 
-    def stop(self, why: str) -> None:
-        """Finish what is queued now, say DOWN, and close."""
+    def stop(self, why: str, *, finish: bool = True) -> None:
+        """Finish what is queued now (unless told not to), say DOWN, and close."""
         self._graceful = True
-        self._finish_through = self._queue[-1].stored.sequence if self._queue else 0
+        self._finish_through = self._queue[-1].stored.sequence if self._queue and finish else 0
         self._why_closing = self._why_closing or why
         self._closing.set()
         self._wake.set()
@@ -189,9 +198,12 @@ class Host:
             spawn=self.spawn,
             is_up=lambda: self._answering,
         )
+        self._journalling = Journalling(self.document_id, self.context, lease)
+        self.spawn(self._answers.say_what_is_safe())
         try:
             await self._start()
             await self._follow()
+            await self._finish_answers()
         except _Closing:
             pass
         finally:
@@ -208,6 +220,8 @@ class Host:
         match error:
             case LeaseLost():
                 self.step_down(str(error))
+            case JournalStopped():
+                self.stop(str(error), finish=False)
             case LorogoError():
                 self.log.warning("background work failed", problem=str(error))
             case _:
@@ -248,13 +262,29 @@ class Host:
                 context.clock,
                 epoch=self.epoch,
                 checked=self._checked,
+                covered=self.journalling.covered,
             )
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
+                await self.journalling.loaded(loaded, self.epoch)
                 self._loaded = loaded
+                self.journalling.cover(self.epoch, self.first_needed() - 1)
                 self._checked = False
                 self.lease.head = loaded.intake.head
                 return
         raise LoadFailed("others keep storing snapshots of the document")
+
+    async def journalled(self) -> None:
+        """Everything accepted up to now is in the journal when this returns. Raises JournalStopped."""
+        epoch, through = self.epoch, self.first_needed() - 1
+        await self.answers.all_safe()
+        self.journalling.cover(epoch, through)
+
+    async def _finish_answers(self) -> None:
+        """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""
+        if self._graceful:
+            await self.answers.all_said(_LAST_ACKS_SECONDS)
+        with contextlib.suppress(JournalStopped):
+            await self.journalled()
 
     async def _unless_closing(self, work: Work) -> None:
         """Do it, unless the document is to be closed before it is done."""
@@ -467,12 +497,14 @@ class Host:
                 case Accepted(update=update, new=new):
                     self.touch()
                     self.lease.head = self.loaded.intake.head
+                    safe = None
                     if announce and new:
+                        safe = await self._journal(effect)
                         await answers.announce(effect)
-                    await answers.ack(update.log_id, update.digest, update.inbox, update.sequence)
+                    answers.ack_when_safe(safe, update.log_id, update.digest, update.inbox, update.sequence)
                     self.context.counters.accepted += 1
                 case Again(log_id, digest, inbox, sequence):
-                    await answers.ack(log_id, digest, inbox, sequence)
+                    answers.ack_when_safe(None, log_id, digest, inbox, sequence)
                 case Refused():
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
@@ -481,6 +513,12 @@ class Host:
         except TransportError as error:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
             self.log.info("answer not sent", problem=str(error))
+
+    async def _journal(self, accepted: Accepted) -> Awaitable[object]:
+        """Queue it for the disk; from here on nothing counts as safe before it is."""
+        safe = await self.journalling.accepted(accepted, self.epoch, self.loaded.facts.generation)
+        self.answers.last = safe
+        return safe
 
     # --- messages ---------------------------------------------------------------------------------
 

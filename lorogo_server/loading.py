@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
@@ -17,6 +18,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Follower
 from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
+from lorogo_server.ledger import NOTHING, Covered
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
@@ -38,6 +40,15 @@ class LoadFailed(LorogoError):
     code = "load-failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The snapshot that a document was loaded from."""
+
+    content: bytes
+    digest: str
+    version: Version
+
+
 @dataclass(slots=True)
 class Loaded:
     """A document as it stands in snapshot and WAL."""
@@ -47,6 +58,8 @@ class Loaded:
     snapshot: SnapshotHead | None
     facts: SnapshotFacts
     unanswered: list[Effect] = field(default_factory=list)  # whose senders may still wait
+    base: Base | None = None  # the snapshot, until it is journalled
+    replayed: list[Accepted] = field(default_factory=list)  # from the WAL, until they are journalled
     poison: list[Poisoned] = field(default_factory=list)
 
 
@@ -59,6 +72,7 @@ async def load(
     *,
     epoch: int,
     checked: bool = False,
+    covered: Covered = NOTHING,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
 
@@ -70,7 +84,15 @@ async def load(
     while True:
         try:
             loaded = await _load_once(
-                transport, snapshots, document_id, settings, clock, skip, epoch=epoch, checked=checked
+                transport,
+                snapshots,
+                document_id,
+                settings,
+                clock,
+                skip,
+                epoch=epoch,
+                checked=checked,
+                covered=covered,
             )
         except CrdtPanic as error:
             if checked:
@@ -95,14 +117,17 @@ async def _load_once(
     *,
     epoch: int,
     checked: bool,
+    covered: Covered,
 ) -> Loaded:
     head = await snapshots.head(document_id)
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
     lazy = not checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
+    base = None
     if head is not None and head.size and not facts.deleted:
         data = await snapshots.get(head, bytes_max=settings.snapshot_bytes_max)
         replica = Replica.from_snapshot(data, lazy=lazy)
+        base = Base(data, digest(data), replica.version())
     intake = Intake(
         replica,
         History(history.decode(facts.dated)),
@@ -110,10 +135,12 @@ async def _load_once(
         head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
     )
-    loaded = Loaded(intake, Follower(), head, facts)
+    loaded = Loaded(intake, Follower(), head, facts, base=base)
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
+        if isinstance(effect, Accepted) and effect.new and not covered.has(epoch, effect.update.sequence):
+            loaded.replayed.append(effect)
         match effect:
             case Poisoned():
                 loaded.poison.append(effect)

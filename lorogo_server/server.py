@@ -1,6 +1,6 @@
 """One server process: takes documents that clients ask for, and looks after those that it owns.
 
-async with Server(transport, ServerSettings()) as server:
+async with Server(transport, ServerSettings(), data=Path("data")) as server:
     ...                       # serving
 # every owned document is DOWN, the next edit is served elsewhere at once
 """
@@ -8,10 +8,12 @@ async with Server(transport, ServerSettings()) as server:
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Self
 
 import nanoid
 
+from lorogo_log import Storage
 from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
@@ -19,11 +21,12 @@ from lorogo_server import compaction, verbs
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.host import Host
+from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.lease import Lease
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.renewals import Renewals
-from lorogo_server.settings import ServerSettings
+from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_transport import topology
 from lorogo_transport.calls import Budget
@@ -40,6 +43,7 @@ log = get_logger(__name__)
 _MAINTENANCE_SECONDS = 1.0
 _EPOCH_SECONDS = 60.0
 _SWEEP_SECONDS = 3600.0
+_LEDGER_SECONDS = 60.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
 _INITS_MAX = 4096  # being answered at once
@@ -63,12 +67,16 @@ class Server:
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_nanoid,
         pulse: Pulse | None = None,
+        data: Path | None = None,
+        storage: Storage | None = None,
     ) -> None:
+        """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk."""
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
         self.hosts: dict[str, Host] = {}
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
+        self.journal = self._make_journal(data, storage)
         statuses = Statuses(transport)
         self.context = Context(
             server_id=self.server_id,
@@ -87,6 +95,7 @@ class Server:
             ),
             epochs=Epochs(transport),
             quarantine=Quarantine(transport),
+            journal=self.journal or NoJournal(),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             reply_budget=Budget(_REPLY_BYTES_MAX),
@@ -99,9 +108,27 @@ class Server:
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
         self._inits = 0
+        self._init_subscription: Subscription | None = None
         self._compactions = asyncio.Semaphore(_COMPACTIONS_MAX)
         self._compacting: set[str] = set()
         self._log = log.bind(server=self.server_id)
+
+    def _make_journal(self, data: Path | None, storage: Storage | None) -> DiskJournal | None:
+        settings = self.settings
+        if settings.durability == "stream":
+            return None
+        if data is None:
+            raise InvalidSettings(
+                f"durability {settings.durability!r} needs a folder for the journal: give `data`,"
+                " or choose durability 'stream', with which the stream is the only copy"
+            )
+        return DiskJournal(
+            data / "journal",
+            partitions=settings.journal_partitions,
+            segment_bytes=settings.journal_segment_bytes,
+            storage=storage,
+            on_stop=self._journal_stopped,
+        )
 
     async def __aenter__(self) -> Self:
         try:
@@ -118,6 +145,8 @@ class Server:
 
     async def _start(self) -> None:
         transport = self.context.transport
+        if self.journal is not None:
+            await self.journal.open()
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
@@ -126,9 +155,10 @@ class Server:
             self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._renewals.run())
         self._tasks.spawn(self._maintain())
-        self._subscriptions.append(
-            await transport.bus.subscribe(subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE)
+        self._init_subscription = await transport.bus.subscribe(
+            subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
+        self._subscriptions.append(self._init_subscription)
         info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
         self._subscriptions.append(await transport.announce(info, self.stats))
         await transport.bus.barrier()
@@ -162,7 +192,22 @@ class Server:
         await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
+        if self.journal is not None:
+            await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes documents and can ACK."""
+        working = self.journal is None or not self.journal.stopped
+        return working and not self._stopping and self.context.transport.bus.connected
+
+    def _journal_stopped(self, why: str) -> None:
+        """Nothing can be ACKed any more: let others have the documents, and take no more."""
+        for host in self.hosts.values():
+            host.stop(why, finish=False)
+        if self._init_subscription is not None and not self._stopping:
+            self._tasks.spawn(self._init_subscription.close())
 
     async def _ensure_streams(self) -> None:
         specs = topology.specs(
@@ -186,12 +231,15 @@ class Server:
             "compactions": counters.compactions,
             "step_downs": counters.step_downs,
             "epoch": self.context.epochs.current,
+            "ready": self.ready,
+            "durability": self.context.journal.durability,
+            **self.context.journal.stats(),
         }
 
     # --- taking documents -------------------------------------------------------------------------
 
     def _on_init(self, message: Message) -> None:
-        if self._stopping or self._inits >= _INITS_MAX:
+        if not self.ready or self._inits >= _INITS_MAX:
             return  # whoever asks, asks again
         self._inits += 1
         self._tasks.spawn(self._take(message))
@@ -262,7 +310,7 @@ class Server:
         host.log.error("document failed", problem=str(error), exc_info=error)
         status = Starting(lease.operation_id, lease.retry_count, self._clock.wall_ns())
         try:
-            if isinstance(error, TransportError) and error.retriable:
+            if isinstance(error, JournalStopped) or (isinstance(error, TransportError) and error.retriable):
                 await self._say_down(lease)
             elif not lease.up:
                 await self.context.statuses.write(
@@ -335,12 +383,16 @@ class Server:
         """Unload what nobody uses, compact what is due, sweep what nobody needs."""
         next_epoch = self._clock.now() + _EPOCH_SECONDS
         next_sweep = self._clock.now() + _SWEEP_SECONDS * self._rng.random()
+        next_ledger = self._clock.now() + _LEDGER_SECONDS
         while True:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             now = self._clock.now()
             for host in list(self.hosts.values()):
                 if host.is_up:
                     self._look_after(host, now)
+            if self.journal is not None and now >= next_ledger:
+                next_ledger = now + _LEDGER_SECONDS
+                await self.journal.save_ledger()
             try:
                 if now >= next_epoch:
                     next_epoch = now + _EPOCH_SECONDS

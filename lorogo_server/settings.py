@@ -7,6 +7,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
 
 DAY_SECONDS = 24 * 3600.0
+DURABILITIES = ("stream", "journal", "replicated")
 
 
 class InvalidSettings(LorogoError):
@@ -20,7 +21,13 @@ class ServerSettings:
     """The settings of one server process; the defaults are those of docs/PROTOCOL.md."""
 
     server_id: str = ""  # empty: a new one for this process
-    durability: str = "stream"
+    durability: str = "journal"
+    journal_partitions: int = 1
+    journal_segment_bytes: int = 128 * limits.MIB
+    journal_keep_seconds: float = 0.0  # 0: for ever
+    journal_keep_bytes: int = 0  # 0: without a limit
+    journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
+    reconcile_every_seconds: float = 300.0
 
     renew_seconds: float = limits.RENEW_SECONDS
     lease_seconds: float = limits.LEASE_SECONDS
@@ -55,7 +62,15 @@ class ServerSettings:
     def __post_init__(self) -> None:
         problems = [
             (not self.server_id or is_token(self.server_id), "server_id must be a nanoid-like token"),
-            (self.durability == "stream", "durability must be 'stream'"),
+            (self.durability in DURABILITIES, f"durability must be one of {', '.join(DURABILITIES)}"),
+            (1 <= self.journal_partitions <= 64, "journal_partitions must be 1 to 64"),
+            (self.journal_segment_bytes >= limits.MIB, "journal_segment_bytes must be at least 1 MiB"),
+            (
+                self.journal_keep_seconds >= 0 and self.journal_keep_bytes >= 0,
+                "journal_keep_seconds and journal_keep_bytes must not be negative",
+            ),
+            (self.journal_replicas >= 1, "journal_replicas must be at least 1"),
+            (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
             (
                 0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,
                 "renew_seconds < lease_seconds < stale_seconds must hold",

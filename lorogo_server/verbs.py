@@ -14,6 +14,7 @@ from lorogo_server import compaction, deletion, patching, queries, reading
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
+from lorogo_server.journal import JournalStopped
 from lorogo_server.lease import LeaseLost
 from lorogo_server.reading import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
@@ -45,7 +46,7 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
     except CrdtPanic as error:
         host.broken(str(error))
         raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again") from error
-    except CompactionFailed as error:
+    except (CompactionFailed, JournalStopped) as error:
         raise Refused(Reason.FAILED, str(error)) from error
     except TimeoutError:
         raise Refused(Reason.BUSY, "the change was not accepted in time; it may still be") from None
@@ -116,7 +117,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "pending": intake.pending,
         "present": len(host.presence.states()),
         "idle_seconds": host.idle_seconds(),
-        "durability": host.context.settings.durability,
+        "durability": host.context.journal.durability,
     }
 
 
@@ -184,7 +185,7 @@ async def _submit_difference(host: Host, replica: Replica, fork: Replica) -> Ans
     before = replica.version()
     if fork.version().vector == before.vector:
         head = host.loaded.intake.head
-        return _receipt(host, Ack("", "", head, host.context.settings.durability, host.lease.token))
+        return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
     return _receipt(host, await host.answers.submit(fork.updates_since(before.vector), _SUBMIT_SECONDS))
 
 
@@ -227,6 +228,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:
         raise Refused(Reason.CONFLICT, f"{target} exists") from None
+    await host.journalling.forked(target, data, frontiers, host.epoch)
     return {"document": target}
 
 

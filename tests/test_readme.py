@@ -39,7 +39,7 @@ async def test_the_example_runs(tmp_path: Path) -> None:
     async with EmbeddedNats(tmp_path / "nats") as nats, await connect(nats.url, name="readme") as transport:
         script = tmp_path / "example.py"
         script.write_text(code.replace(ADDRESS, nats.url), encoding="utf-8")
-        async with Server(transport, ServerSettings()):
+        async with Server(transport, ServerSettings(), data=tmp_path / "data"):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 script,

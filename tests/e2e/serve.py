@@ -1,4 +1,4 @@
-"""A document server as a process of its own, for drills: `python -m tests.e2e.serve URL SKEW SETTINGS`.
+"""A document server as a process of its own: `python -m tests.e2e.serve URL SKEW SETTINGS [DATA]`.
 
 The same `Server` that `lorogo serve` runs; only its wall clock may be set wrong.
 """
@@ -7,6 +7,8 @@ import asyncio
 import json
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import uvloop
 
@@ -26,17 +28,20 @@ class SkewedClock(SystemClock):
         return super().wall_ns() + self._skew_ns
 
 
-async def main(url: str, skew_seconds: float, settings: ServerSettings) -> None:
+async def main(url: str, skew_seconds: float, settings: ServerSettings, data: Path) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with (
         await connect(url, name="drill-server") as transport,
-        Server(transport, settings, clock=SkewedClock(skew_seconds), pulse=Pulse(url)) as server,
+        Server(transport, settings, clock=SkewedClock(skew_seconds), pulse=Pulse(url), data=data) as server,
     ):
         print(f"serving {server.server_id}", flush=True)
         await ended.wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], float(sys.argv[2]), ServerSettings(**json.loads(sys.argv[3]))))
+    url, skew, settings, *rest = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as temporary:
+        data = Path(rest[0] if rest else temporary)
+        uvloop.run(main(url, float(skew), ServerSettings(**json.loads(settings)), data))

@@ -7,6 +7,7 @@ from lorogo_client import Change, Session, State
 from lorogo_server import Server, ServerSettings
 from lorogo_transport import jetstream
 from lorogo_transport.embedded import EmbeddedNats
+from tests.journals import in_memory
 
 DEADLINE = 20.0
 
@@ -26,7 +27,7 @@ async def test_two_clients_end_equal_and_what_is_acked_is_there_for_a_newcomer(
     transport = await jetstream.connect(fresh_nats.url, name="server")
     try:
         async with (
-            Server(transport, ServerSettings()),
+            Server(transport, ServerSettings(), **in_memory()),
             lorogo_client.connect(fresh_nats.url) as one,
             lorogo_client.connect(fresh_nats.url) as two,
             one.open("minutes") as anna,
@@ -70,7 +71,7 @@ async def test_an_update_of_many_chunks_arrives_whole(fresh_nats: EmbeddedNats) 
     transport = await jetstream.connect(fresh_nats.url, name="server")
     try:
         async with (
-            Server(transport, ServerSettings()),
+            Server(transport, ServerSettings(), **in_memory()),
             lorogo_client.connect(fresh_nats.url) as client,
             lorogo_client.connect(fresh_nats.url) as other,
             client.open("big") as session,

@@ -14,6 +14,7 @@ from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.e2e.support import eventually
+from tests.journals import in_memory
 from tests.server.support import QUICK
 
 
@@ -25,7 +26,9 @@ class World:
         self._stack = stack
 
     async def server(self, settings: ServerSettings = QUICK) -> Server:
-        return await self._stack.enter_async_context(Server(self.nats.connect("server"), settings))
+        return await self._stack.enter_async_context(
+            Server(self.nats.connect("server"), settings, **in_memory())
+        )
 
     async def client(self, settings: ClientSettings | None = None) -> tuple[Client, MemoryTransport]:
         line = self.nats.connect("client")
@@ -168,7 +171,7 @@ async def test_a_full_stream_is_a_typed_error_and_not_an_endless_retry(fresh_nat
     """The WAL has its limit; the edit stays in the session, honestly unsaved."""
     async with (
         await connect(fresh_nats.url, name="server") as line,
-        Server(line, replace(QUICK, wal_bytes_max=200_000, compact_wal_bytes=1 << 30)),
+        Server(line, replace(QUICK, wal_bytes_max=200_000, compact_wal_bytes=1 << 30), **in_memory()),
         lorogo_client.connect(
             fresh_nats.url, settings=ClientSettings(reply_seconds=0.5, doubt_seconds=0.2)
         ) as client,
@@ -186,7 +189,7 @@ async def test_nats_goes_away_and_comes_back(fresh_nats: EmbeddedNats) -> None:
     """Kill -9 of nats-server under typing clients: all that was ACKed is there, and typing goes on."""
     async with (
         await connect(fresh_nats.url, name="server") as line,
-        Server(line, ServerSettings()),
+        Server(line, ServerSettings(), **in_memory()),
         lorogo_client.connect(fresh_nats.url) as one,
         lorogo_client.connect(fresh_nats.url) as two,
         one.open("doc") as ana,

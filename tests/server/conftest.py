@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from lorogo_server import Server, ServerSettings
+from tests.journals import in_memory
 from tests.server.support import QUICK, Probe
 from tests.transport.conftest import dial, transport, unique, world
 from tests.transport.support import Connect
@@ -19,7 +20,7 @@ async def serve(dial: Connect) -> AsyncIterator[Callable[..., object]]:
     async with AsyncExitStack() as stack:
 
         async def start(settings: ServerSettings = QUICK, **options: object) -> Server:
-            server = Server(await dial(), settings, **options)  # type: ignore[arg-type]  # passed on
+            server = Server(await dial(), settings, **{**in_memory(), **options})  # type: ignore[arg-type]  # passed on
             return await stack.enter_async_context(server)
 
         yield start

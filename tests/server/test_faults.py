@@ -12,6 +12,7 @@ from lorogo_server import Server
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, Writer, until
 
 
@@ -24,7 +25,7 @@ class World:
 
     async def server(self) -> tuple[Server, MemoryTransport]:
         transport = self.nats.connect("server")
-        return await self._stack.enter_async_context(Server(transport, QUICK)), transport
+        return await self._stack.enter_async_context(Server(transport, QUICK, **in_memory())), transport
 
     async def probe(self) -> Probe:
         return await self._stack.enter_async_context(Probe(self.nats.connect("probe")))
@@ -128,7 +129,7 @@ async def real_world(nats: EmbeddedNats) -> AsyncIterator[tuple[Server, Probe]]:
     async with (
         await connect(nats.url, name="server") as line,
         await connect(nats.url, name="probe") as other,
-        Server(line, replace(QUICK, stale_seconds=3.0, lease_seconds=2.0)) as server,
+        Server(line, replace(QUICK, stale_seconds=3.0, lease_seconds=2.0), **in_memory()) as server,
         Probe(other) as probe,
     ):
         yield server, probe
@@ -182,6 +183,6 @@ async def test_nats_lost_its_store(fresh_nats: EmbeddedNats) -> None:
         assert server.context.epochs.current > epoch
         await probe.accept("doc", writer.type("after"))
         await server.stop()
-        async with Server(server.context.transport, QUICK):
+        async with Server(server.context.transport, QUICK, **in_memory()):
             await probe.start("doc")
             assert await probe.value("doc") == {"body": writer.text}

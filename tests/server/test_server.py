@@ -22,7 +22,7 @@ from lorogo_server import InvalidSettings, ServerSettings
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 
 
-async def test_an_update_is_stored_applied_published_and_acked(
+async def test_an_update_is_stored_applied_published_journalled_and_acked(
     serve: Serve, probe: Probe, unique: str
 ) -> None:
     """The sender gets a receipt, everybody else gets the update once."""
@@ -33,7 +33,7 @@ async def test_an_update_is_stored_applied_published_and_acked(
     update = writer.type("hello")
     ack = await probe.accept(unique, update)
     assert ack.lease == entry.token
-    assert ack.durability == "stream"
+    assert ack.durability == "journal"
     message = await asyncio.wait_for(heard.get(), 5)
     assert message.data == update
     assert message.headers[h.SEQUENCE] == str(ack.sequence)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, until
 
 PATIENCE = 5.0  # far above what anything here takes, far below the deadlines that it must not wait for
@@ -38,7 +39,7 @@ class World:
         self, settings: ServerSettings = QUICK, clock: ShiftedClock | None = None
     ) -> tuple[Server, MemoryTransport]:
         line = self.nats.connect("server")
-        server = Server(line, settings, clock=clock or self.clock)
+        server = Server(line, settings, clock=clock or self.clock, **in_memory())
         return await self._stack.enter_async_context(server), line
 
     async def pass_time(self, seconds: float) -> None:

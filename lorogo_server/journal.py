@@ -1,0 +1,218 @@
+"""The journal of one worker: what was accepted, on the disk before it is ACKed (docs/JOURNAL.md)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import xxhash
+
+from lorogo_log import Failure, Log, LogError, QueueFullError, Storage
+from lorogo_protocol import records
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.records import Record
+from lorogo_server import ledger
+from lorogo_server.ledger import Covered, Ledger
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+PARTITIONS_MAX = 64
+_LEDGER = "ledger"
+
+
+class JournalStopped(LorogoError):
+    """The journal takes nothing more; says why. Nothing is ACKed from here on."""
+
+    code = "journal-stopped"
+
+
+class Journal(Protocol):
+    """Where accepted updates are kept beside the stream."""
+
+    @property
+    def durability(self) -> str:
+        """What an ACK may say."""
+
+    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+        """Queue a record, waiting for room; what is returned is done when the record is safe.
+
+        Both raise JournalStopped.
+        """
+
+    def covered(self, document_id: str) -> Covered:
+        """What is in it of that document, as far as it knows."""
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        """Note what is in it; only for what is safe."""
+
+    def stats(self) -> Mapping[str, object]:
+        """Figures for operators."""
+
+
+async def safe(done: Awaitable[object]) -> None:
+    """Return when the record is safe. Raises JournalStopped."""
+    try:
+        await done
+    except LogError as error:
+        raise JournalStopped(f"the journal has stopped: {error}") from error
+
+
+class NoJournal:
+    """Durability `stream`: the stream is the only copy."""
+
+    durability = "stream"
+
+    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def covered(self, document_id: str) -> Covered:
+        return ledger.NOTHING
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        pass
+
+    def stats(self) -> Mapping[str, object]:
+        return {}
+
+
+class DiskJournal:
+    """Partitions of `lorogo_log` in one folder; lives between `open()` and `close()`."""
+
+    durability = "journal"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        partitions: int = 1,
+        segment_bytes: int = 128 << 20,
+        queue_bytes: int = 64 << 20,
+        storage: Storage | None = None,
+        on_stop: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.folder = folder
+        self.logs: list[Log] = []
+        self.stopped = ""  # why it takes nothing more
+        self.damage: list[str] = []
+        self._partitions = partitions
+        self._segment_bytes = segment_bytes
+        self._queue_bytes = queue_bytes
+        self._storage = storage
+        self._on_stop = on_stop
+        self._ledger = Ledger(())
+        self._opened: list[Log] = []
+
+    async def open(self) -> None:
+        """Open every partition. Raises JournalStopped with one sentence."""
+        loop = asyncio.get_running_loop()
+
+        def failed(error: LogError) -> None:  # both are called by the log's threads
+            loop.call_soon_threadsafe(self._stop, f"the journal has stopped: {error}")
+
+        def damaged(error: LogError) -> None:
+            loop.call_soon_threadsafe(self._damaged, str(error))
+
+        try:
+            if self._storage is None:
+                await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
+            for number in range(self._partitions):
+                opened = Log.open(
+                    self.folder / f"{number:02d}",
+                    segment_bytes=self._segment_bytes,
+                    queue_bytes=self._queue_bytes,
+                    storage=self._storage,
+                    partition=number,
+                    failure=Failure.call(failed),
+                    on_damage=damaged,
+                )
+                await opened.__aenter__()
+                self._opened.append(opened)
+        except (LogError, OSError) as error:
+            await self.close()
+            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {error}") from error
+        self.logs = list(self._opened)
+        self._ledger = await asyncio.to_thread(ledger.read, self.folder / _LEDGER, self._log_ids())
+
+    async def close(self) -> None:
+        """Write what is queued, and let others open. Safe twice."""
+        await self.save_ledger()
+        opened, self._opened = self._opened, []
+        for one in opened:
+            try:
+                await one.close()
+            except LogError as error:
+                log.warning("the journal did not close well", problem=str(error))
+        self._stop("the journal is closed", quiet=True)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+        if self.stopped:
+            raise JournalStopped(self.stopped)
+        into = self.logs[self.partition(document_id)]
+        value, key = records.encode(record), document_id.encode()
+        try:
+            try:
+                return into.append_nowait(value, key=key, ts=time_ns)
+            except QueueFullError:
+                sequence = await into.append(value, key=key, ts=time_ns)
+        except LogError as error:
+            raise JournalStopped(f"the journal takes nothing more: {error}") from error
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(sequence)
+        return done
+
+    def partition(self, document_id: str) -> int:
+        """The partition of a document."""
+        return 0 if self._partitions == 1 else xxhash.xxh64_intdigest(document_id.encode()) % self._partitions
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    def covered(self, document_id: str) -> Covered:
+        return self._ledger.of(document_id)
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        self._ledger.set(document_id, covered)
+
+    def uncover(self, document_id: str | None = None) -> None:
+        """Records were removed: what is covered is not known any more."""
+        self._ledger.forget(document_id)
+
+    async def save_ledger(self) -> None:
+        """Keep the hints for the next start; a failure costs some writing twice."""
+        if self._storage is not None or not self.logs or not self._ledger.changed:
+            return
+        self._ledger.changed = False
+        data = self._ledger.encode()
+        try:
+            await asyncio.to_thread(ledger.write, self.folder / _LEDGER, data)
+        except OSError as error:
+            log.warning("the ledger could not be written", problem=str(error))
+
+    def stats(self) -> Mapping[str, object]:
+        stats = [opened.stats() for opened in self.logs]
+        return {
+            "journal": self.stopped or "open",
+            "journal_records": sum(one.durable_sequence for one in stats),
+            "journal_bytes": sum(one.end_offset for one in stats),
+            "journal_waiting": sum(one.queue_records for one in stats),
+            "journal_damage": len(self.damage),
+        }
+
+    def _log_ids(self) -> tuple[bytes, ...]:
+        return tuple(opened.core.writer.engine.log_id for opened in self.logs)
+
+    def _stop(self, why: str, *, quiet: bool = False) -> None:
+        if self.stopped:
+            return
+        self.stopped = why
+        if not quiet:
+            log.error("journal stopped", problem=why)
+            self._on_stop(why)
+
+    def _damaged(self, what: str) -> None:
+        self.damage.append(what)
+        log.error("the journal is damaged; the rest of it is served", problem=what)

@@ -1,0 +1,113 @@
+"""What one document's owner writes into the journal, and when it may go on (docs/JOURNAL.md).
+
+The order is the point. Loading: the base and what the WAL replays are safe before the status says UP.
+Accepting: applied, journalled, ACKed. Storing a tombstone, a fork: journalled before the answer.
+"""
+
+from collections.abc import Awaitable
+
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Version
+from lorogo_protocol.digest import digest
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, Span, UpdateRecord
+from lorogo_server.context import Context
+from lorogo_server.intake import Accepted
+from lorogo_server.journal import safe
+from lorogo_server.lease import Lease
+from lorogo_server.ledger import Covered
+from lorogo_server.loading import Base, Loaded
+
+
+class Journalling:
+    """The journal as one host uses it."""
+
+    def __init__(self, document_id: str, context: Context, lease: Lease) -> None:
+        self._document_id = document_id
+        self._journal = context.journal
+        self._clock = context.clock
+        self._lease = lease
+        self._base = ""  # the digest of a snapshot that the journal covers
+
+    @property
+    def covered(self) -> Covered:
+        """What the journal has of the document from before."""
+        return self._journal.covered(self._document_id)
+
+    async def loaded(self, loaded: Loaded, epoch: int) -> None:
+        """Base and replayed updates are safe when this returns. Raises JournalStopped."""
+        base, last = loaded.base, None
+        if base is not None and self.covered.base != base.digest:
+            record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
+            last = await self._put(record)
+        for accepted in loaded.replayed:
+            last = await self.accepted(accepted, epoch, loaded.facts.generation)
+        if last is not None:
+            await safe(last)
+        self._base = "" if base is None else base.digest
+        loaded.base, loaded.replayed = None, []
+
+    async def accepted(self, accepted: Accepted, epoch: int, generation: int) -> Awaitable[object]:
+        """Queue an accepted update; what is returned is done when it is safe. Raises JournalStopped."""
+        update = accepted.update
+        record = UpdateRecord(
+            epoch,
+            update.sequence,
+            update.log_id,
+            update.digest,
+            self._lease.token,
+            generation,
+            _spans(update.payload),
+            update.payload,
+        )
+        return await self._journal.put(self._document_id, record, accepted.time_ns)
+
+    async def merged(self, content: bytes, version: Version, loaded: Loaded, epoch: int) -> None:
+        """A snapshot that somebody else stored is in the document now: keep it, too."""
+        base = Base(content, digest(content), version)
+        facts = loaded.facts
+        await safe(await self._put(self._base_record(base, epoch, facts.sequence, facts.generation)))
+
+    async def forked(self, target: str, content: bytes, frontiers: bytes, epoch: int) -> None:
+        """A new document was made from this one; its first record."""
+        vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
+        record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
+        await safe(await self._journal.put(target, record, self._clock.wall_ns()))
+
+    async def deleted(self, generation: int, deleted_ns: int) -> None:
+        """The tombstone is stored."""
+        await safe(await self._put(DeletedRecord(self._lease.token, generation, deleted_ns)))
+
+    async def restored(self, generation: int) -> None:
+        """The deletion is undone."""
+        await safe(await self._put(RestoredRecord(self._lease.token, generation)))
+
+    def compacted(self, content: bytes) -> None:
+        """A snapshot of what the journal covers is stored."""
+        self._base = digest(content)
+
+    def cover(self, epoch: int, through: int) -> None:
+        """Everything accepted up to there is safe; for the next load."""
+        self._journal.cover(self._document_id, Covered(self._base, epoch, through))
+
+    async def _put(self, record: Record) -> Awaitable[object]:
+        return await self._journal.put(self._document_id, record, self._clock.wall_ns())
+
+    def _base_record(self, base: Base, epoch: int, sequence: int, generation: int) -> BaseRecord:
+        return BaseRecord(
+            epoch,
+            sequence,
+            self._lease.token,
+            generation,
+            base.digest,
+            base.version.vector,
+            base.version.frontiers,
+            base.content,
+        )
+
+
+def _spans(payload: bytes) -> tuple[Span, ...]:
+    try:
+        return crdt.spans(payload)
+    except CrdtError:
+        return ()  # it was imported all the same; readers can work it out from the payload

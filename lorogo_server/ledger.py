@@ -1,0 +1,98 @@
+"""What the journal covers already, per document: a hint that saves writing things twice.
+
+It may be old or missing; it is never ahead of what is on the disk, and never beyond an update that
+waits for something (docs/JOURNAL.md, "The ledger").
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+import xxhash
+
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+_FORMAT = 1
+_CHECK_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What the journal holds of one document."""
+
+    base: str = ""  # the digest of a snapshot whose content is covered; "": of none
+    epoch: int = 0
+    sequence: int = 0  # every accepted update of the WAL up to here, in that epoch
+
+    def has(self, epoch: int, sequence: int) -> bool:
+        """Whether an update at that place of the WAL is in the journal."""
+        return epoch == self.epoch and sequence <= self.sequence
+
+
+NOTHING = Covered()
+
+
+class Ledger:
+    """The entries of one journal, which is known by the ids of its logs."""
+
+    def __init__(self, log_ids: tuple[bytes, ...], entries: dict[str, Covered] | None = None) -> None:
+        self.log_ids = log_ids
+        self.changed = False
+        self._entries = entries or {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def of(self, document_id: str) -> Covered:
+        """What is covered; nothing, if we do not know."""
+        return self._entries.get(document_id, NOTHING)
+
+    def set(self, document_id: str, covered: Covered) -> None:
+        self._entries[document_id] = covered
+        self.changed = True
+
+    def forget(self, document_id: str | None = None) -> None:
+        """Believe nothing any more of that document, or of any."""
+        if document_id is None:
+            self._entries.clear()
+        else:
+            self._entries.pop(document_id, None)
+        self.changed = True
+
+    def encode(self) -> bytes:
+        """As it is written: a checksum, then msgpack."""
+        rows = [(name, one.base, one.epoch, one.sequence) for name, one in self._entries.items()]
+        body: bytes = msgpack.packb([_FORMAT, list(self.log_ids), rows])
+        return bytes(xxhash.xxh64(body).digest()) + body
+
+
+def decode(data: bytes, log_ids: tuple[bytes, ...]) -> Ledger:
+    """The ledger in those bytes; an empty one if they are damaged, or of another journal."""
+    check, body = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
+    if len(check) == _CHECK_BYTES and xxhash.xxh64(body).digest() == check:
+        form, of, rows = msgpack.unpackb(body)
+        if form == _FORMAT and tuple(of) == log_ids:
+            return Ledger(log_ids, {name: Covered(base, epoch, seq) for name, base, epoch, seq in rows})
+    return Ledger(log_ids)
+
+
+def read(path: Path, log_ids: tuple[bytes, ...]) -> Ledger:
+    """The ledger in a file; an empty one if there is none that we can believe."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return Ledger(log_ids)
+    return decode(data, log_ids)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace the file, whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
