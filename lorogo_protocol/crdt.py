@@ -221,6 +221,12 @@ class Replica:
         with guard():
             return self.doc.shallow_since_vv.encode()
 
+    @property
+    def shallow(self) -> bool:
+        """Whether history was trimmed."""
+        with guard():
+            return bool(self.doc.is_shallow())
+
     def at(self, frontiers: bytes) -> "Replica":
         """A read-only copy as of these heads. Raises HistoryTrimmed if they are not known."""
         with guard():
@@ -264,22 +270,37 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
 
 
+def ends(vector: bytes) -> dict[int, int]:
+    """A version vector as numbers: of each peer, the counter behind the last change."""
+    count, *rest = _varints(vector)
+    assert len(rest) == 2 * count
+    return {rest[i]: _zigzag(rest[i + 1]) for i in range(0, len(rest), 2)}
+
+
 def heads(frontiers: Frontiers) -> list[ID]:
     """The ids that make up the frontiers, which Loro's Python does not list itself.
 
     The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
     """
+    count, *rest = _varints(frontiers.encode())
+    assert len(rest) == 2 * count
+    return [ID(rest[i], _zigzag(rest[i + 1])) for i in range(0, len(rest), 2)]
+
+
+def _varints(data: bytes) -> list[int]:
     numbers: list[int] = []
     value = shift = 0
-    for byte in frontiers.encode():
+    for byte in data:
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             numbers.append(value)
             value = shift = 0
-    count, *rest = numbers
-    assert len(rest) == 2 * count
-    return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
+    return numbers
+
+
+def _zigzag(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
 
 
 class Presence:

@@ -56,6 +56,7 @@ class Answers:
         self._log = log
         self._spawn = spawn
         self._is_up = is_up
+        self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
         self._unsafe: deque[_Unsafe] = deque()  # oldest first; as long as the journal's queue at most
@@ -163,6 +164,7 @@ class Answers:
     def forget_quarantine(self) -> None:
         """What was refused is judged again: move nothing on the strength of the old judgement."""
         self._life += 1
+        self.moved = 0
         self.to_quarantine.clear()
 
     async def retry_quarantine(self, epoch: int) -> None:
@@ -213,6 +215,7 @@ class Answers:
 
         if await self._context.quarantine.move(self._lease, no, still_so):
             self.to_quarantine.pop(min(no.sequences), None)
+            self.moved += len(no.sequences)
 
     async def _reply(self, inbox: str, reply: replies.Reply) -> None:
         if not inbox:

@@ -7,7 +7,7 @@ journal durable, confirm the lease, check the epoch, purge. Every step but the l
 from dataclasses import dataclass, replace
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
@@ -139,7 +139,9 @@ async def _learn_other_snapshot(host: Host) -> None:
             return
         if head.size:
             data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-            host.loaded.intake.replica.apply(data)
+            if isinstance(host.loaded.intake.replica.apply(data), Unready):
+                await host.reload()  # a shallow one is a beginning: ours goes on top of it, from the WAL
+                return
             await host.journalling.merged(
                 data, Replica.from_snapshot(data, lazy=True).version(), host.loaded, host.epoch
             )
@@ -160,4 +162,6 @@ async def purge(host: Host, before: int, epoch: int) -> int:
         return 0
     if not host.lease.valid():
         raise LeaseLost("the lease ran out before the purge")
-    return await context.wal.purge(subject, before=min(before, newest.sequence))
+    purged = await context.wal.purge(subject, before=min(before, newest.sequence))
+    host.loaded.follower.taken -= purged
+    return purged

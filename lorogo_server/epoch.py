@@ -7,12 +7,12 @@ the stream contradicts it raises the counter, and every host then reads its subj
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lorogo_protocol import subjects
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Stored, Transport
+from lorogo_transport.ports import Stored, StreamState, Transport
 
 log = get_logger(__name__)
 
@@ -26,6 +26,7 @@ class Known:
     epoch: int
     sequence: int
     time_ns: int  # 0: not known
+    created_ns: int = 0  # when the stream was made that held it; 0: not known
 
 
 class Epochs:
@@ -41,10 +42,24 @@ class Epochs:
     def current(self) -> int:
         return self._known.epoch
 
+    @property
+    def known(self) -> Known:
+        """What to `recall()` after a restart."""
+        return self._known
+
+    def recall(self, known: Known) -> None:
+        """What this server knew in an earlier life.
+
+        NATS may have lost the record of the epoch, too: then the next one is above all that our journal
+        speaks of, and not the first one again.
+        """
+        if (known.epoch, known.sequence) > (self._known.epoch, self._known.sequence):
+            self._known = known
+
     def saw(self, sequence: int, time_ns: int) -> None:
         """A message of the WAL that this server took: the newest is our witness."""
         if sequence > self._known.sequence:
-            self._known = Known(self._known.epoch, sequence, time_ns)
+            self._known = replace(self._known, sequence=sequence, time_ns=time_ns)
 
     async def check(self) -> bool:
         """Compare with the stream and the other servers; True if the epoch changed for us."""
@@ -78,20 +93,23 @@ class Epochs:
             mine = recorded
         state = await self._wal.state()
         last = await self._wal.get(state.last_sequence) if state.last_sequence else None
-        if await self._contradicts(mine, state.last_sequence):
+        if await self._contradicts(mine, state):
             log.error(
                 "the WAL went backwards: JetStream lost messages that it had acknowledged",
                 known_sequence=mine.sequence,
                 last_sequence=state.last_sequence,
                 epoch=mine.epoch + 1,
             )
-            return Known(mine.epoch + 1, state.last_sequence, 0 if last is None else last.time_ns)
+            time_ns = 0 if last is None else last.time_ns
+            return Known(mine.epoch + 1, state.last_sequence, time_ns, state.created_ns)
         if last is not None and last.sequence > mine.sequence:
-            return Known(mine.epoch, last.sequence, last.time_ns)
+            return Known(mine.epoch, last.sequence, last.time_ns, state.created_ns)
         return mine
 
-    async def _contradicts(self, known: Known, last_sequence: int) -> bool:
-        if last_sequence < known.sequence:
+    async def _contradicts(self, known: Known, state: StreamState) -> bool:
+        if state.last_sequence < known.sequence:
+            return True
+        if known.sequence and known.created_ns and state.created_ns and known.created_ns != state.created_ns:
             return True
         if not known.sequence or not known.time_ns:
             return False
@@ -101,7 +119,13 @@ class Epochs:
 
 def _encode(known: Known) -> bytes:
     return json.dumps(
-        {"epoch": known.epoch, "sequence": known.sequence, "time_ns": known.time_ns}, separators=(",", ":")
+        {
+            "epoch": known.epoch,
+            "sequence": known.sequence,
+            "time_ns": known.time_ns,
+            "created_ns": known.created_ns,
+        },
+        separators=(",", ":"),
     ).encode()
 
 
@@ -110,7 +134,9 @@ def _decode(stored: Stored | None) -> Known | None:
         return None
     try:
         body = json.loads(stored.data)
-        return Known(int(body["epoch"]), int(body["sequence"]), int(body["time_ns"]))
+        return Known(
+            int(body["epoch"]), int(body["sequence"]), int(body["time_ns"]), int(body.get("created_ns", 0))
+        )
     except (ValueError, KeyError, TypeError):
         log.warning("the epoch record does not parse; writing it again", record=stored.data[:100])
         return None

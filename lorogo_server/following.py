@@ -37,6 +37,7 @@ class Follower:
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
+        self.taken = 0  # messages of the subject that we took and that were not removed since
         self._times: dict[int, int] = {}
 
     def look(self, sequence: int, previous: int, time_ns: int) -> Step:
@@ -54,9 +55,11 @@ class Follower:
     def took(self, sequence: int, time_ns: int) -> None:
         """The message is taken; `time_ns` tells it from another that is given the same sequence later."""
         self.position = sequence
+        self.taken += 1
         self._times = {sequence: time_ns}
 
     def rewind(self) -> None:
         """The stream lost messages: begin again."""
         self.position = 0
+        self.taken = 0
         self._times = {}

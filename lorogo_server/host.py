@@ -147,6 +147,18 @@ class Host:
         self._wake.set()
 
     @property
+    def wal_messages(self) -> int | None:
+        """How many messages of what we took the WAL must hold; None: something is being removed just now."""
+        if not self._answering or self._reload or self._rewind or self.compacting.locked():
+            return None
+        return None if self.answers.to_quarantine else self.loaded.follower.taken - self.answers.moved
+
+    def stream_lost(self) -> None:
+        """Messages that we took are not in the WAL any more: read it again, store what only we have."""
+        self._rewind = True
+        self._wake.set()
+
+    @property
     def snapshot_revision(self) -> int:
         """The revision of the stored snapshot that this host knows; 0: none."""
         return 0 if self.loaded.snapshot is None else self.loaded.snapshot.revision
@@ -436,6 +448,7 @@ class Host:
     async def _read_again(self) -> None:
         """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""
         self._rewind = False
+        head = self.loaded.intake.head if self.epoch == self.context.epochs.current else 0
         self.epoch = self.context.epochs.current
         self.loaded.follower.rewind()
         self.answers.forget_quarantine()  # sequences of the past; what is still bad is found again
@@ -445,6 +458,7 @@ class Host:
         self.must_store = True
         await self._read_missing()
         self.loaded.intake.go_live()
+        self.loaded.intake.head = max(self.loaded.intake.head, head)
         self.lease.head = self.loaded.intake.head
 
     async def _load_again(self) -> bool:

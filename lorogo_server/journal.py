@@ -100,7 +100,7 @@ class DiskJournal:
         self._partitions = partitions
         self._segment_bytes = segment_bytes
         self._queue_bytes = queue_bytes
-        self._storage = storage
+        self.storage = storage
         self._on_stop = on_stop
         self._ledger = Ledger(())
         self._opened: list[Log] = []
@@ -116,14 +116,14 @@ class DiskJournal:
             loop.call_soon_threadsafe(self._damaged, str(error))
 
         try:
-            if self._storage is None:
+            if self.storage is None:
                 await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
             for number in range(self._partitions):
                 opened = Log.open(
                     self.folder / f"{number:02d}",
                     segment_bytes=self._segment_bytes,
                     queue_bytes=self._queue_bytes,
-                    storage=self._storage,
+                    storage=self.storage,
                     partition=number,
                     failure=Failure.call(failed),
                     on_damage=damaged,
@@ -183,7 +183,7 @@ class DiskJournal:
 
     async def save_ledger(self) -> None:
         """Keep the hints for the next start; a failure costs some writing twice."""
-        if self._storage is not None or not self.logs or not self._ledger.changed:
+        if self.storage is not None or not self.logs or not self._ledger.changed:
             return
         self._ledger.changed = False
         data = self._ledger.encode()

@@ -25,6 +25,7 @@ from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.lease import Lease
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
+from lorogo_server.reconcile import Reconciler
 from lorogo_server.renewals import Renewals
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
@@ -100,6 +101,7 @@ class Server:
             check_epoch=self._check_epoch,
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
+        self.reconciler = self._make_reconciler(data, storage)
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -130,6 +132,11 @@ class Server:
             on_stop=self._journal_stopped,
         )
 
+    def _make_reconciler(self, data: Path | None, storage: Storage | None) -> Reconciler | None:
+        if self.journal is None or data is None:
+            return None
+        return Reconciler(self.context, self.journal, data, self.hosts, on_disk=storage is None)
+
     async def __aenter__(self) -> Self:
         try:
             await self._start()
@@ -147,6 +154,8 @@ class Server:
         transport = self.context.transport
         if self.journal is not None:
             await self.journal.open()
+        if self.reconciler is not None:
+            await self.reconciler.open()
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
@@ -162,6 +171,8 @@ class Server:
         info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
         self._subscriptions.append(await transport.announce(info, self.stats))
         await transport.bus.barrier()
+        if self.reconciler is not None:
+            self._tasks.spawn(self.reconciler.run())
         self._log.info("serving", durability=self.settings.durability)
 
     async def stop(self) -> None:
@@ -234,6 +245,7 @@ class Server:
             "ready": self.ready,
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
+            **({} if self.reconciler is None else self.reconciler.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------
@@ -371,12 +383,16 @@ class Server:
         async with asyncio.TaskGroup() as group:
             for host in list(self.hosts.values()):
                 group.create_task(settle(host))
+        if self.reconciler is not None:
+            self.reconciler.want("reconnect")
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()
         if changed:
             for host in self.hosts.values():
                 host.epoch_changed()
+            if self.reconciler is not None:
+                self.reconciler.want("another epoch")
         return changed
 
     async def _maintain(self) -> None:

@@ -176,7 +176,7 @@ class MemoryTransport:
 def _ensure(world: MemoryNats, spec: StreamSpec) -> list[str]:
     store = world.stores.get(spec.name)
     if store is None:
-        world.stores[spec.name] = StreamStore(topology.config_of(spec))
+        world.stores[spec.name] = StreamStore(topology.config_of(spec), world.now_ns())
         return [f"created stream {spec.name}"]
     plan = topology.plan(spec, store.config)
     if plan.differences:

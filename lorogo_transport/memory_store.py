@@ -19,8 +19,9 @@ _RECORD_BYTES = 30  # what NATS adds to each message on disk
 class StreamStore:
     """What a stream holds, and the rules by which it takes more."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], created_ns: int = 0) -> None:
         self.config: dict[str, Any] = dict(config)
+        self._created_ns = created_ns
         self._messages: dict[int, Stored] = {}  # in order of sequence
         self._sizes: dict[int, int] = {}
         self._by_subject: dict[str, list[int]] = {}
@@ -134,7 +135,7 @@ class StreamStore:
         self._expire(now_ns)
         first = next(iter(self._messages), self._last + 1 if self._last else 0)
         limit = self.config.get("max_bytes", -1)
-        return StreamState(first, self._last, len(self._messages), self._bytes, 0, limit)
+        return StreamState(first, self._last, len(self._messages), self._bytes, 0, limit, self._created_ns)
 
     def _matching(self, pattern: str) -> list[str]:
         if "*" not in pattern and ">" not in pattern:

@@ -49,6 +49,7 @@ class StreamState:
     bytes: int
     consumers: int
     bytes_max: int  # -1: no limit
+    created_ns: int = 0  # when the stream was made; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

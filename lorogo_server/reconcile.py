@@ -1,0 +1,451 @@
+"""Reconciliation: what the journals hold and the stream has lost is brought back (docs/JOURNAL.md).
+
+At the start, after each reconnect, when the epoch changed, and on a timer. One pass:
+
+    read the journals on from where the last pass ended, into a table of documents
+    list what NATS holds: the revision of every snapshot, the number of messages of every document
+    tombstones first
+    compare each document whose revision or number is not what it was when it was last complete
+    publish again, in the order of the journals, what a fresh load of a document does not include
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lorogo_log import LogError
+from lorogo_protocol import crdt, ids, subjects
+from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError, MalformedMessage
+from lorogo_protocol.records import BaseRecord, UpdateRecord
+from lorogo_server import ledger, reconcile_scan, reconcile_table
+from lorogo_server.context import Context
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.host import Host
+from lorogo_server.journal import DiskJournal
+from lorogo_server.loading import LoadFailed
+from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair
+from lorogo_server.reconcile_scan import Entry, Place
+from lorogo_server.reconcile_table import Ends, Row, Table, includes
+from lorogo_transport.errors import StorageFull
+from lorogo_transport.logs import get_logger
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
+
+log = get_logger(__name__)
+
+PER_SECOND = 2_000.0  # messages published again: well below what a stream takes beside people's edits
+_YOUNG_NS = 600 * 1_000_000_000
+_BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, whatever the numbers say
+_AGAIN_SECONDS = 5.0  # after a pass that failed
+_ROUNDS_MAX = 5
+_KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
+_TURN_SECONDS = 300.0
+_TURN_POLL_SECONDS = 0.2
+_TURN_FILE = "reconciling"
+_CHECKPOINT = "reconciled"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What NATS says of one document without moving its bytes."""
+
+    revision: int = 0  # of its snapshot object; 0: there is none
+    messages: int = 0
+    deleted: bool = False
+    generation: int = 0
+
+
+class Reconciler:
+    """One server's reconciliation; `run()` is its task."""
+
+    def __init__(
+        self, context: Context, journal: DiskJournal, data: Path, hosts: Mapping[str, Host], *, on_disk: bool
+    ) -> None:
+        self.found = Found()
+        self.table = Table()
+        self._context = context
+        self._journal = journal
+        self._data = data
+        self._hosts = hosts
+        self._on_disk = on_disk
+        self._wanted = asyncio.Event()
+        self._passing = asyncio.Lock()
+        self._why = "start"
+        self._running = ""
+        self._finished_ns = 0
+        self._passes = 0
+        self._waiting: set[str] = set()
+        self._told: set[str] = set()  # contradictions
+        self._written = b""
+        self._log = log.bind(server=context.server_id)
+        pace = Pace(context.clock.now, PER_SECOND)
+        self._repair = Repair(context, self.found, pace, self._note_rejected)
+
+    async def open(self) -> None:
+        """Read what the last pass left; before the epoch is checked."""
+        if self._on_disk:
+            path = self._journal.folder / _CHECKPOINT
+            self.table = await asyncio.to_thread(_read, path)
+            self._context.epochs.recall(self.table.known)
+
+    def want(self, why: str) -> None:
+        """Make a pass as soon as possible."""
+        self._why = why
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        self._wanted.set()
+        pause = self._context.settings.reconcile_every_seconds
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+            why, self._why = self._why, "timer"
+            self._wanted.clear()
+            pause = self._context.settings.reconcile_every_seconds
+            try:
+                self._running = why
+                await self.reconcile()
+                self._passes += 1
+                self._finished_ns = self._context.clock.wall_ns()
+            except StorageFull as error:
+                self._log.error("the WAL is full: what it lost cannot be published again", problem=str(error))
+            except (LorogoError, LogError, OSError) as error:
+                self._log.warning("reconciliation is postponed", why=why, problem=str(error))
+                pause = min(pause, _AGAIN_SECONDS)
+            except Exception as error:  # noqa: BLE001  # one bad document must not end it for good
+                self._log.error("reconciliation failed", why=why, exc_info=error)
+            finally:
+                self._running = ""
+
+    def stats(self) -> Mapping[str, object]:
+        """Figures for operators."""
+        found = self.found
+        return {
+            "reconcile": f"running ({self._running})" if self._running else "idle",
+            "reconcile_passes": self._passes,
+            "reconciled_ns": self._finished_ns,
+            "reconcile_compared": found.compared,
+            "reconciled_documents": found.documents,
+            "republished": found.republished,
+            "snapshots_restored": found.bases,
+            "tombstones_restored": found.tombstones,
+            "tombstones_contradicted": found.contradictions,
+            "lost_for_good": found.rejected,
+            "reconcile_waiting": len(self._waiting),
+        }
+
+    # --- one pass ---------------------------------------------------------------------------------
+
+    async def reconcile(self) -> None:
+        """Compare everything once, and bring back what is lost. Raises TransportError, OSError."""
+        async with self._passing, self._turn():
+            places = await asyncio.to_thread(self._places)
+            for place in places:
+                await self._read_on(place)
+            if self.table.rows:
+                await self._compare({place.name: place for place in places})
+            self.table.known = self._context.epochs.known
+            await self._save()
+
+    def _places(self) -> list[Place]:
+        storage = None if self._on_disk else self._journal.storage
+        return reconcile_scan.places(self._data, len(self._journal.logs), storage)
+
+    async def _read_on(self, place: Place) -> None:
+        """Fold what is new in a journal into the table."""
+        try:
+            log_id = await asyncio.to_thread(place.log_id)
+            first = self.table.begin(place.name, log_id)
+            found = reconcile_scan.entries(place, from_sequence=first)
+            async for window in _portions(found):
+                await asyncio.to_thread(self._fold, place.name, window)
+                first = window[-1].sequence + 1
+        except LogError as error:
+            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
+            return
+        self.table.ended(place.name, first, self._context.clock.wall_ns(), _YOUNG_NS)
+
+    def _fold(self, place: str, window: Iterable[Entry]) -> None:
+        for entry in window:
+            try:
+                ids.check_document_id(entry.document_id)
+            except InvalidDocumentId:
+                continue
+            self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
+
+    async def _compare(self, places: Mapping[str, Place]) -> None:
+        table, clock = self.table, self._context.clock
+        await self._look_for_loss()
+        expected = {name: host.wal_messages for name, host in self._hosts.items()}
+        stored = await self._listed()
+        lost: list[str] = []
+        for name, row in list(table.rows.items()):
+            there = stored.get(name, Stored())
+            if there.deleted and there.generation >= row.generation:
+                continue
+            if row.deleted_ns and there.generation <= row.generation:
+                await self._bury(name, row)
+                continue
+            now = (there.revision, there.messages)
+            believed = clock.wall_ns() - row.complete_ns < _BELIEVED_NS
+            if (row.complete == now and believed) or not row.ends:
+                continue
+            host = self._hosts.get(name)
+            if host is not None and (wanted := expected.get(name)) is not None:
+                complete = self._ask_host(host, row, there, wanted)
+            else:
+                complete = await self._is_complete(name, row)
+            if complete:
+                row.complete, row.complete_ns = now, clock.wall_ns()
+            elif complete is False:
+                lost.append(name)
+        if lost:
+            await self._bring_back(lost, places)
+
+    async def _look_for_loss(self) -> None:
+        """Believe no comparison of before if the stream is not what it was."""
+        snapshots = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
+        created, last = self.table.snapshots
+        known = self._context.epochs.known
+        if self.table.known.epoch != known.epoch:
+            self._log.warning("the WAL is another: every document is compared", epoch=known.epoch)
+            self.table.forget_complete()
+        elif created and (created != snapshots.created_ns or snapshots.last_sequence < last):
+            self._log.warning(
+                "the snapshots are others: every document is compared", last=snapshots.last_sequence
+            )
+            self.table.forget_complete()
+        self.table.known = known
+        self.table.snapshots = (snapshots.created_ns, snapshots.last_sequence)
+
+    async def _listed(self) -> dict[str, Stored]:
+        """What NATS holds, without the bytes."""
+        counts = await self._context.wal.subjects(subjects.wal("*"))
+        listed = {subjects.document_of(subject): Stored(messages=n) for subject, n in counts.items()}
+        async for head in self._context.snapshots.list():
+            if head.document_id in self.table.rows:
+                messages = listed.get(head.document_id, Stored()).messages
+                listed[head.document_id] = _stored(head, messages)
+        return listed
+
+    async def _bury(self, name: str, row: Row) -> None:
+        """A journal says that it is deleted, and no tombstone is there."""
+        try:
+            head = await self._context.snapshots.head(name)
+            if head is not None and _stored(head, 0).deleted:
+                return
+            if await self._repair.bury(name, row, head):
+                self._told.discard(name)
+                return
+        except (SnapshotDamaged, MalformedMessage) as error:
+            self._log.error("a deleted document's snapshot is damaged", document=name, problem=str(error))
+            return
+        if name not in self._told:
+            self._told.add(name)
+            self.found.contradictions += 1
+            self._log.error(
+                "a deleted document lives again: its tombstone was lost, and it was opened since."
+                " Nothing of its past is brought back; delete it again if it must go",
+                document=name,
+                generation=row.generation,
+            )
+
+    def _ask_host(self, host: Host, row: Row, there: Stored, wanted: int) -> bool | None:
+        """Whether a document of ours is complete, by what its owner took; None: it is being seen to."""
+        now = host.wal_messages
+        if now is None or host.loaded.intake.deleted:
+            return None
+        if there.messages < wanted <= now or not there.revision:
+            host.log.error(
+                "the stream lost messages of an open document: it is stored from memory",
+                messages=there.messages,
+                expected=wanted,
+                snapshot=bool(there.revision),
+            )
+            self.found.documents += 1
+            host.stream_lost()
+            return None
+        return includes(crdt.ends(host.loaded.intake.replica.version().vector), row.ends)
+
+    async def _is_complete(self, name: str, row: Row) -> bool | None:
+        self.found.compared += 1
+        try:
+            loaded = await self._repair.load(name)
+            if loaded.facts.deleted:
+                return None
+            return includes(crdt.ends(loaded.intake.replica.version().vector), row.ends)
+        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
+            if name not in self._told:
+                self._told.add(name)
+                self._log.error("a document cannot be compared", document=name, problem=str(error))
+            return None
+
+    # --- what is lost -----------------------------------------------------------------------------
+
+    async def _bring_back(self, lost: list[str], places: Mapping[str, Place]) -> None:
+        """Read the journals for those documents, in order, as often as it helps."""
+        self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
+        republished, changed = self.found.republished, set[str]()
+        ends: dict[str, Ends] = {}
+        left = set(lost)
+        await self._bases(lost, places, ends)
+        for _ in range(_ROUNDS_MAX):
+            before = self.found.republished
+            waiting: set[str] = set()
+            for place in places.values():
+                async for window in self._records(place, left):
+                    for name, entries in window.items():
+                        mended = await self._mend(name, entries, ends)
+                        if mended is None:
+                            continue
+                        if mended.published:
+                            changed.add(name)
+                        if mended.waiting:
+                            waiting.add(name)
+            left = waiting
+            if not left or self.found.republished == before:
+                break
+        self._waiting = left
+        for name in lost:
+            self._settle(name, ends.get(name), waiting=name in left)
+        self.found.documents += len(changed)
+        self._log.warning(
+            "what the stream had lost is there again",
+            documents=len(changed),
+            updates=self.found.republished - republished,
+            waiting=len(left),
+        )
+
+    async def _bases(self, lost: Iterable[str], places: Mapping[str, Place], ends: dict[str, Ends]) -> None:
+        """The greatest snapshot of each first: what it holds need not be published one by one."""
+        for name in lost:
+            place, sequence, _ = self.table.rows[name].base
+            if place not in places:
+                continue
+            record = await asyncio.to_thread(reconcile_scan.lookup, places[place], sequence)
+            if record is not None:
+                now_ns = self._context.clock.wall_ns()
+                await self._mend(name, [Entry(name, record, now_ns, sequence, 0)], ends)
+
+    async def _mend(self, name: str, entries: list[Entry], ends: dict[str, Ends]) -> Mended | None:
+        row = self.table.rows[name]
+        have = ends.get(name)
+        if have is not None and all(_covered(entry, have) for entry in entries):
+            return None
+        try:
+            mended = await self._repair.mend(name, entries, row)
+        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
+            self._log.error("a document cannot be brought back", document=name, problem=str(error))
+            return None
+        ends[name] = mended.ends
+        self.found.republished += mended.published
+        if mended.published:
+            self._log.warning("published again", document=name, updates=mended.published)
+        return mended
+
+    async def _records(self, place: Place, names: set[str]) -> AsyncIterator[dict[str, list[Entry]]]:
+        """The records of those documents in a journal, in portions, by document."""
+        if len(names) <= _KEYS_MAX:
+            scans = [reconcile_scan.entries(place, key=name) for name in sorted(names)]
+        else:
+            scans = [reconcile_scan.entries(place, wanted=names.__contains__)]
+        try:
+            for scan in scans:
+                async for window in _portions(scan):
+                    grouped: dict[str, list[Entry]] = {}
+                    for entry in window:
+                        grouped.setdefault(entry.document_id, []).append(entry)
+                    yield grouped
+        except LogError as error:
+            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
+
+    def _settle(self, name: str, have: Ends | None, *, waiting: bool) -> None:
+        """What cannot come back, or is in no journal any more, is not missed again."""
+        row = self.table.rows[name]
+        if waiting or have is None or includes(have, row.ends):
+            return
+        row.ends = {peer: min(end, have[peer]) for peer, end in row.ends.items() if peer in have}
+
+    # --- beside it --------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One worker of a folder at a time, so that the next finds what the first has published."""
+        if not self._on_disk:
+            yield
+            return
+        home = self._data.parent if reconcile_scan.has_siblings(self._data) else self._data
+        lock = await asyncio.to_thread(
+            os.open, home / _TURN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
+        try:
+            with contextlib.suppress(TimeoutError):  # then beside another: it costs some updates twice
+                async with asyncio.timeout(_TURN_SECONDS):
+                    while not _taken(lock):  # noqa: ASYNC110  # another process holds it
+                        await asyncio.sleep(_TURN_POLL_SECONDS)
+            yield
+        finally:
+            os.close(lock)
+
+    def _note_rejected(self, document_id: str, log_id: str, digest: str) -> bool:
+        return self.table.reject(document_id, log_id, digest)
+
+    async def _save(self) -> None:
+        if not self._on_disk:
+            return
+        data = await asyncio.to_thread(self.table.encode)
+        if data == self._written:
+            return
+        await asyncio.to_thread(ledger.write, self._journal.folder / _CHECKPOINT, data)
+        self._written = data
+
+
+def _stored(head: SnapshotHead, messages: int) -> Stored:
+    try:
+        facts = SnapshotFacts.parse(head.facts)
+    except MalformedMessage:
+        return Stored(head.revision, messages)  # the load says what is wrong with it
+    return Stored(head.revision, messages, facts.deleted, facts.generation)
+
+
+def _covered(entry: Entry, have: Ends) -> bool:
+    match entry.record:
+        case UpdateRecord(spans=spans) if spans:
+            return all(have.get(peer, 0) >= end for peer, _, end in spans)
+        case BaseRecord(vector=vector):
+            return includes(have, crdt.ends(vector))
+        case UpdateRecord():
+            return False
+        case _:
+            return True
+
+
+def _read(path: Path) -> Table:
+    try:
+        return reconcile_table.decode(path.read_bytes())
+    except OSError:
+        return Table()
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _portions(found: Iterator[Entry]) -> AsyncIterator[list[Entry]]:
+    """Windows of records, each read in a thread."""
+    windows = reconcile_scan.windows(found)
+    while (window := await asyncio.to_thread(_next, windows)) is not None:
+        yield window
+
+
+def _next(windows: Iterator[list[Entry]]) -> list[Entry] | None:
+    return next(windows, None)

@@ -1,0 +1,324 @@
+"""Bringing back what the stream lost of one document, from its records in the journals.
+
+Nothing is published that a fresh load would refuse: every update is first given to a scratch copy of
+the document, by the same code that a live owner judges it with.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from lorogo_protocol import chunks, crdt, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.digest import digest
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import BaseRecord, UpdateRecord
+from lorogo_protocol.replies import sentence
+from lorogo_server.context import Context
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
+from lorogo_server.ledger import Covered
+from lorogo_server.loading import Loaded, LoadFailed, load
+from lorogo_server.reconcile_scan import Entry
+from lorogo_server.reconcile_table import Ends, Row, includes
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Stored
+from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
+
+log = get_logger(__name__)
+
+_LOAD_TRIES = 5
+_ALL = 1 << 62  # of sequences: a load for comparing keeps nothing for the journal
+_NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
+
+
+@dataclass(slots=True)
+class Found:
+    """What reconciliation did since the start, for people."""
+
+    compared: int = 0  # documents that were loaded to be compared
+    documents: int = 0  # that had lost something
+    republished: int = 0  # updates
+    bases: int = 0  # snapshots stored again
+    rejected: int = 0  # can never be accepted again
+    tombstones: int = 0  # stored again
+    contradictions: int = 0  # documents that live although a journal says that they are deleted
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was done about one document in one go."""
+
+    ends: Ends  # of the document as a fresh load sees it now
+    published: int = 0
+    rejected: int = 0
+    waiting: int = 0  # updates whose dependencies are nowhere yet
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """The document as a fresh load sees it, with what was published since."""
+
+    document_id: str
+    loaded: Loaded
+    sequence: int
+    held: dict[tuple[str, str], UpdateRecord] = field(default_factory=dict)  # wait for what they build on
+
+    @property
+    def ends(self) -> Ends:
+        return crdt.ends(self.loaded.intake.replica.version().vector)
+
+    def offer(self, parts: Sequence[chunks.Chunk], time_ns: int, now: float) -> list[Effect]:
+        """What would follow from publishing it."""
+        effects: list[Effect] = []
+        for part in parts:
+            self.sequence += 1
+            subject = subjects.wal(self.document_id)
+            message = Stored(subject, self.sequence, time_ns, part.data, part.headers())
+            effects += self.loaded.intake.take(message, now)
+        return effects
+
+
+class Repair:
+    """Publishes lost updates, stores lost snapshots and tombstones; reads, and owns nothing."""
+
+    def __init__(
+        self, context: Context, found: Found, pace: "Pace", reject: Callable[[str, str, str], bool]
+    ) -> None:
+        """`reject` notes an update that can never come back; False if it was noted before."""
+        self._context = context
+        self._found = found
+        self._pace = pace
+        self._reject = reject
+        self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
+        self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
+
+    async def load(self, document_id: str) -> Loaded:
+        """The document as a fresh load sees it. Raises LoadFailed, TransportError."""
+        context = self._context
+        epoch = context.epochs.current
+        for _ in range(_LOAD_TRIES):
+            try:
+                loaded = await load(
+                    context.transport,
+                    context.snapshots,
+                    document_id,
+                    context.settings,
+                    context.clock,
+                    epoch=epoch,
+                    covered=Covered("", epoch, _ALL),
+                )
+            except SnapshotReplaced:
+                continue
+            after = await context.snapshots.head(document_id)
+            before = 0 if loaded.snapshot is None else loaded.snapshot.revision
+            if before == (0 if after is None else after.revision):
+                return loaded  # else the WAL may have been purged for a snapshot that we did not see
+        raise LoadFailed(f"others keep storing snapshots of {document_id}")
+
+    async def mend(self, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
+        """Publish again what is in those records and not in the document. Raises TransportError."""
+        scratch = await self._scratch(document_id)
+        mended = Mended(scratch.ends)
+        if scratch.loaded.facts.deleted:
+            return mended
+        if (
+            scratch.loaded.snapshot is None
+            and row.generation
+            and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
+        ):
+            await self._store_facts(document_id, None, SnapshotFacts(generation=row.generation))
+        for entry in entries:
+            if entry.time_ns <= row.erased_ns:
+                continue
+            match entry.record:
+                case BaseRecord() as base if base.content:
+                    scratch = await self._base(scratch, base, row, mended)
+                case UpdateRecord() as update:
+                    scratch = await self._update(scratch, update, entry.time_ns, mended)
+                case _:
+                    pass
+        mended.ends = scratch.ends
+        mended.waiting = len(scratch.held)
+        return mended
+
+    async def _scratch(self, document_id: str) -> _Scratch:
+        loaded = await self.load(document_id)
+        return _Scratch(document_id, loaded, loaded.follower.position)
+
+    # --- updates ----------------------------------------------------------------------------------
+
+    async def _update(
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
+    ) -> _Scratch:
+        replica = scratch.loaded.intake.replica
+        try:
+            if replica.covers(update.payload):
+                return scratch
+        except CrdtError as error:
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
+            return scratch
+        key = (update.log_id, update.digest)
+        parts = list(chunks.split(update.payload, update.log_id, chunk_bytes_max=self._chunk_bytes))
+        tries = 0
+        while True:
+            tries += 1
+            effects = scratch.offer(parts, time_ns, self._context.clock.now())
+            no = _refusal(effects, update)
+            if no is None or tries == 2 or no.reason not in _NOT_WHOLE:
+                break
+            # Chunks of another split are in the WAL: this try clears them away, the next one counts.
+            await self._publish(scratch.document_id, parts)
+        if any(isinstance(effect, Poisoned) for effect in effects):
+            reason = "Loro panicked on it" if no is None else no.message
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
+            return await self._scratch(scratch.document_id)
+        if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
+            scratch.held[key] = update
+            return scratch
+        if no is not None:
+            await self._give_up(scratch, update, no.reason, no.message, mended)
+            return scratch
+        if not replica.covers(update.payload):
+            # An id that was accepted with these bytes before, and whose changes are not here: not possible
+            # unless the record lies. Its chunks would be ignored.
+            await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", mended)
+            return scratch
+        await self._publish(scratch.document_id, parts)
+        mended.published += 1
+        for effect in effects:  # what waited for it
+            if isinstance(effect, Accepted) and effect.update.log_id != update.log_id:
+                held = scratch.held.pop((effect.update.log_id, effect.update.digest), None)
+                if held is not None:
+                    again = chunks.split(held.payload, held.log_id, chunk_bytes_max=self._chunk_bytes)
+                    await self._publish(scratch.document_id, list(again))
+                    mended.published += 1
+        return scratch
+
+    async def _publish(self, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+        subject = subjects.wal(document_id)
+        for part in parts:
+            await self._pace.wait()
+            await self._context.wal.append(subject, part.data, headers=part.headers())
+
+    async def _give_up(
+        self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: Mended
+    ) -> None:
+        """An accepted update that no fresh load can take: kept where people look, and told aloud."""
+        mended.rejected += 1
+        if reason is Reason.DELETED or not self._reject(scratch.document_id, update.log_id, update.digest):
+            return
+        self._found.rejected += 1
+        log.error(
+            "an accepted update was lost by the stream and cannot be brought back",
+            document=scratch.document_id,
+            log_id=update.log_id,
+            reason=reason.value,
+            problem=message,
+            kept_in=subjects.REJECTED_STREAM,
+        )
+        facts = {h.REASON: reason.value, h.MESSAGE: sentence(message), h.SEQUENCE: str(update.sequence)}
+        subject = subjects.rejected(scratch.document_id)
+        for part in chunks.split(update.payload, update.log_id, chunk_bytes_max=self._chunk_bytes):
+            await self._rejected.append(subject, part.data, headers={**part.headers(), **facts})
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    async def _base(self, scratch: _Scratch, base: BaseRecord, row: Row, mended: Mended) -> _Scratch:
+        """Store a lost snapshot again; where one is, send what it holds as an update."""
+        if includes(scratch.ends, crdt.ends(base.vector)):
+            return scratch
+        head, loaded, document_id = scratch.loaded.snapshot, scratch.loaded, scratch.document_id
+        replica = crdt.Replica.from_snapshot(base.content, lazy=True)
+        if head is not None and not replica.shallow:
+            name = f"base-{digest(base.content)}"
+            update = UpdateRecord(
+                base.epoch,
+                base.sequence,
+                name,
+                digest(base.content),
+                base.lease,
+                base.generation,
+                (),
+                base.content,
+            )
+            return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
+        stored = crdt.nothing_known() if loaded.base is None else loaded.base.version.vector
+        if not replica.includes(stored):
+            log.error(
+                "a journal holds a snapshot that does not fit the stored one: see `lorogo restore`",
+                document=document_id,
+            )
+            return scratch
+        facts = replace(
+            loaded.facts,
+            sequence=0,
+            epoch=self._context.epochs.current,
+            frontiers=base.frontiers,
+            trim=replica.trimmed(),
+            generation=max(loaded.facts.generation, base.generation, row.generation),
+        )
+        revision = 0 if head is None else head.revision
+        try:
+            await self._context.snapshots.put(
+                document_id, base.content, facts.render(), expected_revision=revision
+            )
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("a snapshot was not stored again", document=document_id, problem=str(error))
+        else:
+            self._found.bases += 1
+            mended.published += 1
+            log.warning("a lost snapshot is stored again", document=document_id, bytes=len(base.content))
+        return await self._scratch(document_id)
+
+    async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
+        """Store a lost tombstone again; False if the document has a new life that we must not end."""
+        facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+        if facts.lease > row.deleted_lease or facts.generation > row.generation:
+            return False
+        facts = replace(facts, generation=row.generation, deleted_ns=row.deleted_ns, lease=row.deleted_lease)
+        if await self._store_facts(document_id, head, facts):
+            self._found.tombstones += 1
+            log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)
+        return True
+
+    async def _store_facts(self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts) -> bool:
+        try:
+            await self._context.snapshots.put_facts_on(head, document_id, facts.render())
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("another was first", document=document_id, problem=str(error))
+            return False
+        return True
+
+
+def _refusal(effects: Sequence[Effect], update: UpdateRecord) -> Refused | None:
+    for effect in effects:
+        match effect:
+            case Refused() as no if no.log_id == update.log_id:
+                return no
+            case Poisoned(no) if no.log_id == update.log_id:
+                return no
+            case Accepted() | Again() | Refused() | Poisoned():
+                pass
+    return None
+
+
+class Pace:
+    """Lets so many a second pass."""
+
+    def __init__(self, now: Callable[[], float], per_second: float) -> None:
+        self._now = now
+        self._gap = 1.0 / per_second
+        self._next = 0.0
+
+    async def wait(self) -> None:
+        """Return when it is our turn."""
+        now = self._now()
+        self._next = max(self._next + self._gap, now - _BURST * self._gap)
+        if (early := self._next - now) > 0:
+            await asyncio.sleep(early)
+
+
+_BURST = 100  # may pass at once after a pause

@@ -1,0 +1,127 @@
+"""Journals as reconciliation finds them on the disk: whose ever they are, read without a lock.
+
+Everything here blocks: it is called in a thread.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lorogo_log import CorruptionError, FormatError, LogError, Reader, Storage, TornError
+from lorogo_log.recovery import list_segments
+from lorogo_log.segment import Segment
+from lorogo_protocol import records
+from lorogo_protocol.records import MalformedRecord, Record
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+WINDOW_BYTES = 32 * 1024 * 1024
+WINDOW_RECORDS = 10_000
+_WORKER = "worker-"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One journal: a `lorogo_log` directory; its name is how it is known between starts."""
+
+    name: str
+    path: Path
+    storage: Storage | None = None
+
+    def reader(self) -> Reader:
+        """Raises LogError."""
+        return Reader.open(self.path, storage=self.storage, on_damage=self._damaged)
+
+    def log_id(self) -> bytes:
+        """Which log it is; empty while it has no segment."""
+        directory = self.reader().directory
+        for entry in list_segments(directory, prepared=True):
+            try:
+                segment = Segment.open(directory, entry.name)
+            except (FileNotFoundError, CorruptionError):
+                continue
+            segment.close()
+            return segment.header.log_id
+        return b""
+
+    def _damaged(self, damage: LogError) -> None:
+        log.error("a journal is damaged; the rest of it is compared", journal=self.name, problem=str(damage))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record, and where it stands."""
+
+    document_id: str
+    record: Record
+    time_ns: int
+    sequence: int
+    size: int
+
+
+def places(data: Path, own: int, storage: Storage | None) -> list[Place]:
+    """This worker's journal, copies of others', and those of the workers beside it, gone or alive."""
+    if storage is not None:  # of a test: there are no others
+        return [Place(f"{number:02d}", data / "journal" / f"{number:02d}", storage) for number in range(own)]
+    homes = [data]
+    if has_siblings(data):
+        homes += sorted(home for home in data.parent.glob(f"{_WORKER}*") if home != data)
+    found: list[Place] = []
+    for home in homes:
+        paths = sorted([*home.glob("journal/[0-9][0-9]"), *home.glob("replicas/*/[0-9][0-9]")])
+        found += [Place(str(path.relative_to(data.parent)), path) for path in paths if path.is_dir()]
+    return found
+
+
+def has_siblings(data: Path) -> bool:
+    """Whether the folder is one worker's among others'."""
+    return data.name.startswith(_WORKER)
+
+
+def entries(
+    place: Place, *, from_sequence: int = 0, key: str = "", wanted: Callable[[str], bool] | None = None
+) -> Iterator[Entry]:
+    """The records of a journal, in order; what cannot be read is told and left out. Raises LogError."""
+    name = key.encode() or None
+    reader = place.reader()
+    try:
+        for batch in reader.read(from_seq=from_sequence, key=name, damaged="skip"):
+            columns = batch.columns
+            for row in batch.chosen:
+                document_id = columns.key(row).decode("ascii", "replace")
+                if wanted is not None and not wanted(document_id):
+                    continue
+                stored = batch.record(row)
+                try:
+                    record = records.decode(stored.value)
+                except (MalformedRecord, ValueError) as error:
+                    log.warning("a record cannot be read", journal=place.name, problem=str(error))
+                    continue
+                if record is not None:
+                    yield Entry(document_id, record, stored.time, stored.sequence, len(stored.payload))
+    except TornError:
+        return  # the end, which was never acknowledged
+
+
+def windows(found: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """The same in portions of bounded size."""
+    window: list[Entry] = []
+    size = 0
+    for entry in found:
+        window.append(entry)
+        size += entry.size
+        if size >= WINDOW_BYTES or len(window) >= WINDOW_RECORDS:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def lookup(place: Place, sequence: int) -> Record | None:
+    """One record; None if it is not there any more."""
+    try:
+        return records.decode(place.reader().lookup(sequence).value)
+    except (LogError, FormatError, MalformedRecord, ValueError) as error:
+        log.warning("a record cannot be read", journal=place.name, sequence=sequence, problem=str(error))
+        return None

@@ -1,0 +1,233 @@
+"""What the journals hold, per document: the far ends of its changes, and whether it lives. Pure.
+
+The journals are read once, from where the last reading ended. What is compared with the stream is this
+table: a document of which nothing changed since it was last found complete costs nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+import xxhash
+
+from lorogo_protocol import crdt
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    Record,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_server.epoch import Known
+
+Ends = dict[int, int]  # of each peer, the counter behind its last change
+
+_FORMAT = 1
+_CHECK_BYTES = 8
+_REJECTED_MAX = 10_000
+_NEVER = (-1, -1)
+
+
+def includes(have: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
+    """Whether everything up to those ends is in it: a version has no holes."""
+    return all(have.get(peer, 0) >= end for peer, end in wanted.items())
+
+
+@dataclass(slots=True)
+class Row:
+    """One document, as the journals tell of it."""
+
+    ends: Ends = field(default_factory=dict)
+    generation: int = 0
+    deleted_ns: int = 0  # in that generation; 0: it lives
+    deleted_lease: int = 0
+    erased_ns: int = 0  # what is older must not come back
+    base: tuple[str, int, int] = ("", 0, 0)  # journal, sequence and extent of the greatest base with content
+    # The stored snapshot's revision and the WAL's messages when it was last found complete, and when.
+    complete: tuple[int, int] = _NEVER
+    complete_ns: int = 0
+
+    def forget(self) -> None:
+        """Compare it again."""
+        self.complete = _NEVER
+
+    def extend(self, ends: Mapping[int, int]) -> None:
+        """The journals hold changes up to there."""
+        for peer, end in ends.items():
+            if end > self.ends.get(peer, 0):
+                self.ends[peer] = end
+                self.forget()
+
+    def lives(self, generation: int) -> None:
+        """Something happened to it in that generation."""
+        if generation > self.generation:
+            self.generation, self.deleted_ns, self.deleted_lease = generation, 0, 0
+            self.forget()
+
+    def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
+        """It was deleted in that generation."""
+        if generation > self.generation or (generation == self.generation and not self.deleted_ns):
+            self.generation, self.deleted_ns, self.deleted_lease = generation, deleted_ns, lease
+            self.forget()
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far one journal was read."""
+
+    log_id: bytes = b""
+    settled: int = 0  # where the next reading begins
+    seen: int = 0  # where a reading ended
+    seen_ns: int = 0
+
+
+class Table:
+    """Every document in the journals, and how far these were read."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.readings: dict[str, Reading] = {}
+        self.rejected: dict[tuple[str, str, str], None] = {}  # (document, log id, digest), oldest first
+        self.known = Known(1, 0, 0)
+        self.snapshots = (0, 0)  # when their stream was made, and its last sequence
+
+    def fold(self, document_id: str, record: Record, time_ns: int, place: str, sequence: int) -> None:
+        """Take a record into account; the order does not matter, nor does once or twice."""
+        row = self.rows.get(document_id)
+        if row is None:
+            row = self.rows[document_id] = Row()
+        match record:
+            case UpdateRecord() if time_ns > row.erased_ns:
+                row.lives(record.generation)
+                row.extend({peer: end for peer, _, end in record.spans or _spans(record.payload)})
+            case BaseRecord() if time_ns > row.erased_ns:
+                row.lives(record.generation)
+                ends = crdt.ends(record.vector)
+                row.extend(ends)
+                extent = sum(ends.values())
+                if record.content and extent > row.base[2]:
+                    row.base = (place, sequence, extent)
+            case DeletedRecord():
+                row.dies(record.generation, record.deleted_ns, record.lease)
+            case RestoredRecord():
+                row.lives(record.generation)
+            case ErasedRecord() if record.erased_ns > row.erased_ns:
+                row.erased_ns = record.erased_ns
+                row.ends, row.base = {}, ("", 0, 0)
+                row.dies(row.generation, record.erased_ns, row.deleted_lease)
+            case _:
+                pass  # older than its erasure
+
+    def forget_complete(self) -> None:
+        """The stream is not what it was: compare every document again."""
+        for row in self.rows.values():
+            row.forget()
+
+    def reject(self, document_id: str, log_id: str, digest: str) -> bool:
+        """Note an update that can never come back; False if it was noted before."""
+        key = (document_id, log_id, digest)
+        if key in self.rejected:
+            return False
+        self.rejected[key] = None
+        while len(self.rejected) > _REJECTED_MAX:
+            del self.rejected[next(iter(self.rejected))]
+        return True
+
+    # --- how far ----------------------------------------------------------------------------------
+
+    def begin(self, place: str, log_id: bytes) -> int:
+        """Where to read that journal from; of another log than before, from its beginning."""
+        reading = self.readings.get(place)
+        if reading is None or reading.log_id != log_id:
+            reading = self.readings[place] = Reading(log_id)
+        return reading.settled
+
+    def ended(self, place: str, at: int, now_ns: int, young_ns: int) -> None:
+        """The journal was read up to there.
+
+        It is read again from what was seen `young_ns` ago: the end of a log that another process writes
+        may be torn off, and its sequences used again.
+        """
+        reading = self.readings[place]
+        if now_ns - reading.seen_ns >= young_ns or now_ns < reading.seen_ns:
+            reading.settled, reading.seen, reading.seen_ns = reading.seen, at, now_ns
+
+    # --- kept -------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """As it is written: a checksum, then msgpack."""
+        known = self.known
+        body: bytes = msgpack.packb(
+            [
+                _FORMAT,
+                [known.epoch, known.sequence, known.time_ns, known.created_ns],
+                self.snapshots,
+                [(place, r.log_id, r.settled, r.seen, r.seen_ns) for place, r in self.readings.items()],
+                [(name, *_packed(row)) for name, row in self.rows.items()],
+                list(self.rejected),
+            ]
+        )
+        return bytes(xxhash.xxh64(body).digest()) + body
+
+
+def decode(data: bytes) -> Table:
+    """The table in those bytes; an empty one if they are damaged or of another version."""
+    table = Table()
+    check, body = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
+    if len(check) != _CHECK_BYTES or xxhash.xxh64(body).digest() != check:
+        return table
+    unpacked: list[Any] = msgpack.unpackb(body, strict_map_key=False)
+    if unpacked[0] != _FORMAT:
+        return table
+    _, known, snapshots, readings, rows, rejected = unpacked
+    table.known = Known(*known)
+    table.snapshots = (snapshots[0], snapshots[1])
+    table.readings = {place: Reading(*rest) for place, *rest in readings}
+    table.rows = {name: _unpacked(*rest) for name, *rest in rows}
+    table.rejected = dict.fromkeys((document, log_id, digest) for document, log_id, digest in rejected)
+    return table
+
+
+def _packed(row: Row) -> tuple[Any, ...]:
+    return (
+        row.ends,
+        row.generation,
+        row.deleted_ns,
+        row.deleted_lease,
+        row.erased_ns,
+        row.base,
+        row.complete,
+        row.complete_ns,
+    )
+
+
+def _unpacked(
+    ends: Ends,
+    generation: int,
+    deleted_ns: int,
+    deleted_lease: int,
+    erased_ns: int,
+    base: list[Any],
+    complete: list[int],
+    complete_ns: int,
+) -> Row:
+    return Row(
+        ends,
+        generation,
+        deleted_ns,
+        deleted_lease,
+        erased_ns,
+        (base[0], base[1], base[2]),
+        (complete[0], complete[1]),
+        complete_ns,
+    )
+
+
+def _spans(payload: bytes) -> tuple[tuple[int, int, int], ...]:
+    try:
+        return crdt.spans(payload)
+    except CrdtError:
+        return ()  # it was imported once, and cannot be read now: nothing can be said of it
