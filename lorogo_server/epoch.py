@@ -8,8 +8,10 @@ the stream contradicts it raises the counter, and every host then reads its subj
 import asyncio
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lorogo_protocol import subjects
+from lorogo_server import ledger
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, StreamState, Transport
@@ -104,7 +106,7 @@ class Epochs:
             return Known(mine.epoch + 1, state.last_sequence, time_ns, state.created_ns)
         if last is not None and last.sequence > mine.sequence:
             return Known(mine.epoch, last.sequence, last.time_ns, state.created_ns)
-        return mine
+        return replace(mine, created_ns=state.created_ns)
 
     async def _contradicts(self, known: Known, state: StreamState) -> bool:
         if state.last_sequence < known.sequence:
@@ -115,6 +117,19 @@ class Epochs:
             return False
         there = await self._wal.get(known.sequence)
         return there is not None and there.time_ns != known.time_ns
+
+
+def remember(path: Path, known: Known) -> None:
+    """Keep it for `recalled()`, whole or not at all."""
+    ledger.write(path, _encode(known))
+
+
+def recalled(path: Path) -> Known | None:
+    """What was remembered; None if there is nothing, or nothing that can be read."""
+    try:
+        return _parsed(path.read_bytes())
+    except OSError:
+        return None
 
 
 def _encode(known: Known) -> bytes:
@@ -132,11 +147,16 @@ def _encode(known: Known) -> bytes:
 def _decode(stored: Stored | None) -> Known | None:
     if stored is None:
         return None
-    try:
-        body = json.loads(stored.data)
-        return Known(
-            int(body["epoch"]), int(body["sequence"]), int(body["time_ns"]), int(body.get("created_ns", 0))
-        )
-    except (ValueError, KeyError, TypeError):
+    known = _parsed(stored.data)
+    if known is None:
         log.warning("the epoch record does not parse; writing it again", record=stored.data[:100])
+    return known
+
+
+def _parsed(data: bytes) -> Known | None:
+    try:
+        body = json.loads(data)
+        numbers = int(body["epoch"]), int(body["sequence"]), int(body["time_ns"])
+        return Known(*numbers, int(body.get("created_ns", 0)))
+    except (ValueError, KeyError, TypeError):
         return None

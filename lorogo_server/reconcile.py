@@ -21,8 +21,9 @@ from lorogo_log import LogError
 from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.records import BaseRecord, UpdateRecord
-from lorogo_server import ledger, reconcile_scan, reconcile_table
+from lorogo_server import epoch, ledger, reconcile_scan, reconcile_table
 from lorogo_server.context import Context
+from lorogo_server.epoch import Known
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
@@ -46,6 +47,7 @@ _TURN_SECONDS = 300.0
 _TURN_POLL_SECONDS = 0.2
 _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
+_WITNESS = "epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,31 @@ class Reconciler:
         self._waiting: set[str] = set()
         self._told: set[str] = set()  # contradictions
         self._written = b""
+        self._remembered: Known | None = None
         self._log = log.bind(server=context.server_id)
         pace = Pace(context.clock.now, PER_SECOND)
         self._repair = Repair(context, self.found, pace, self._note_rejected)
 
     async def open(self) -> None:
-        """Read what the last pass left; before the epoch is checked."""
-        if self._on_disk:
-            path = self._journal.folder / _CHECKPOINT
-            self.table = await asyncio.to_thread(_read, path)
-            self._context.epochs.recall(self.table.known)
+        """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
+        if not self._on_disk:
+            return
+        self.table = await asyncio.to_thread(_read, self._journal.folder / _CHECKPOINT)
+        known = await asyncio.to_thread(epoch.recalled, self._journal.folder / _WITNESS)
+        if known is not None:
+            self._context.epochs.recall(known)
+
+    async def remember(self) -> None:
+        """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
+        known = self._context.epochs.known
+        if not self._on_disk or known == self._remembered:
+            return
+        try:
+            await asyncio.to_thread(epoch.remember, self._journal.folder / _WITNESS, known)
+        except OSError as error:
+            self._log.warning("where the WAL stands could not be written", problem=str(error))
+        else:
+            self._remembered = known
 
     def want(self, why: str) -> None:
         """Make a pass as soon as possible."""
@@ -149,7 +166,6 @@ class Reconciler:
                 await self._read_on(place)
             if self.table.rows:
                 await self._compare({place.name: place for place in places})
-            self.table.known = self._context.epochs.known
             await self._save()
 
     def _places(self) -> list[Place]:
@@ -212,7 +228,7 @@ class Reconciler:
         snapshots = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
         created, last = self.table.snapshots
         known = self._context.epochs.known
-        if self.table.known.epoch != known.epoch:
+        if self.table.epoch != known.epoch:
             self._log.warning("the WAL is another: every document is compared", epoch=known.epoch)
             self.table.forget_complete()
         elif created and (created != snapshots.created_ns or snapshots.last_sequence < last):
@@ -220,7 +236,7 @@ class Reconciler:
                 "the snapshots are others: every document is compared", last=snapshots.last_sequence
             )
             self.table.forget_complete()
-        self.table.known = known
+        self.table.epoch = known.epoch
         self.table.snapshots = (snapshots.created_ns, snapshots.last_sequence)
 
     async def _listed(self) -> dict[str, Stored]:
@@ -290,10 +306,10 @@ class Reconciler:
     async def _bring_back(self, lost: list[str], places: Mapping[str, Place]) -> None:
         """Read the journals for those documents, in order, as often as it helps."""
         self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
-        republished, changed = self.found.republished, set[str]()
+        republished = self.found.republished
         ends: dict[str, Ends] = {}
         left = set(lost)
-        await self._bases(lost, places, ends)
+        changed = await self._bases(lost, places, ends)
         for _ in range(_ROUNDS_MAX):
             before = self.found.republished
             waiting: set[str] = set()
@@ -303,7 +319,7 @@ class Reconciler:
                         mended = await self._mend(name, entries, ends)
                         if mended is None:
                             continue
-                        if mended.published:
+                        if mended.published or mended.stored:
                             changed.add(name)
                         if mended.waiting:
                             waiting.add(name)
@@ -321,8 +337,11 @@ class Reconciler:
             waiting=len(left),
         )
 
-    async def _bases(self, lost: Iterable[str], places: Mapping[str, Place], ends: dict[str, Ends]) -> None:
+    async def _bases(
+        self, lost: Iterable[str], places: Mapping[str, Place], ends: dict[str, Ends]
+    ) -> set[str]:
         """The greatest snapshot of each first: what it holds need not be published one by one."""
+        changed: set[str] = set()
         for name in lost:
             place, sequence, _ = self.table.rows[name].base
             if place not in places:
@@ -330,7 +349,10 @@ class Reconciler:
             record = await asyncio.to_thread(reconcile_scan.lookup, places[place], sequence)
             if record is not None:
                 now_ns = self._context.clock.wall_ns()
-                await self._mend(name, [Entry(name, record, now_ns, sequence, 0)], ends)
+                mended = await self._mend(name, [Entry(name, record, now_ns, sequence, 0)], ends)
+                if mended is not None and (mended.published or mended.stored):
+                    changed.add(name)
+        return changed
 
     async def _mend(self, name: str, entries: list[Entry], ends: dict[str, Ends]) -> Mended | None:
         row = self.table.rows[name]

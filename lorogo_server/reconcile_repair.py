@@ -52,7 +52,8 @@ class Mended:
     """What was done about one document in one go."""
 
     ends: Ends  # of the document as a fresh load sees it now
-    published: int = 0
+    published: int = 0  # updates
+    stored: int = 0  # snapshots
     rejected: int = 0
     waiting: int = 0  # updates whose dependencies are nowhere yet
 
@@ -64,7 +65,7 @@ class _Scratch:
     document_id: str
     loaded: Loaded
     sequence: int
-    held: dict[tuple[str, str], UpdateRecord] = field(default_factory=dict)  # wait for what they build on
+    held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
 
     @property
     def ends(self) -> Ends:
@@ -160,23 +161,16 @@ class Repair:
         except CrdtError as error:
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
             return scratch
-        key = (update.log_id, update.digest)
-        parts = list(chunks.split(update.payload, update.log_id, chunk_bytes_max=self._chunk_bytes))
-        tries = 0
-        while True:
-            tries += 1
-            effects = scratch.offer(parts, time_ns, self._context.clock.now())
-            no = _refusal(effects, update)
-            if no is None or tries == 2 or no.reason not in _NOT_WHOLE:
-                break
-            # Chunks of another split are in the WAL: this try clears them away, the next one counts.
-            await self._publish(scratch.document_id, parts)
+        parts, effects, no = self._offer(scratch, update, time_ns, update.log_id)
+        if no is not None and no.reason in _NOT_WHOLE:
+            # Chunks of another split are still in the WAL, or the id was used for other bytes since.
+            parts, effects, no = self._offer(scratch, update, time_ns, f"again-{update.digest}")
         if any(isinstance(effect, Poisoned) for effect in effects):
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
             return await self._scratch(scratch.document_id)
         if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
-            scratch.held[key] = update
+            scratch.held[parts[0].log_id, update.digest] = parts
             return scratch
         if no is not None:
             await self._give_up(scratch, update, no.reason, no.message, mended)
@@ -189,13 +183,20 @@ class Repair:
         await self._publish(scratch.document_id, parts)
         mended.published += 1
         for effect in effects:  # what waited for it
-            if isinstance(effect, Accepted) and effect.update.log_id != update.log_id:
+            if isinstance(effect, Accepted):
                 held = scratch.held.pop((effect.update.log_id, effect.update.digest), None)
                 if held is not None:
-                    again = chunks.split(held.payload, held.log_id, chunk_bytes_max=self._chunk_bytes)
-                    await self._publish(scratch.document_id, list(again))
+                    await self._publish(scratch.document_id, held)
                     mended.published += 1
         return scratch
+
+    def _offer(
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str
+    ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
+        """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
+        parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes))
+        effects = scratch.offer(parts, time_ns, self._context.clock.now())
+        return parts, effects, _refusal(effects, log_id)
 
     async def _publish(self, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
         subject = subjects.wal(document_id)
@@ -269,7 +270,7 @@ class Repair:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
         else:
             self._found.bases += 1
-            mended.published += 1
+            mended.stored += 1
             log.warning("a lost snapshot is stored again", document=document_id, bytes=len(base.content))
         return await self._scratch(document_id)
 
@@ -293,12 +294,12 @@ class Repair:
         return True
 
 
-def _refusal(effects: Sequence[Effect], update: UpdateRecord) -> Refused | None:
+def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:
     for effect in effects:
         match effect:
-            case Refused() as no if no.log_id == update.log_id:
+            case Refused() as no if no.log_id == log_id:
                 return no
-            case Poisoned(no) if no.log_id == update.log_id:
+            case Poisoned(no) if no.log_id == log_id:
                 return no
             case Accepted() | Again() | Refused() | Poisoned():
                 pass

@@ -21,7 +21,6 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_server.epoch import Known
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
@@ -91,7 +90,7 @@ class Table:
         self.rows: dict[str, Row] = {}
         self.readings: dict[str, Reading] = {}
         self.rejected: dict[tuple[str, str, str], None] = {}  # (document, log id, digest), oldest first
-        self.known = Known(1, 0, 0)
+        self.epoch = 1  # of the WAL that it was last compared with
         self.snapshots = (0, 0)  # when their stream was made, and its last sequence
 
     def fold(self, document_id: str, record: Record, time_ns: int, place: str, sequence: int) -> None:
@@ -159,11 +158,10 @@ class Table:
 
     def encode(self) -> bytes:
         """As it is written: a checksum, then msgpack."""
-        known = self.known
         body: bytes = msgpack.packb(
             [
                 _FORMAT,
-                [known.epoch, known.sequence, known.time_ns, known.created_ns],
+                self.epoch,
                 self.snapshots,
                 [(place, r.log_id, r.settled, r.seen, r.seen_ns) for place, r in self.readings.items()],
                 [(name, *_packed(row)) for name, row in self.rows.items()],
@@ -182,8 +180,7 @@ def decode(data: bytes) -> Table:
     unpacked: list[Any] = msgpack.unpackb(body, strict_map_key=False)
     if unpacked[0] != _FORMAT:
         return table
-    _, known, snapshots, readings, rows, rejected = unpacked
-    table.known = Known(*known)
+    _, table.epoch, snapshots, readings, rows, rejected = unpacked
     table.snapshots = (snapshots[0], snapshots[1])
     table.readings = {place: Reading(*rest) for place, *rest in readings}
     table.rows = {name: _unpacked(*rest) for name, *rest in rows}

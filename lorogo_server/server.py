@@ -204,6 +204,7 @@ class Server:
         if self._pulse is not None:
             await self._pulse.stop()
         if self.journal is not None:
+            await self._save_ledger(self.journal)
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
 
@@ -408,7 +409,7 @@ class Server:
                     self._look_after(host, now)
             if self.journal is not None and now >= next_ledger:
                 next_ledger = now + _LEDGER_SECONDS
-                await self.journal.save_ledger()
+                await self._save_ledger(self.journal)
             try:
                 if now >= next_epoch:
                     next_epoch = now + _EPOCH_SECONDS
@@ -418,6 +419,11 @@ class Server:
                     await self.context.snapshots.sweep(now)
             except LorogoError as error:
                 self._log.info("maintenance postponed", problem=str(error))
+
+    async def _save_ledger(self, journal: DiskJournal) -> None:
+        if self.reconciler is not None:
+            await self.reconciler.remember()
+        await journal.save_ledger()
 
     def _look_after(self, host: Host, now: float) -> None:
         settings = self.settings

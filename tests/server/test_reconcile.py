@@ -1,0 +1,533 @@
+"""What the stream lost is brought back from the journals, and nothing else is (docs/JOURNAL.md)."""
+
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lorogo_protocol import crdt, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.replies import Ack
+from lorogo_server import Server, ServerSettings
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.journal import DiskJournal
+from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.worlds import ShiftedClock
+
+WAL, SNAPSHOTS, STATUS = subjects.WAL_STREAM, subjects.SNAPSHOT_STREAM, subjects.STATUS_STREAM
+
+
+class World:
+    """The in-memory NATS, servers with journals on the disk, and somebody who writes."""
+
+    def __init__(self, stack: AsyncExitStack, data: Path) -> None:
+        self.clock = ShiftedClock()
+        self.nats = MemoryNats(now_ns=self.clock.wall_ns)
+        self.data = data
+        self.writer = Writer()
+        self._stack = stack
+        self._probe: Probe | None = None
+
+    @property
+    def probe(self) -> Probe:
+        assert self._probe is not None
+        return self._probe
+
+    async def begin(self) -> None:
+        self._probe = await self._stack.enter_async_context(Probe(self.nats.connect("probe")))
+
+    async def server(self, worker: int = 0, settings: ServerSettings = QUICK) -> Server:
+        return (await self.server_and_line(worker, settings))[0]
+
+    async def server_and_line(
+        self, worker: int = 0, settings: ServerSettings = QUICK
+    ) -> tuple[Server, MemoryTransport]:
+        line = self.nats.connect("server")
+        made = Server(line, settings, clock=self.clock, data=self.data / f"worker-{worker}")
+        return await self._stack.enter_async_context(made), line
+
+    async def write(self, words: int, document_id: str = "doc") -> None:
+        """So many ACKed updates."""
+        for number in range(words):
+            await self.probe.accept(document_id, self.writer.type(f"{number} "))
+
+    def lose(self, *streams: str) -> None:
+        """NATS forgets whole streams; servers make them anew when they start."""
+        for stream in streams:
+            del self.nats.stores[stream]
+
+    def count(self, document_id: str = "doc") -> int:
+        return self.nats.store(WAL).count(subjects.wal(document_id), self.clock.wall_ns())
+
+    async def is_whole(self, document_id: str = "doc") -> None:
+        """Have it served, and see that nothing is missing."""
+        await self.probe.start(document_id)
+        assert await self.probe.value(document_id) == {"body": self.writer.text}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        made = World(stack, tmp_path)
+        await made.begin()
+        yield made
+
+
+async def reconciled(server: Server) -> Server:
+    """After a pass that sees everything that is so now."""
+    assert server.reconciler is not None
+    await server.reconciler.reconcile()
+    return server
+
+
+async def journalled(folder: Path, *payloads: bytes) -> None:
+    """A journal with these updates of `doc` in it, and nothing else."""
+    journal = DiskJournal(folder)
+    await journal.open()
+    for number, payload in enumerate(payloads):
+        spans = () if payload.startswith(b"not") else crdt.spans(payload)
+        record = UpdateRecord(1, number + 1, f"log-{digest(payload)}", digest(payload), 1, 0, spans, payload)
+        await (await journal.put("doc", record, time.time_ns()))
+    await journal.close()
+
+
+def figures(server: Server, *names: str) -> tuple[object, ...]:
+    stats = server.stats()
+    return tuple(stats[name] for name in names)
+
+
+async def test_a_gap_is_filled_with_what_was_in_it(world: World) -> None:
+    """Messages missing in the middle are published again, those behind them are not, order is kept."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(10)
+    await first.stop()
+    for sequence in (4, 5, 6):
+        world.nats.store(WAL).remove(sequence)
+    second = await reconciled(await world.server())
+    assert figures(second, "reconciled_documents", "republished", "reconcile_waiting") == (1, 3, 0)
+    assert world.count() == 10
+    await world.is_whole()
+
+
+async def test_a_stream_that_went_back_is_filled_up(world: World) -> None:
+    """Sequences used again by others do not hide the loss."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(10)
+    await first.stop()
+    world.nats.rewind(WAL, 5)
+    other = Writer()
+    await world.probe.put("other", world.probe.split(other.type("in the same sequences")))
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "epoch") == (5, 2)
+    await world.is_whole()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize(
+    "streams", [(WAL,), (SNAPSHOTS,), (WAL, SNAPSHOTS), (WAL, SNAPSHOTS, STATUS)], ids=len
+)
+async def test_streams_and_buckets_that_are_gone(
+    world: World, streams: tuple[str, ...], compacted: bool
+) -> None:
+    """Whatever of NATS is made anew and empty, the document is whole again."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(10)
+    if compacted:
+        await world.probe.call("compact", "doc")
+        await world.write(3)
+    await first.stop()
+    world.lose(*streams)
+    await reconciled(await world.server())
+    await world.is_whole()
+
+
+async def test_the_epoch_outlives_its_record(world: World) -> None:
+    """When NATS lost everything, the journal's positions are not taken for those of the new stream."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(3)
+    await reconciled(first)
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server()
+    assert figures(second, "epoch") == (2,)
+    await reconciled(second)
+    await world.is_whole()
+
+
+async def test_a_stream_made_anew_and_grown_is_another(world: World) -> None:
+    """A recreated stream that is longer than the old one is told by when it was made."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(3)
+    await reconciled(first)
+    await first.stop()
+    world.lose(WAL)
+    second = await world.server(worker=1, settings=replace(QUICK, durability="stream"))
+    for number in range(20):
+        await world.probe.put("other", world.probe.split(Writer().type(f"{number}")))
+    world.nats.store(WAL).purge(subjects.wal("other"), 15)  # the known sequence is not there to be asked
+    await second.stop()
+    third = await reconciled(await world.server())
+    assert figures(third, "epoch", "republished") == (2, 3)
+    await world.is_whole()
+
+
+async def test_an_update_of_which_a_chunk_is_lost(world: World) -> None:
+    """It is sent whole again, although it may have been cut in another way the first time."""
+    first = await world.server()
+    await world.probe.start("doc")
+    payload = world.writer.type("x" * 3000)
+    parts = world.probe.split(payload, size=1000)
+    assert len(parts) > 2
+    await world.probe.put("doc", parts)
+    assert isinstance(await world.probe.answer(), Ack)
+    await first.stop()
+    world.nats.store(WAL).remove(2)
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "lost_for_good") == (1, 0)
+    assert world.count() == len(parts)  # one is lost, one is new
+    await world.is_whole()
+
+
+async def test_the_journal_of_the_last_owner_is_enough(world: World) -> None:
+    """Its base holds what an owner before it accepted, whose disk is gone with all of NATS."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await world.write(5)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    third = await reconciled(await world.server(worker=1))
+    assert figures(third, "snapshots_restored") == (1,)
+    await world.is_whole()
+
+
+async def test_a_lost_base_of_a_document_that_is_open_again(world: World) -> None:
+    """Who opened it before reconciliation came by sees what it had before, without opening it again."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    elsewhere = await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
+    assert "doc" in elsewhere.hosts
+
+
+async def test_journals_of_workers_that_are_gone(world: World) -> None:
+    """What lies beside a worker's own folder is compared, too: nobody else would."""
+    first = await world.server(worker=3)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await reconciled(await world.server(worker=0))
+    assert figures(second, "republished") == (5,)
+    await world.is_whole()
+
+
+async def test_updates_of_several_owners_find_their_order(world: World) -> None:
+    """What builds on another journal's updates waits for them; the order of the folders is no matter."""
+    first = await world.server(worker=1)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0" / "journal")  # as if it had not journalled what it loaded
+    third = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await third.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await reconciled(await world.server(worker=0))
+    await world.is_whole()
+
+
+async def test_a_second_look_costs_nothing(world: World) -> None:
+    """A document that was found complete is not loaded again while nothing of it changed, not even later."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await reconciled(await reconciled(await world.server()))
+    assert figures(second, "reconcile_compared", "republished") == (1, 0)
+    await second.stop()
+    third = await reconciled(await world.server())
+    assert figures(third, "reconcile_compared", "republished") == (0, 0)
+    world.clock.ahead += 25 * 3600
+    await reconciled(third)
+    assert figures(third, "reconcile_compared") == (1,)
+
+
+async def test_a_damaged_checkpoint_is_no_checkpoint(world: World) -> None:
+    """The journals are read from their beginning."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await reconciled(first)
+    await first.stop()
+    path = world.data / "worker-0" / "journal" / "reconciled"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    world.nats.store(WAL).remove(3)
+    second = await reconciled(await world.server())
+    assert figures(second, "republished") == (1,)
+    await world.is_whole()
+
+
+# --- what must not come back --------------------------------------------------------------------------
+
+
+async def test_purged_history_is_not_published_again(world: World) -> None:
+    """A server that returns finds its old updates in another owner's snapshot, and adds nothing."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(20)
+    await first.stop()
+    (world.data / "worker-0" / "journal" / "reconciled").unlink(missing_ok=True)
+    second = await world.server(worker=1, settings=replace(QUICK, history_seconds=0))
+    await world.probe.start("doc")
+    await world.write(2)
+    world.clock.ahead += 3600
+    await until(lambda: world.probe.call("version", "doc"))
+    await world.probe.call("compact", "doc")
+    await second.stop()
+    left = world.count()
+    assert left <= 1
+    third = await reconciled(await world.server(worker=0))
+    assert figures(third, "republished", "lost_for_good") == (0, 0)
+    assert world.count() == left
+
+
+async def test_a_deleted_document_stays_deleted(world: World) -> None:
+    """Neither its owner nor a server that slept through the deletion brings anything back."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await world.probe.call("delete", "doc")
+    await second.stop()
+    shutil.rmtree(world.data / "worker-1")
+    left = world.count()
+    third = await reconciled(await world.server(worker=0))
+    assert figures(third, "republished", "tombstones_restored") == (0, 0)
+    assert world.count() == left
+
+
+async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
+    """Where nothing stands any more, or what stood there before the deletion."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    before = dict(world.nats.store(SNAPSHOTS)._messages)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "tombstones_restored", "tombstones_contradicted") == (0, 1, 0)
+    head = await second.context.snapshots.head("doc")
+    assert head is not None
+    assert SnapshotFacts.parse(head.facts).deleted
+    await second.stop()
+
+    world.lose(SNAPSHOTS)  # and comes back as it was before the deletion
+    third = await world.server()
+    store = world.nats.store(SNAPSHOTS)
+    for message in store.newest("$O.>", 0):
+        store.remove(message.sequence)
+    for message in before.values():
+        store.store(message.subject, message.data, message.headers, message.time_ns)
+    await reconciled(third)
+    head = await third.context.snapshots.head("doc")
+    assert head is not None
+    assert SnapshotFacts.parse(head.facts).deleted
+    assert world.count() == 0
+
+
+async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) -> None:
+    """Who opened it since may have written: it is not deleted, and gets nothing of its past."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    anew = Writer()
+    await world.probe.accept("doc", anew.type("anew"))
+    second = await reconciled(await reconciled(await world.server()))
+    assert figures(second, "republished", "tombstones_contradicted") == (0, 1)
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def test_a_restored_document_lives(world: World) -> None:
+    """The generation decides: what was deleted before it was restored is no tombstone."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    await world.probe.call("restore", "doc")
+    await world.write(5)
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "snapshots_restored", "tombstones_restored") == (5, 1, 0)
+    await world.is_whole()
+    head = await second.context.snapshots.head("doc")
+    assert head is not None
+    assert SnapshotFacts.parse(head.facts).generation == 1
+
+
+async def test_an_update_before_the_trim_line_is_kept_aside(world: World) -> None:
+    """It can never be accepted again: a copy in `loro-rejected`, told once, and nothing else stops."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(1)
+    lonely = Writer(world.writer.everything())
+    late = lonely.type("late")
+    await world.probe.accept("doc", late)  # builds on the first word
+    await first.stop()
+    world.nats.store(WAL).remove(2)
+    (world.data / "worker-0").rename(world.data / "away")
+    second = await world.server(worker=1, settings=replace(QUICK, history_seconds=0))
+    await world.probe.start("doc")
+    await world.write(5)
+    world.clock.ahead += 3600
+    await until(lambda: world.probe.call("version", "doc"))
+    await world.write(1)
+    await world.probe.call("compact", "doc")
+    await second.stop()
+    (world.data / "away").rename(world.data / "worker-0")
+    third = await reconciled(await reconciled(await world.server(worker=0)))
+    assert figures(third, "republished", "lost_for_good") == (0, 1)
+    rejected = [stored async for stored in world.probe.rejected.read(subjects.rejected("doc"))]
+    assert [(stored.data, stored.headers[h.REASON]) for stored in rejected] == [(late, "history-trimmed")]
+    await world.is_whole()
+
+
+async def test_what_builds_on_something_lost_everywhere_waits(world: World) -> None:
+    """It is not published, is counted, and comes when a journal with what it needs is found."""
+    needed, late = world.writer.type("one "), world.writer.type("two")
+    await journalled(world.data / "worker-5" / "journal", late)
+    first = await reconciled(await world.server())
+    assert figures(first, "republished", "reconcile_waiting") == (0, 1)
+    assert world.count() == 0
+    await journalled(world.data / "worker-7" / "journal", needed)
+    await reconciled(first)
+    assert figures(first, "republished", "reconcile_waiting") == (2, 0)
+    await world.is_whole()
+
+
+async def test_bytes_that_are_no_update_stop_nothing(world: World) -> None:
+    """A record that Loro cannot read is kept aside; the others come back."""
+    update = world.writer.type("one")
+    await journalled(world.data / "worker-5" / "journal", b"not an update", update)
+    first = await reconciled(await world.server())
+    assert figures(first, "republished", "lost_for_good") == (1, 1)
+    await world.is_whole()
+
+
+# --- the owner that is still there --------------------------------------------------------------------
+
+
+async def test_an_open_document_of_which_messages_vanish(world: World) -> None:
+    """After a reconnect the owner sees that the stream holds fewer than it took, and stores what it has."""
+    first, line = await world.server_and_line()
+    await world.probe.start("doc")
+    await world.write(10)
+    line.cut()
+    for sequence in (4, 5, 6):
+        world.nats.store(WAL).remove(sequence)
+    line.heal()
+
+    async def stored() -> bool:
+        head = await first.context.snapshots.head("doc")
+        return head is not None and head.size > 0
+
+    await until(stored)
+    assert figures(first, "epoch", "reconciled_documents") == (1, 1)
+    await first.stop()
+    shutil.rmtree(world.data / "worker-0")
+    await world.server()
+    await world.is_whole()
+
+
+async def test_an_open_document_whose_snapshot_vanishes(world: World) -> None:
+    """The bucket is gone and the owner is alive: it stores the document again."""
+    first, line = await world.server_and_line()
+    await world.probe.start("doc")
+    await world.write(10)
+    await world.probe.call("compact", "doc")
+    line.cut()
+    world.lose(SNAPSHOTS)
+    line.heal()
+
+    async def stored() -> bool:
+        head = await first.context.snapshots.head("doc")
+        return head is not None and head.size > 0
+
+    await until(stored)
+    await first.stop()
+    shutil.rmtree(world.data / "worker-0")
+    await world.server()
+    await world.is_whole()
+
+
+async def test_an_owner_is_not_alarmed_by_what_it_removed_itself(world: World) -> None:
+    """Compaction and quarantine take messages out of the WAL: nothing is lost by that."""
+    first, line = await world.server_and_line()
+    await world.probe.start("doc")
+    await world.write(10)
+    await world.probe.call("compact", "doc")
+    await world.probe.refuse("doc", b"not an update")
+    await world.write(2)
+
+    async def moved() -> bool:
+        return await world.probe.rejected.count(subjects.rejected("doc")) == 1
+
+    await until(moved)
+    await reconciled(first)
+    line.cut()
+    line.heal()
+
+    async def passed() -> bool:
+        return int(str(first.stats()["reconcile_passes"])) > 1
+
+    await until(passed)
+    assert figures(first, "reconciled_documents", "republished") == (0, 0)
+    assert not first.hosts["doc"].must_store
