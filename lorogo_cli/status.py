@@ -19,6 +19,7 @@ from lorogo_transport.snapshots import SnapshotHead
 Row = dict[str, Any]
 
 _OWNER_SECONDS = 3.0
+_NEARLY_FULL = 0.7
 
 
 async def of_all(url: str, *, as_json: bool) -> None:
@@ -38,6 +39,8 @@ async def of_all(url: str, *, as_json: bool) -> None:
         note("no documents yet")
     say("")
     limit = f" of {show_size(stream['bytes_max'])}" if stream["bytes_max"] > 0 else ""
+    if stream["bytes_max"] > 0 and stream["bytes"] >= _NEARLY_FULL * stream["bytes_max"]:
+        limit += f" ({stream['bytes'] * 100 // stream['bytes_max']} %: NEARLY FULL)"
     say(
         f"stream {subjects.WAL_STREAM}: {show_count(stream['messages'], 'message')},"
         f" {show_size(stream['bytes'])}{limit},"
@@ -45,7 +48,8 @@ async def of_all(url: str, *, as_json: bool) -> None:
     )
     for server in found:
         documents = show_count(server["documents"], "document")
-        say(f"server {server['server']}: lorogo {server['version']}, {documents} open")
+        health = "".join(f", {fact}" for fact in _health(server["stats"], time.time_ns()))
+        say(f"server {server['server']}: lorogo {server['version']}, {documents} open{health}")
     if any(row.get("stale") for row in rows):
         say("UP?: not renewed for more than 5 s; its server may be gone. The next edit starts it elsewhere.")
     if not found:
@@ -162,6 +166,31 @@ async def _ask_owner(client: Client, document_id: str) -> Row | None:
         return None
     facts = calls.decode(answer.data)
     return facts if "since_ns" in facts else None
+
+
+def _health(stats: Row, now_ns: int) -> list[str]:
+    """What an operator must know of a server, the worst first; of one that is well, one word."""
+    facts: list[str] = []
+    journal = str(stats.get("journal", "open"))
+    if journal != "open":
+        facts.append(f"JOURNAL STOPPED ({journal})")
+    if not stats.get("ready", True):
+        facts.append("NOT READY")
+    if stats.get("lost_for_good"):
+        facts.append(f"{show_count(stats['lost_for_good'], 'update')} LOST (kept in loro-rejected)")
+    if stats.get("tombstones_contradicted"):
+        facts.append(f"{show_count(stats['tombstones_contradicted'], 'deleted document')} ALIVE AGAIN")
+    if stats.get("reconcile_waiting"):
+        facts.append(f"{show_count(stats['reconcile_waiting'], 'document')} incomplete")
+    if stats.get("reconciled_documents"):
+        documents = show_count(stats["reconciled_documents"], "document")
+        updates = show_count(stats.get("republished", 0), "update")
+        facts.append(f"repaired {documents} that the stream had lost parts of ({updates} published again)")
+    if str(stats.get("reconcile", "")).startswith("running"):
+        facts.append("comparing journal and stream")
+    elif stats.get("reconciled_ns"):
+        facts.append(f"journal and stream compared {show_age((now_ns - stats['reconciled_ns']) / 1e9)} ago")
+    return facts
 
 
 def _server(answer: dict[str, Any]) -> Row:

@@ -196,7 +196,7 @@ class Reconciler:
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
         table, clock = self.table, self._context.clock
-        await self._look_for_loss()
+        suspect = await self._is_suspect()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         stored = await self._listed()
         lost: list[str] = []
@@ -214,6 +214,8 @@ class Reconciler:
             host = self._hosts.get(name)
             if host is not None and (wanted := expected.get(name)) is not None:
                 complete = self._ask_host(host, row, there, wanted)
+                if complete and suspect:
+                    complete = await self._is_complete(name, row)
             else:
                 complete = await self._is_complete(name, row)
             if complete:
@@ -223,21 +225,23 @@ class Reconciler:
         if lost:
             await self._bring_back(lost, places)
 
-    async def _look_for_loss(self) -> None:
-        """Believe no comparison of before if the stream is not what it was."""
-        snapshots = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
-        created, last = self.table.snapshots
-        known = self._context.epochs.known
-        if self.table.epoch != known.epoch:
-            self._log.warning("the WAL is another: every document is compared", epoch=known.epoch)
-            self.table.forget_complete()
-        elif created and (created != snapshots.created_ns or snapshots.last_sequence < last):
-            self._log.warning(
-                "the snapshots are others: every document is compared", last=snapshots.last_sequence
-            )
-            self.table.forget_complete()
-        self.table.epoch = known.epoch
-        self.table.snapshots = (snapshots.created_ns, snapshots.last_sequence)
+    async def _is_suspect(self) -> bool:
+        """Whether no comparison of before can be believed: the stream is not what it was, or may not be."""
+        table, now = self.table, self._context.epochs.current
+        state = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
+        created, last = table.snapshots
+        why = ""
+        if not table.met(self._context.transport.bus.broker_id):
+            why = "nats-server was started anew"  # it may count messages that it cannot read any more
+        elif table.epoch != now:
+            why = "the WAL went back, or is another"
+        elif created and (created != state.created_ns or state.last_sequence < last):
+            why = "the snapshots went back, or are others"
+        table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
+        if why:
+            self._log.info("every document is compared", why=why, documents=len(table.rows))
+            table.forget_complete()
+        return bool(why)
 
     async def _listed(self) -> dict[str, Stored]:
         """What NATS holds, without the bytes."""

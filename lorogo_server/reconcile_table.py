@@ -26,6 +26,7 @@ Ends = dict[int, int]  # of each peer, the counter behind its last change
 
 _FORMAT = 1
 _CHECK_BYTES = 8
+_BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
 _NEVER = (-1, -1)
 
@@ -91,6 +92,7 @@ class Table:
         self.readings: dict[str, Reading] = {}
         self.rejected: dict[tuple[str, str, str], None] = {}  # (document, log id, digest), oldest first
         self.epoch = 1  # of the WAL that it was last compared with
+        self.brokers: list[str] = []  # nats-servers that it was compared with, the newest last
         self.snapshots = (0, 0)  # when their stream was made, and its last sequence
 
     def fold(self, document_id: str, record: Record, time_ns: int, place: str, sequence: int) -> None:
@@ -135,6 +137,13 @@ class Table:
             del self.rejected[next(iter(self.rejected))]
         return True
 
+    def met(self, broker_id: str) -> bool:
+        """Whether that nats-server, in that life, is one that we know; from now on it is."""
+        known = broker_id in self.brokers
+        if not known:
+            self.brokers = [*self.brokers[1 - _BROKERS_MAX :], broker_id]
+        return known
+
     # --- how far ----------------------------------------------------------------------------------
 
     def begin(self, place: str, log_id: bytes) -> int:
@@ -163,6 +172,7 @@ class Table:
                 _FORMAT,
                 self.epoch,
                 self.snapshots,
+                self.brokers,
                 [(place, r.log_id, r.settled, r.seen, r.seen_ns) for place, r in self.readings.items()],
                 [(name, *_packed(row)) for name, row in self.rows.items()],
                 list(self.rejected),
@@ -180,7 +190,7 @@ def decode(data: bytes) -> Table:
     unpacked: list[Any] = msgpack.unpackb(body, strict_map_key=False)
     if unpacked[0] != _FORMAT:
         return table
-    _, table.epoch, snapshots, readings, rows, rejected = unpacked
+    _, table.epoch, snapshots, table.brokers, readings, rows, rejected = unpacked
     table.snapshots = (snapshots[0], snapshots[1])
     table.readings = {place: Reading(*rest) for place, *rest in readings}
     table.rows = {name: _unpacked(*rest) for name, *rest in rows}

@@ -23,6 +23,7 @@ from lorogo_server.epoch import Epochs
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.lease import Lease
+from lorogo_server.level import Level
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
@@ -45,6 +46,7 @@ _MAINTENANCE_SECONDS = 1.0
 _EPOCH_SECONDS = 60.0
 _SWEEP_SECONDS = 3600.0
 _LEDGER_SECONDS = 60.0
+_LEVEL_SECONDS = 10.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
 _INITS_MAX = 4096  # being answered at once
@@ -102,6 +104,7 @@ class Server:
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
         self.reconciler = self._make_reconciler(data, storage)
+        self._level = Level()
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -244,6 +247,7 @@ class Server:
             "step_downs": counters.step_downs,
             "epoch": self.context.epochs.current,
             "ready": self.ready,
+            "wal_full": round(self._level.full, 3),
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
             **({} if self.reconciler is None else self.reconciler.stats()),
@@ -401,6 +405,7 @@ class Server:
         next_epoch = self._clock.now() + _EPOCH_SECONDS
         next_sweep = self._clock.now() + _SWEEP_SECONDS * self._rng.random()
         next_ledger = self._clock.now() + _LEDGER_SECONDS
+        next_level = 0.0
         while True:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             now = self._clock.now()
@@ -414,6 +419,9 @@ class Server:
                 if now >= next_epoch:
                     next_epoch = now + _EPOCH_SECONDS
                     await self._check_epoch()
+                if now >= next_level:
+                    next_level = now + _LEVEL_SECONDS
+                    self._level.see(await self.context.wal.state())
                 if now >= next_sweep:
                     next_sweep = now + _SWEEP_SECONDS
                     await self.context.snapshots.sweep(now)

@@ -59,6 +59,9 @@ class Wire(Protocol):
     def max_payload(self) -> int: ...
 
     @property
+    def broker_id(self) -> str: ...
+
+    @property
     def congested(self) -> bool:
         """Whether the socket is behind: publishers should `drain()` first."""
 
@@ -134,6 +137,7 @@ class JetStreamBus:
         self._requests: dict[str, asyncio.Future[Message]] = {}
         self._counter = 0
         self._max_payload = 0
+        self._broker_id = ""
         self._lost = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._closed = False
@@ -143,6 +147,10 @@ class JetStreamBus:
     @property
     def max_payload(self) -> int:
         return self._max_payload
+
+    @property
+    def broker_id(self) -> str:
+        return self._broker_id
 
     @property
     def connected(self) -> bool:
@@ -311,6 +319,7 @@ class JetStreamBus:
             for sid in subscribed.keys() - self._listeners.keys():
                 wire.send(b"UNSUB %d\r\n" % sid)
             self._max_payload = wire.max_payload
+            self._broker_id = wire.broker_id
             self._wire = wire
             self._servers += [found for found in wire.discovered(server) if found not in self._servers]
         finally:

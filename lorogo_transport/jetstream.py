@@ -134,6 +134,10 @@ class _Wire(Client):
         except (OSError, nats.errors.Error, ValueError) as error:
             raise Unreachable(why(server, self.last_problem or error, options.timeout)) from error
 
+    @property
+    def broker_id(self) -> str:
+        return str(self._server_info.get("server_id", ""))
+
     def discovered(self, server: str) -> list[str]:
         """The other servers of the cluster, with the same scheme and login as `server`."""
         known = urlsplit(server)

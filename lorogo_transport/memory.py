@@ -43,6 +43,7 @@ class MemoryNats:
         self.now_ns = now_ns
         self.rng = rng if rng is not None else random.Random(0)
         self.max_payload = max_payload
+        self.broker_id = "memory"
         self.stores: dict[str, StreamStore] = {}
         self.ids = itertools.count(1)
         self._literal: dict[str, dict[int, Listener]] = {}

@@ -25,6 +25,7 @@ class Broker(Protocol):
     """What a connection needs of `memory.MemoryNats`."""
 
     max_payload: int
+    broker_id: str
     ids: "itertools.count[int]"
 
     def publish(self, message: Message) -> list[tuple[str, int]]: ...
@@ -52,6 +53,10 @@ class MemoryBus:
     @property
     def max_payload(self) -> int:
         return self.world.max_payload
+
+    @property
+    def broker_id(self) -> str:
+        return self.world.broker_id
 
     @property
     def connected(self) -> bool:

@@ -96,6 +96,10 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool: ...
 
+    @property
+    def broker_id(self) -> str:
+        """The nats-server at the other end, in its present life: after a restart it has another id."""
+
     def new_inbox(self) -> str: ...
 
     async def publish(

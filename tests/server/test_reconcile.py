@@ -306,6 +306,24 @@ async def test_a_damaged_checkpoint_is_no_checkpoint(world: World) -> None:
     await world.is_whole()
 
 
+async def test_a_nats_server_that_was_started_anew_is_not_believed(world: World) -> None:
+    """It may count messages that it cannot read any more: what it holds is read, not counted."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await reconciled(await world.server())
+    store = world.nats.store(WAL)
+    store.remove(3)
+    store.store(subjects.wal("doc"), b"unreadable", {}, world.clock.wall_ns())
+    await reconciled(second)
+    assert figures(second, "republished") == (0,)
+    world.nats.broker_id = "another life"
+    await reconciled(second)
+    assert figures(second, "republished") == (1,)
+    await world.is_whole()
+
+
 # --- what must not come back --------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ class FakeWire:
         self.congested = False
         self.dead = False
         self.max_payload = 1000
+        self.broker_id = "broker"
 
     async def dial(self, server: str, options: Options) -> None: ...
 

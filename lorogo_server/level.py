@@ -1,0 +1,32 @@
+"""How full the WAL is: told once when it passes the line, once when it is below it again."""
+
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import StreamState
+
+log = get_logger(__name__)
+
+ALARM = 0.7  # of `max_bytes`: there is time to compact, or to give it more
+
+
+class Level:
+    """The WAL's level, as this server last saw it."""
+
+    def __init__(self) -> None:
+        self.full = 0.0  # of `max_bytes`; 0 without a limit
+        self.high = False
+
+    def see(self, state: StreamState) -> None:
+        """Take a look; crossing the line is a line in the log."""
+        self.full = state.bytes / state.bytes_max if state.bytes_max > 0 else 0.0
+        high = self.full >= ALARM
+        if high and not self.high:
+            log.warning(
+                "the WAL is nearly full: compact documents, or raise its limit; when it is full, every"
+                " update is refused with storage-full",
+                percent=round(self.full * 100),
+                bytes=state.bytes,
+                bytes_max=state.bytes_max,
+            )
+        elif self.high and not high:
+            log.info("the WAL has room again", percent=round(self.full * 100))
+        self.high = high

@@ -1,0 +1,39 @@
+"""What `lorogo status` says of a server's health: one line, the worst first."""
+
+from typing import Any
+
+import pytest
+
+from lorogo_cli.status import _health
+
+NOW = 1_000_000_000_000
+WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": NOW - 12_000_000_000}
+
+
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        ({}, []),
+        (WELL, ["journal and stream compared 12s ago"]),
+        ({**WELL, "reconcile": "running (start)"}, ["comparing journal and stream"]),
+        (
+            {"journal": "the disk is full", "ready": False},
+            ["JOURNAL STOPPED (the disk is full)", "NOT READY"],
+        ),
+        (
+            {"reconciled_documents": 1, "republished": 250, "lost_for_good": 2},
+            [
+                "2 updates LOST (kept in loro-rejected)",
+                "repaired 1 document that the stream had lost parts of (250 updates published again)",
+            ],
+        ),
+        (
+            {"tombstones_contradicted": 1, "reconcile_waiting": 3},
+            ["1 deleted document ALIVE AGAIN", "3 documents incomplete"],
+        ),
+    ],
+    ids=["of another version", "well", "busy", "stopped", "repaired", "doubtful"],
+)
+def test_what_an_operator_is_told(stats: dict[str, Any], said: list[str]) -> None:
+    """Trouble is in capitals and comes first; a server without a journal has nothing to say of it."""
+    assert _health(stats, NOW) == said
