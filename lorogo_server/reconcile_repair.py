@@ -31,6 +31,7 @@ log = get_logger(__name__)
 
 _LOAD_TRIES = 5
 _ALL = 1 << 62  # of sequences: a load for comparing keeps nothing for the journal
+_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED, Reason.TOO_LARGE)
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
@@ -65,6 +66,7 @@ class _Scratch:
     document_id: str
     loaded: Loaded
     sequence: int
+    refused: set[tuple[str, str]]  # for good, by an owner or by us: (log id, digest)
     held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
 
     @property
@@ -147,7 +149,19 @@ class Repair:
 
     async def _scratch(self, document_id: str) -> _Scratch:
         loaded = await self.load(document_id)
-        return _Scratch(document_id, loaded, loaded.follower.position)
+        refused = await self._refused(document_id)
+        return _Scratch(document_id, loaded, loaded.follower.position, refused)
+
+    async def _refused(self, document_id: str) -> set[tuple[str, str]]:
+        """What was moved out of the WAL because it can never be accepted.
+
+        A forged update, for one, is found out only after it was journalled; it must not come back.
+        """
+        refused: set[tuple[str, str]] = set()
+        async for stored in self._rejected.read(subjects.rejected(document_id)):
+            if stored.headers.get(h.REASON) in _FOR_EVER and h.DIGEST in stored.headers:
+                refused.add((stored.headers.get(h.LOG_ID, ""), stored.headers[h.DIGEST]))
+        return refused
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -155,6 +169,9 @@ class Repair:
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
+        if (update.log_id, update.digest) in scratch.refused:
+            mended.rejected += 1
+            return scratch
         try:
             if replica.covers(update.payload):
                 return scratch

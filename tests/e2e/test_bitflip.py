@@ -94,19 +94,23 @@ async def read(url: str, names: list[str]) -> dict[str, Written]:
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
 
+async def said(url: str) -> list[dict[str, int]]:
+    """What each server says of itself."""
+    async with await connect(url, name="operator") as line:
+        return [answer["endpoints"][0]["data"] for answer in await ask_servers(line)]
+
+
 async def figures(url: str, count: int) -> dict[str, int]:
     """The sum of what so many servers say of themselves, when each has reconciled once."""
-    async with await connect(url, name="operator") as line:
-        found: list[dict[str, int]] = []
+    found: list[dict[str, int]] = []
 
-        async def all_done() -> bool:
-            answers = await ask_servers(line)
-            found[:] = [answer["endpoints"][0]["data"] for answer in answers]
-            return len(found) == count and all(one["reconcile_passes"] for one in found)
+    async def all_done() -> bool:
+        found[:] = await said(url)
+        return len(found) == count and all(one["reconcile_passes"] for one in found)
 
-        await eventually(all_done)
-        names = ("republished", "reconciled_documents", "lost_for_good", "tombstones_restored")
-        return {name: sum(one[name] for one in found) for name in names}
+    await eventually(all_done)
+    names = ("republished", "reconciled_documents", "lost_for_good", "tombstones_restored")
+    return {name: sum(one[name] for one in found) for name in names}
 
 
 async def messages(url: str, document_id: str = "*") -> int:
@@ -189,6 +193,27 @@ async def test_the_owner_changed_between_writing_and_damage(
             await server.stop()
         owner = f"changed, {len({folder[0] for folder in folders})} data folders"
         await drill(fresh_nats, start, paths, damage, written, owner)
+
+
+async def test_damage_while_the_owner_lives(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """After the reconnect the stream and the snapshots hold everything again, without the owner's disk."""
+    url, names = fresh_nats.url, NAMES[:5]
+    async with servers(url) as start:
+        server = await start(data=tmp_path / "owner")
+        written = await write(url, names, UPDATES)
+        passes = (await said(url))[0]["reconcile_passes"]
+        await fresh_nats.kill()
+        await asyncio.to_thread(flip_a_bit, fresh_nats)
+        await fresh_nats.start()
+
+        async def stored() -> bool:
+            (stats,) = await said(url)
+            return stats["reconcile_passes"] > passes and stats["compactions"] >= len(names)
+
+        await eventually(stored)
+        await server.stop()
+        await start(data=tmp_path / "another")
+        assert await read(url, names) == written
 
 
 async def test_a_server_that_returns(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:

@@ -458,6 +458,21 @@ async def test_an_update_before_the_trim_line_is_kept_aside(world: World) -> Non
     await world.is_whole()
 
 
+async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> None:
+    """A forged update is journalled before it is found out: it is not brought back again and again."""
+    good, forged = world.writer.type("good"), Writer().type("forged")
+    await journalled(world.data / "worker-5" / "journal", good, forged)
+    first = await world.server()
+    (part,) = world.probe.split(forged, f"log-{digest(forged)}")
+    reason = {h.REASON: "invalid-update"}
+    await world.probe.rejected.append(
+        subjects.rejected("doc"), part.data, headers={**part.headers(), **reason}
+    )
+    await reconciled(first)
+    assert figures(first, "republished", "lost_for_good") == (1, 0)
+    await world.is_whole()
+
+
 async def test_what_builds_on_something_lost_everywhere_waits(world: World) -> None:
     """It is not published, is counted, and comes when a journal with what it needs is found."""
     needed, late = world.writer.type("one "), world.writer.type("two")

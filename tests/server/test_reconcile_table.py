@@ -1,0 +1,159 @@
+"""What the journals hold, as a table: the order of reading is no matter, and what is kept comes back."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    Record,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_server.reconcile_table import Row, Table, decode, includes
+
+MINUTE = 60 * 1_000_000_000
+
+
+def update(peer: int, end: int, generation: int = 0) -> UpdateRecord:
+    return UpdateRecord(1, 1, "log", "1", 1, generation, ((peer, 0, end),), b"")
+
+
+def folded(*records: Record, time_ns: int = 100) -> Row:
+    table = Table()
+    for number, record in enumerate(records):
+        table.fold("doc", record, time_ns, "journal/00", number)
+    return table.rows["doc"]
+
+
+GENERATIONS = st.integers(0, 2)
+RECORDS = st.one_of(
+    st.builds(update, st.integers(1, 3), st.integers(1, 9), GENERATIONS),
+    st.builds(DeletedRecord, st.just(7), GENERATIONS, st.just(50)),
+    st.builds(RestoredRecord, st.just(7), GENERATIONS.filter(bool)),
+    st.builds(
+        BaseRecord,
+        st.just(1),
+        st.just(0),
+        st.just(1),
+        GENERATIONS,
+        st.just("1"),
+        st.just(b"\x01\x05\x0a"),
+        st.just(b""),
+        st.just(b""),
+    ),
+)
+
+
+@given(st.lists(RECORDS, max_size=12), st.randoms(use_true_random=False))
+def test_the_order_of_records_is_no_matter(records: list[Record], rng: random.Random) -> None:
+    """Journals are read one after another, each again from a little before its end: the row is the same."""
+    records = [update(1, 1), *records]
+    shuffled = [*records, *records[:3]]
+    rng.shuffle(shuffled)
+    one, other = folded(*records), folded(*shuffled)
+    assert (one.ends, one.generation, one.deleted_ns) == (other.ends, other.generation, other.deleted_ns)
+
+
+@pytest.mark.parametrize(
+    ("records", "generation", "deleted"),
+    [
+        ([update(1, 5)], 0, False),
+        ([update(1, 5), DeletedRecord(7, 0, 50)], 0, True),
+        ([DeletedRecord(7, 0, 50), update(1, 5)], 0, True),
+        ([DeletedRecord(7, 0, 50), RestoredRecord(8, 1)], 1, False),
+        ([RestoredRecord(8, 1), DeletedRecord(7, 0, 50)], 1, False),
+        ([DeletedRecord(7, 0, 50), update(1, 5, generation=1)], 1, False),
+        ([DeletedRecord(7, 0, 50), RestoredRecord(8, 1), DeletedRecord(9, 1, 60)], 1, True),
+    ],
+)
+def test_the_newest_generation_decides_whether_it_lives(
+    records: list[Record], generation: int, deleted: bool
+) -> None:
+    """Deleted in its newest generation means deleted, whatever else is in the journals."""
+    row = folded(*records)
+    assert (row.generation, row.deleted_ns > 0) == (generation, deleted)
+
+
+def test_what_was_erased_is_forgotten() -> None:
+    """Nothing that is older than the erasure is missed any more, in whichever journal it stands."""
+    row = folded(update(1, 5), ErasedRecord(200), update(2, 5), time_ns=150)
+    assert row.ends == {}
+    assert row.deleted_ns == 200
+
+
+def test_a_new_record_makes_a_document_be_compared_again() -> None:
+    """And one that says nothing new does not."""
+    table = Table()
+    table.fold("doc", update(1, 5), 100, "journal/00", 1)
+    row = table.rows["doc"]
+    row.complete = (3, 4)
+    table.fold("doc", update(1, 4), 100, "journal/00", 2)
+    assert row.complete == (3, 4)
+    table.fold("doc", update(1, 6), 100, "journal/00", 3)
+    assert row.complete == (-1, -1)
+
+
+def test_a_version_has_no_holes() -> None:
+    """What reaches as far holds everything before."""
+    assert includes({1: 5, 2: 3}, {1: 5})
+    assert includes({}, {})
+    assert not includes({1: 5}, {1: 6})
+    assert not includes({1: 5}, {2: 1})
+
+
+def test_reading_begins_where_it_was_ten_minutes_ago() -> None:
+    """The end of a journal that another process writes may be torn off, and its sequences used again."""
+    table = Table()
+    assert table.begin("journal/00", b"log") == 0
+    table.ended("journal/00", 100, 20 * MINUTE, 10 * MINUTE)
+    assert table.begin("journal/00", b"log") == 0
+    table.ended("journal/00", 200, 25 * MINUTE, 10 * MINUTE)
+    assert table.begin("journal/00", b"log") == 0
+    table.ended("journal/00", 300, 31 * MINUTE, 10 * MINUTE)
+    assert table.begin("journal/00", b"log") == 100
+    assert table.begin("journal/00", b"another log") == 0
+
+
+def filled() -> Table:
+    table = Table()
+    table.fold("doc", update(2**63, 5), 100, "journal/00", 1)
+    table.fold("gone", DeletedRecord(7, 0, 50), 100, "journal/00", 2)
+    table.begin("journal/00", b"log")
+    table.ended("journal/00", 3, 20 * MINUTE, 10 * MINUTE)
+    table.reject("doc", "log", "1")
+    table.met("broker")
+    table.epoch, table.snapshots = 4, (5, 6)
+    return table
+
+
+def test_a_table_comes_back_as_it_was() -> None:
+    """Written and read again, nothing is forgotten."""
+    table, again = filled(), decode(filled().encode())
+    assert again.rows == table.rows
+    assert again.readings == table.readings
+    assert again.rejected == table.rejected
+    assert (again.epoch, again.snapshots, again.brokers) == (4, (5, 6), ["broker"])
+
+
+@pytest.mark.parametrize("place", range(0, 100, 7))
+def test_a_damaged_table_is_an_empty_one(place: int) -> None:
+    """Then everything is read and compared from the beginning: it was only a hint."""
+    data = bytearray(filled().encode())
+    data[place % len(data)] ^= 1
+    assert decode(bytes(data)).rows == {}
+    assert decode(bytes(data[:place])).rows == {}
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    """An update that can never come back is noted once; the oldest notes make room."""
+    table = Table()
+    assert table.reject("doc", "a", "1")
+    assert not table.reject("doc", "a", "1")
+    for number in range(10_000):
+        table.reject("doc", "b", str(number))
+    assert table.reject("doc", "a", "1")
