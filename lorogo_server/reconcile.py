@@ -42,6 +42,7 @@ _YOUNG_NS = 600 * 1_000_000_000
 _BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, whatever the numbers say
 _AGAIN_SECONDS = 5.0  # after a pass that failed
 _ROUNDS_MAX = 5
+_ROWS_AT_ONCE = 1000  # looked at before others get a turn
 _KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
 _TURN_SECONDS = 300.0
 _TURN_POLL_SECONDS = 0.2
@@ -77,6 +78,7 @@ class Reconciler:
         self._passing = asyncio.Lock()
         self._why = "start"
         self._running = ""
+        self._progress = ""
         self._finished_ns = 0
         self._passes = 0
         self._waiting: set[str] = set()
@@ -125,7 +127,7 @@ class Reconciler:
             self._wanted.clear()
             pause = self._context.settings.reconcile_every_seconds
             try:
-                self._running = why
+                self._running, self._progress = why, ""
                 await self.reconcile()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
@@ -143,7 +145,7 @@ class Reconciler:
         """Figures for operators."""
         found = self.found
         return {
-            "reconcile": f"running ({self._running})" if self._running else "idle",
+            "reconcile": f"running ({self._running}{self._progress})" if self._running else "idle",
             "reconcile_passes": self._passes,
             "reconciled_ns": self._finished_ns,
             "reconcile_compared": found.compared,
@@ -200,7 +202,10 @@ class Reconciler:
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         stored = await self._listed()
         lost: list[str] = []
-        for name, row in list(table.rows.items()):
+        for number, (name, row) in enumerate(list(table.rows.items())):
+            self._progress = f", {number} of {len(table.rows)} documents"
+            if not number % _ROWS_AT_ONCE:
+                await asyncio.sleep(0)
             there = stored.get(name, Stored())
             if there.deleted and there.generation >= row.generation:
                 continue

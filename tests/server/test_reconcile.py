@@ -14,7 +14,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord
 from lorogo_protocol.replies import Ack
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
 from lorogo_transport.memory import MemoryNats, MemoryTransport
@@ -271,6 +271,52 @@ async def test_updates_of_several_owners_find_their_order(world: World) -> None:
     world.lose(WAL, SNAPSHOTS, STATUS)
     await reconciled(await world.server(worker=0))
     await world.is_whole()
+
+
+@pytest.mark.parametrize("documents", [3, 12], ids=["by key", "in one reading"])
+async def test_many_documents_in_small_portions(
+    world: World, documents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the journal is cut into portions, each document is put together in order."""
+    monkeypatch.setattr(reconcile_scan, "WINDOW_RECORDS", 7)
+    first = await world.server()
+    writers = {f"doc-{number}": Writer() for number in range(documents)}
+    for name in writers:
+        await world.probe.start(name)
+    for number in range(5):
+        for name, writer in writers.items():
+            await world.probe.accept(name, writer.type(f"{number} "))
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await reconciled(await world.server())
+    assert figures(second, "reconciled_documents", "republished") == (documents, documents * 5)
+    for name, writer in writers.items():
+        await world.probe.start(name)
+        assert await world.probe.value(name) == {"body": writer.text}
+
+
+async def test_a_document_that_is_opened_before_its_turn(world: World) -> None:
+    """Who is quicker than reconciliation sees a part, edits it, and gets the rest while it is open."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(10)
+    await first.stop()
+    for sequence in (4, 5, 6):
+        world.nats.store(WAL).remove(sequence)
+    second = await world.server()
+    assert second.reconciler is not None
+    async with second.reconciler._passing:  # a pass that is slow elsewhere
+        await world.probe.start("doc")
+        assert await world.probe.value("doc") != {"body": world.writer.text}
+        other = Writer()
+        await world.probe.accept("doc", other.type("meanwhile "))
+    await reconciled(second)
+    world.writer.doc.import_(other.everything())
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
 
 
 async def test_a_second_look_costs_nothing(world: World) -> None:
