@@ -455,7 +455,7 @@ class Host:
         self.loaded.intake.begin_again()
         self._queue.clear()
         self._queued_bytes = 0
-        self.must_store = True
+        self.must_store = not self.loaded.intake.deleted  # a lost tombstone is brought back from the journal
         await self._read_missing()
         self.loaded.intake.go_live()
         self.loaded.intake.head = max(self.loaded.intake.head, head)
