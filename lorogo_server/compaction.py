@@ -7,7 +7,7 @@ journal durable, confirm the lease, check the epoch, purge. Every step but the l
 from dataclasses import dataclass, replace
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic, Replica, Unready
+from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
@@ -139,12 +139,12 @@ async def _learn_other_snapshot(host: Host) -> None:
             return
         if head.size:
             data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-            if isinstance(host.loaded.intake.replica.apply(data), Unready):
-                await host.reload()  # a shallow one is a beginning: ours goes on top of it, from the WAL
+            other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
+            if other.shallow and not ours.includes(other.version().vector):
+                await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
                 return
-            await host.journalling.merged(
-                data, Replica.from_snapshot(data, lazy=True).version(), host.loaded, host.epoch
-            )
+            ours.apply(data)
+            await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
         host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
 
 

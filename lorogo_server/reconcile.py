@@ -83,6 +83,7 @@ class Reconciler:
         self._passes = 0
         self._waiting: set[str] = set()
         self._told: set[str] = set()  # contradictions
+        self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
         self._log = log.bind(server=context.server_id)
@@ -134,8 +135,9 @@ class Reconciler:
             except StorageFull as error:
                 self._log.error("the WAL is full: what it lost cannot be published again", problem=str(error))
             except (LorogoError, LogError, OSError) as error:
-                self._log.warning("reconciliation is postponed", why=why, problem=str(error))
-                pause = min(pause, _AGAIN_SECONDS)
+                if self._context.transport.bus.connected:  # else the reconnect makes a pass
+                    self._log.warning("reconciliation is postponed", why=why, problem=str(error))
+                    pause = min(pause, _AGAIN_SECONDS)
             except Exception as error:  # noqa: BLE001  # one bad document must not end it for good
                 self._log.error("reconciliation failed", why=why, exc_info=error)
             finally:
@@ -197,13 +199,11 @@ class Reconciler:
             self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
-        table, clock = self.table, self._context.clock
-        suspect = await self._is_suspect()
+        await self._look_for_doubt()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         stored = await self._listed()
-        lost: list[str] = []
-        for number, (name, row) in enumerate(list(table.rows.items())):
-            self._progress = f", {number} of {len(table.rows)} documents"
+        left: list[tuple[str, Row, Stored]] = []
+        for number, (name, row) in enumerate(list(self.table.rows.items())):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             there = stored.get(name, Stored())
@@ -211,27 +211,34 @@ class Reconciler:
                 continue
             if row.deleted_ns and there.generation <= row.generation:
                 await self._bury(name, row)
-                continue
-            now = (there.revision, there.messages)
-            believed = clock.wall_ns() - row.complete_ns < _BELIEVED_NS
-            if (row.complete == now and believed) or not row.ends:
-                continue
+            elif row.ends and not self._believed(row, there):
+                left.append((name, row, there))
+        lost: list[str] = []
+        for number, (name, row, there) in enumerate(left):
+            self._progress = f", {number} of {len(left)} documents"
             host = self._hosts.get(name)
             if host is not None and (wanted := expected.get(name)) is not None:
                 complete = self._ask_host(host, row, there, wanted)
-                if complete and suspect:
+                if complete and self._doubt:
                     complete = await self._is_complete(name, row)
             else:
                 complete = await self._is_complete(name, row)
             if complete:
-                row.complete, row.complete_ns = now, clock.wall_ns()
+                row.complete = (there.revision, there.messages)
+                row.complete_ns = self._context.clock.wall_ns()
             elif complete is False:
                 lost.append(name)
+        self._doubt = ""
         if lost:
             await self._bring_back(lost, places)
 
-    async def _is_suspect(self) -> bool:
-        """Whether no comparison of before can be believed: the stream is not what it was, or may not be."""
+    def _believed(self, row: Row, there: Stored) -> bool:
+        """Whether it is as it was when it was last found complete."""
+        young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
+        return young and row.complete == (there.revision, there.messages)
+
+    async def _look_for_doubt(self) -> None:
+        """Believe no comparison of before if the stream is not what it was, or may not be."""
         table, now = self.table, self._context.epochs.current
         state = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
         created, last = table.snapshots
@@ -244,9 +251,9 @@ class Reconciler:
             why = "the snapshots went back, or are others"
         table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
         if why:
+            self._doubt = why  # until a pass has come to its end
             self._log.info("every document is compared", why=why, documents=len(table.rows))
             table.forget_complete()
-        return bool(why)
 
     async def _listed(self) -> dict[str, Stored]:
         """What NATS holds, without the bytes."""
@@ -376,7 +383,7 @@ class Reconciler:
         ends[name] = mended.ends
         self.found.republished += mended.published
         if mended.published:
-            self._log.warning("published again", document=name, updates=mended.published)
+            self._log.info("published again", document=name, updates=mended.published)
         return mended
 
     async def _records(self, place: Place, names: set[str]) -> AsyncIterator[dict[str, list[Entry]]]:

@@ -263,10 +263,10 @@ class Repair:
                 base.content,
             )
             return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
-        stored = crdt.nothing_known() if loaded.base is None else loaded.base.version.vector
-        if not replica.includes(stored):
+        if head is not None and not _fits(scratch.loaded.intake.replica, base.content):
             log.error(
-                "a journal holds a snapshot that does not fit the stored one: see `lorogo restore`",
+                "a journal holds a trimmed snapshot that was lost, and what was written since does not fit on"
+                " top of it: it stays in the journal",
                 document=document_id,
             )
             return scratch
@@ -309,6 +309,17 @@ class Repair:
             log.info("another was first", document=document_id, problem=str(error))
             return False
         return True
+
+
+def _fits(document: crdt.Replica, snapshot: bytes) -> bool:
+    """Whether everything in the document can stand on top of a trimmed snapshot."""
+    below = crdt.Replica.from_snapshot(snapshot, lazy=True)
+    try:
+        if below.includes(document.version().vector):
+            return True
+        return isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied)
+    except CrdtError:
+        return False
 
 
 def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:

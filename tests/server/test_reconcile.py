@@ -241,6 +241,55 @@ async def test_a_lost_base_of_a_document_that_is_open_again(world: World) -> Non
     assert "doc" in elsewhere.hosts
 
 
+async def trimmed_base(world: World) -> None:
+    """The journal of worker 1 begins with a trimmed snapshot; everything else of the document is gone."""
+    first = await world.server(worker=0, settings=replace(QUICK, history_seconds=0))
+    await world.probe.start("doc")
+    await world.write(5)
+    world.clock.ahead += 3600
+    await until(lambda: world.probe.call("version", "doc"))
+    await world.write(1)
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await world.write(2)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+
+
+async def test_a_trimmed_base_is_stored_again(world: World) -> None:
+    """History that was trimmed stays so; what came after it is on top."""
+    await trimmed_base(world)
+    second = await reconciled(await world.server(worker=1))
+    assert figures(second, "snapshots_restored", "republished", "lost_for_good") == (1, 2, 0)
+    await world.is_whole()
+
+
+async def test_a_trimmed_base_of_a_document_that_is_open_again(world: World) -> None:
+    """It takes the place of nothing; whoever has the document open learns of it at the next compaction."""
+    await trimmed_base(world)
+    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    second = await reconciled(await world.server(worker=1))
+    assert figures(second, "snapshots_restored", "lost_for_good") == (1, 0)
+    await world.probe.call("compact", "doc")
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+
+
+async def test_a_trimmed_base_does_not_push_out_what_was_written_since(world: World) -> None:
+    """Loro cannot put an edit of an empty document on top of trimmed history: what is ACKed stays."""
+    await trimmed_base(world)
+    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    second = await reconciled(await world.server(worker=1))
+    assert figures(second, "snapshots_restored", "reconcile_waiting") == (0, 1)
+    await world.probe.call("compact", "doc")
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
 async def test_journals_of_workers_that_are_gone(world: World) -> None:
     """What lies beside a worker's own folder is compared, too: nobody else would."""
     first = await world.server(worker=3)

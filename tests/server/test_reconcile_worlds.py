@@ -28,11 +28,12 @@ class Saga:
         self.acked: dict[str, LoroDoc] = {f"doc-{number}": LoroDoc() for number in range(3)}
         self.deleted: set[str] = set()
 
-    async def serve(self) -> None:
+    async def serve(self) -> Server:
         """Another life of one of the workers; sometimes the pass at its start is all there is."""
         if self.server is not None:
             await self.server.stop()
         self.server, self.line = await self.world.server_and_line(worker=self.rng.randrange(2))
+        return self.server
 
     async def write(self) -> None:
         """Some ACKed updates by a new hand, which saw what was ACKed before, or nothing of it."""
@@ -72,8 +73,7 @@ class Saga:
         await self.server.stop()
         self.server = None
         self._damage()
-        await self.serve()
-        await reconciled(self.server)
+        await reconciled(await self.serve())
 
     async def lose_live(self) -> None:
         """The same while the server lives and has documents open."""
