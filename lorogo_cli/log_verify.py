@@ -45,6 +45,12 @@ def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
 _NO_SEGMENT = "is not a segment of a lorogo log (wrong magic), though it is named like one: move it away"
 
 
+_TORN = (
+    "the last commit is not whole: if a crash did this, nobody was told that it was stored;"
+    " if the file was cut later, what stood there is lost"
+)
+
+
 def _show(path: Path, here: Found, verdicts: list[Verdict], gaps: list[tuple[int, int]]) -> None:
     if verdicts:
         say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
@@ -114,7 +120,7 @@ def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
     elif all(fault.kind == "torn" for fault in faults):
         said = [
             f"{served} served: everything else checks ({place})",
-            "the last commit is not whole, as a crash leaves it: nobody was told that it was stored",
+            _TORN,
         ]
     else:
         said = [f"{served} served, {lost_shown(faults)}: everything else checks and is served ({place})"]
