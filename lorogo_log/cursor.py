@@ -204,6 +204,9 @@ class Cursor:
         """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
+        if found.position == SEGMENT_HEADER_BYTES and names.parse_segment(segment.name):
+            # the first frame was on the disk before the file got this name
+            self._damaged(found, segment.end)
         if found.stop is Stop.ZEROS or found.stop is Stop.END:
             if self._durable is None and found.stop is Stop.ZEROS:
                 again = find_frame(segment, found.position)

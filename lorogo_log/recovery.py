@@ -12,25 +12,31 @@ from lorogo_log.engine import Head
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, LockedError, TornError
 from lorogo_log.format import (
     FOOTER_BYTES,
+    FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     KEPT,
     LOG_ID,
     REWRITTEN,
     SEAL_MAGIC,
     SEGMENT_HEADER_BYTES,
-    SEGMENT_MAGIC,
     TIME_MIN,
     Footer,
     SegmentHeader,
+    padded,
     unpack_frame_header,
     unpack_segment_header,
 )
+from lorogo_log.index import IndexBuilder
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
 from lorogo_log.storage import Directory, File, Lock, write_all
 
 #: The reason when frames are whole and the end of a sealed segment is not.
 FOOTER_DAMAGED = "the footer does not check"
+#: The reason when a segment has a name and a header and nothing else.
+FIRST_LOST = "nothing is left of the first frame, which was on the disk before the segment got its name"
 _GUESS_MAX = 1 << 32
+#: A record takes at least this: its time, two offsets, and a byte of msgpack.
+_RECORD_BYTES = 16
 
 
 class Recovery(Enum):
@@ -75,7 +81,10 @@ class Recovered:
 
     head: Head
     log_id: bytes | None = None
+    #: None: no segment with a good header tells it
+    partition: int | None = None
     damage: list[DamageError] = field(default_factory=list)
+    #: tails that were cut; a copy of each is kept
     torn: list[TornError] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -83,14 +92,21 @@ class Recovered:
 Report = Callable[[DamageError], None]
 
 
-def recover(directory: Directory, mode: Recovery, *, log_id: bytes | None = None) -> Recovered:
+def recover(
+    directory: Directory,
+    mode: Recovery,
+    *,
+    log_id: bytes | None = None,
+    segment_bytes: int = limits.SEGMENT_BYTES,
+) -> Recovered:
     """Mend what a crash left, and say where the log stands. For the holder of the append lock.
 
-    `log_id` is for a log that has lost its own: no segment with a good header is left.
+    `log_id` is for a log that has lost its own: no segment with a good header is left. `segment_bytes` is
+    what the log is written with: it bounds what a segment that is lost as a whole can have held.
     """
     cleaning = _cleaners_out(directory, mode)
     try:
-        return _recover(directory, mode, log_id, alone=cleaning is not None)
+        return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
     finally:
         if cleaning is not None:
             cleaning.release()
@@ -107,7 +123,9 @@ def _cleaners_out(directory: Directory, mode: Recovery) -> Lock | None:
         return None
 
 
-def _recover(directory: Directory, mode: Recovery, log_id: bytes | None, *, alone: bool) -> Recovered:
+def _recover(
+    directory: Directory, mode: Recovery, log_id: bytes | None, segment_bytes: int, *, alone: bool
+) -> Recovered:
     result = Recovered(Head())
     present = directory.list()
     result.foreign = sorted(name for name in present if not names.is_ours(name))
@@ -125,14 +143,16 @@ def _recover(directory: Directory, mode: Recovery, log_id: bytes | None, *, alon
     listing = list_segments(directory)
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
-        _one(directory, entry, following, mode, result, log_id)
+        _one(directory, entry, following, mode, result, log_id, segment_bytes)
     return result
 
 
 def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -> None:
     """A prepared file: a segment whose rename was lost, or nothing."""
-    file = directory.open(name)
+    file = directory.open(name, write=True)
     try:
+        # its writer may have died before its sync: a name says that the first frame is on the disk
+        file.sync()
         head = file.pread(SEGMENT_HEADER_BYTES, 0)
         try:
             header = unpack_segment_header(head)
@@ -181,12 +201,13 @@ def _one(
     mode: Recovery,
     result: Recovered,
     log_id: bytes | None,
+    segment_bytes: int,
 ) -> None:
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
     except CorruptionError as damage:
-        _without_header(directory, entry, following, mode, result, damage)
+        _without_header(directory, entry, following, mode, result, damage, log_id, segment_bytes)
         return
     try:
         header = segment.header
@@ -196,6 +217,7 @@ def _one(
             if result.log_id is not None and header.log_id != result.log_id:
                 raise FormatError(f"{path} belongs to another log")
             result.log_id = header.log_id
+            result.partition = header.partition
         elif mode is Recovery.STRICT:
             raise segment.damage
         elif mode is Recovery.SALVAGE:
@@ -207,7 +229,7 @@ def _one(
         found = scan(
             segment, header.first_time if result.head.high_time == TIME_MIN else result.head.high_time
         )
-        _unsealed(directory, segment, found, following, mode, result)
+        _unsealed(directory, segment, found, following, mode, result, segment_bytes)
     finally:
         segment.close()
 
@@ -276,8 +298,9 @@ def _unsealed(
     following: SegmentName | None,
     mode: Recovery,
     result: Recovered,
+    segment_bytes: int,
 ) -> None:
-    path, header, before = segment.path, segment.header, result.head
+    path, header = segment.path, segment.header
     damage: list[DamageError] = [segment.damage] if segment.damage else []
     damage += [CorruptionError(path, *where) for where in found.bad]
     missing = following is not None and following.first_sequence > found.reach
@@ -293,9 +316,17 @@ def _unsealed(
         reason = found.torn or "the segment ends too early"
         lost = f"{reason}: records {found.next_sequence} to {following.first_sequence - 1} are missing"
         damage.append(CorruptionError(path, found.end, lost))
+    end_offset = found.end_offset
+    if not found.index.frames and following is None:
+        # nobody can say how many records there were: what may have been given is not given again
+        room = _room(segment.file, segment_bytes)
+        next_sequence = max(next_sequence, header.first_sequence + room // _RECORD_BYTES)
+        end_offset = max(end_offset, header.first_offset + room)
+        if not damage:
+            damage.append(CorruptionError(path, found.end, found.torn or FIRST_LOST))
     result.head = Head(
         max(next_sequence, following.first_sequence if following else 0),
-        found.end_offset,
+        end_offset,
         found.chain,
         max(found.index.epoch, header.epoch, result.head.epoch),
         max(found.index.high_time, result.head.high_time),
@@ -304,12 +335,15 @@ def _unsealed(
         if mode is Recovery.STRICT:
             raise damage[0]
         result.damage += damage
-        if mode is Recovery.SALVAGE:
+        if mode is Recovery.SALVAGE and not found.index.frames:
+            keep_broken(directory, segment.name, segment.file, 0)
+            _stand_in(directory, segment.name, header, result.head)
+        elif mode is Recovery.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
             # the place of what may stand behind the damage is not given away
             result.head.end_offset = max(
-                found.end_offset, header.first_offset + segment.file.size() - SEGMENT_HEADER_BYTES
+                end_offset, header.first_offset + segment.file.size() - SEGMENT_HEADER_BYTES
             )
         return
     if found.torn:
@@ -317,13 +351,7 @@ def _unsealed(
         if mode is Recovery.STRICT:
             raise torn
         result.torn.append(torn)
-        keep_broken(directory, segment.name, segment.file, found.end if found.index.frames else 0)
-    if not found.index.frames:
-        # nothing in it was ever acknowledged; sealed, it would stand where the next segment begins
-        result.head = replace(before, epoch=max(before.epoch, header.epoch))
-        directory.remove(segment.name)
-        directory.sync()
-        return
+        keep_broken(directory, segment.name, segment.file, found.end)
     reseal(directory, segment, found)
 
 
@@ -334,35 +362,87 @@ def _without_header(
     mode: Recovery,
     result: Recovered,
     damage: CorruptionError,
+    log_id: bytes | None,
+    segment_bytes: int,
 ) -> None:
-    """A segment whose header does not check: torn if it holds nothing and nothing follows; else corrupt."""
+    """A segment without a header and without a frame that would tell it: truncated, zeroed, or never ours.
+
+    Its name proves that it had a first frame, so this is corruption wherever it is, and its file stays.
+    """
+    if mode is Recovery.STRICT:
+        raise damage
     file = directory.open(entry.name)
     try:
-        footer = read_footer(file)
-        head = file.pread(8, 0)
-        empty = following is None and footer is None and not _any_frame(file)
-        if empty and head.strip(b"\0") and not SEGMENT_MAGIC.startswith(head):
-            raise FormatError(f"{directory.path}/{entry.name}: {damage.reason}")
-        torn = TornError(damage.path, 0, damage.reason)
-        if mode is Recovery.STRICT:
-            raise torn if empty else damage
-        if empty:
-            result.torn.append(torn)
-            keep_broken(directory, entry.name, file, 0)
-            directory.remove(entry.name)
-            directory.sync()
-            return
         result.damage.append(damage)
-        if footer is not None:
-            result.head = _after(footer)
-        else:
-            result.head.next_sequence = max(
-                result.head.next_sequence,
-                following.first_sequence if following else _last_sequence(file, entry.first_sequence) + 1,
+        if (footer := read_footer(file)) is not None:
+            result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
+            return
+        before = result.head
+        room = _room(file, segment_bytes)
+        least = _last_sequence(file, entry.first_sequence) + 1
+        result.head = replace(
+            before,
+            next_sequence=max(
+                before.next_sequence,
+                following.first_sequence
+                if following
+                else max(least, entry.first_sequence + room // _RECORD_BYTES),
+            ),
+            end_offset=before.end_offset if following else before.end_offset + room,
+            high_time=max(before.high_time, entry.first_time),
+        )
+        log_id = result.log_id or log_id
+        if mode is Recovery.SALVAGE and not following and log_id is not None:
+            keep_broken(directory, entry.name, file, 0)
+            header = SegmentHeader(
+                entry.first_sequence,
+                entry.first_time,
+                before.epoch,
+                before.end_offset,
+                result.partition or 0,
+                before.chain,
+                log_id,
             )
-            result.head.high_time = max(result.head.high_time, entry.first_time)
+            _stand_in(directory, entry.name, header, result.head)
     finally:
         file.close()
+
+
+def _room(file: File, segment_bytes: int) -> int:
+    """At least as many bytes as the frames of a segment can have taken: many small ones, or one very large."""
+    return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size()))
+
+
+def _stand_in(directory: Directory, name: str, header: SegmentHeader, head: Head) -> None:
+    """An empty sealed segment in place of one that is lost as a whole: it keeps the place of what was lost."""
+    header = replace(header, flags=header.flags | REWRITTEN)
+    index = IndexBuilder(max(head.high_time, header.first_time))
+    trailer = index.trailer()
+    temporary = name + names.TEMPORARY
+    whole = False
+    file = created(directory, temporary)
+    try:
+        write_all(file, [header.pack()], 0, temporary)
+        footer = index.footer(
+            header,
+            trailer,
+            position=SEGMENT_HEADER_BYTES,
+            last_sequence=head.next_sequence - 1,
+            end_offset=head.end_offset,
+            chain_out=head.chain,
+            digest=digest_of(file, SEGMENT_HEADER_BYTES),
+            flags=KEPT,
+        )
+        footer = replace(footer, epoch=max(footer.epoch, head.epoch))
+        write_all(file, [trailer, footer.pack()], SEGMENT_HEADER_BYTES, temporary)
+        file.sync()
+        whole = True
+    finally:
+        file.close()
+        if not whole:
+            dropped(directory, temporary)
+    directory.rename(temporary, name)
+    directory.sync()
 
 
 def _last_sequence(file: File, least: int) -> int:
