@@ -107,6 +107,10 @@ class MemoryDirectory:
             self._locks[name] = -1 if exclusive else held + 1
         return MemoryLock(self, name)
 
+    def locked(self, name: str) -> bool:
+        with self._guard:
+            return self._locks.get(name, 0) < 0
+
     def unlock(self, name: str) -> None:
         with self._guard:
             held = self._locks[name]

@@ -409,12 +409,12 @@ def _without_header(
 
 
 def _room(file: File, segment_bytes: int) -> int:
-    """At least as many bytes as the frames of a segment can have taken: many small ones, or one very large."""
+    """At least as many bytes as the frames of a segment can have taken: many small ones, or one huge one."""
     return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size()))
 
 
 def _stand_in(directory: Directory, name: str, header: SegmentHeader, head: Head) -> None:
-    """An empty sealed segment in place of one that is lost as a whole: it keeps the place of what was lost."""
+    """An empty sealed segment instead of one that is lost as a whole: it keeps the place of what was lost."""
     header = replace(header, flags=header.flags | REWRITTEN)
     index = IndexBuilder(max(head.high_time, header.first_time))
     trailer = index.trailer()

@@ -77,6 +77,10 @@ class Directory(Protocol):
         """An advisory lock. Raises LockedError when the time is up."""
         ...
 
+    def locked(self, name: str) -> bool:
+        """Whether somebody holds this lock alone (or nobody can tell). Keeps and creates nothing."""
+        ...
+
 
 class Storage(Protocol):
     """Gives directories."""
@@ -243,6 +247,21 @@ class DiskDirectory:
         finally:
             if fd >= 0:
                 os.close(fd)
+
+    def locked(self, name: str) -> bool:
+        try:
+            fd = os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
 
 class FileStorage:

@@ -393,8 +393,8 @@ def test_an_unexpected_error_in_the_background_fails_the_log(monkeypatch: pytest
             raise RuntimeError("not an OSError")
 
         monkeypatch.setattr(log.writer.engine, "seal", broken)
-        log.rotate()
-        until(lambda: log.writer.failed is not None)
+        with pytest.raises(LogFailedError, match="not an OSError"):
+            log.rotate()
         with pytest.raises(LogFailedError, match="not an OSError"):
             log.append(2)
 

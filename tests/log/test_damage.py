@@ -148,7 +148,7 @@ def test_every_flipped_byte_of_an_open_file() -> None:
 
 
 def test_every_truncation() -> None:
-    """Cut at any byte behind the first batch, the whole batches before the cut are there, and the log goes on.
+    """Cut at any byte behind the first batch, the whole batches before the cut are there; the log goes on.
 
     Cut before that it is corruption: the name says that the first batch was on the disk.
     """
