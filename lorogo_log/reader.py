@@ -309,10 +309,13 @@ class Reader:
             else:
                 segment.close()
                 high = middle
-        if headless and (found is None or (found.footer is not None and offset >= found.footer.end_offset)):
-            if found is not None:
-                found.close()
-            raise next(iter(headless.values()))
+        if found is None or (found.footer is not None and offset >= found.footer.end_offset):
+            # names are in order: only what is named behind it can hold what it does not
+            behind = [name for name in headless if found is None or name > found.name]
+            if behind:
+                if found is not None:
+                    found.close()
+                raise headless[min(behind)]
         return found
 
     def segments(self) -> list[SegmentInfo]:

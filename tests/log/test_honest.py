@@ -1,0 +1,244 @@
+"""What a log says of itself is so: rotated is sealed, cut is told, lost is reported and never given again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lorogo_log import (
+    BlockingLog,
+    CorruptionError,
+    DamageError,
+    FormatError,
+    Log,
+    LogFailedError,
+    MemoryStorage,
+    Options,
+    QueueFullError,
+    Reader,
+    Recovery,
+    Storage,
+    TornError,
+    limits,
+    maintain,
+)
+
+SALVAGE = Options(recovery=Recovery.SALVAGE)
+JUNK = b"hello, I am no log" * 20
+
+
+def values(reader: Reader) -> list[Any]:
+    return [record.value for batch in reader.read(damaged="skip") for record in batch.records()]
+
+
+def segments(storage: MemoryStorage) -> list[str]:
+    return sorted(name for name in storage.directories["m"].files if name.endswith(".seg"))
+
+
+def two_segments() -> tuple[MemoryStorage, dict[str, bytearray], str]:
+    """A log with "a" in a sealed segment and ["b", "c"] in the newest."""
+    storage = MemoryStorage()
+    for rows in (["a"], ["b", "c"]):
+        with BlockingLog("m", storage=storage) as log:
+            log.append_many([(b"", row) for row in rows])
+    return storage, storage.directories["m"].files, segments(storage)[-1]
+
+
+# -- rotation --------------------------------------------------------------------------------------------
+
+
+async def test_a_rotated_segment_is_sealed(path: str, storage: Storage) -> None:
+    """When `rotate()` returns, the old segment is sealed and listed so: clean and expire see it."""
+    async with Log.open(path, storage=storage) as log:
+        for number in range(20):
+            await log.append(number, ts=number)
+            name = await log.rotate()
+            assert [info.name for info in log.segments() if info.sealed][-1] == name
+        assert (await log.clean(lambda _, record: record.value == 19)).dropped == 1
+        assert len(await log.expire(before=1000)) == 19
+        assert await log.rotate() is None
+
+
+async def test_appends_go_on_while_a_rotated_segment_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sealing takes its time in the background; only who asked for the rotation waits for it."""
+    async with Log.open("m", storage=MemoryStorage()) as log:
+        await log.append(1)
+        engine, go = log.core.writer.engine, threading.Event()
+        seal = engine.seal
+
+        def slow(segment: Any) -> None:
+            assert go.wait(10)
+            seal(segment)
+
+        monkeypatch.setattr(engine, "seal", slow)
+        rotation = asyncio.ensure_future(log.rotate())
+        assert await asyncio.wait_for(log.append(2), 5) == 2
+        again = asyncio.ensure_future(log.rotate())
+        assert await asyncio.wait_for(log.append(3), 5) == 3
+        assert not rotation.done() and not again.done()
+        go.set()
+        names = [await asyncio.wait_for(rotation, 5), await asyncio.wait_for(again, 5)]
+        assert [info.name for info in log.segments() if info.sealed] == names
+
+
+async def test_a_rotation_whose_seal_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a seal hears that the disk failed, as everybody does; also those that come later."""
+    async with Log.open("m", storage=MemoryStorage()) as log:
+        await log.append(1)
+
+        def broken(_: Any) -> None:
+            raise OSError("the disk is gone")
+
+        monkeypatch.setattr(log.core.writer.engine, "seal", broken)
+        for _ in range(2):
+            with pytest.raises(LogFailedError, match="the disk is gone"):
+                await asyncio.wait_for(log.rotate(), 5)
+        log.core.writer.close()
+
+
+async def test_orders_in_the_queue_are_bounded() -> None:
+    """Rotations, fences and flushes that wait are at most QUEUE_ORDERS; one more is refused at once."""
+    async with Log.open("m", storage=MemoryStorage()) as log:
+        go, held = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            assert go.wait(10)
+
+        writer = log.core.writer
+        first = writer.order(hold)
+        assert held.wait(5)
+        waiting = [writer.flush() for _ in range(limits.QUEUE_ORDERS)]
+        for order in (log.rotate, log.flush, lambda: log.fence(100)):
+            with pytest.raises(QueueFullError, match="rotations, fences and flushes"):
+                await order()
+        go.set()
+        for done in [first, *waiting]:
+            await asyncio.wait_for(asyncio.wrap_future(done), 5)
+        await asyncio.wait_for(log.flush(), 5)
+
+
+# -- what recovery did is told ---------------------------------------------------------------------------
+
+
+def test_a_torn_tail_that_was_cut_is_told() -> None:
+    """`on_damage` hears of it as a TornError, `stats()` counts it, and it is no damage to be repaired."""
+    storage, files, newest = two_segments()
+    files[newest][files[newest].find(b"LGTRAIL1") :] = b"half a frame"
+    told: list[DamageError] = []
+    with BlockingLog("m", storage=storage, on_damage=told.append) as log:
+        assert [type(found) for found in told] == [TornError] and told[0].path == f"m/{newest}"
+        assert (log.stats().torn, log.stats().damage, log.damage) == (1, 0, [])
+        assert values(log.reader) == ["a", "b", "c"]
+    with BlockingLog("m", storage=storage, on_damage=told.append) as log:
+        assert len(told) == 1 and log.stats().torn == 0
+
+
+LOST: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[:0],
+    "within the header": lambda data: data[:77],
+    "behind the header": lambda data: data[:128],
+    "within the first frame": lambda data: data[:150],
+    "zeroed": lambda data: bytes(len(data)),
+    "zeroed behind the header": lambda data: data[:128] + bytes(len(data) - 128),
+    "junk": lambda data: JUNK,
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_newest_segment_that_is_lost_as_a_whole(how: str) -> None:
+    """Its name proves a first frame: it is reported at each open, stays as it is, nothing is given again."""
+    storage, files, newest = two_segments()
+    files[newest][:] = LOST[how](bytes(files[newest]))
+    before = bytes(files[newest])
+    with pytest.raises(CorruptionError, match=newest):
+        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
+    skipped = max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
+    for number in range(3):
+        told: list[DamageError] = []
+        with BlockingLog("m", storage=storage, on_damage=told.append) as log:
+            assert [(type(found), found.path) for found in told] == [(CorruptionError, f"m/{newest}")]
+            assert bytes(files[newest]) == before
+            assert values(log.reader) == ["a", "d", "e"][: max(1, number)]
+            if number:
+                assert log.append("de"[number - 1]) > skipped
+            assert [report.name for report in maintain.scrub(log.directory) if report.damage] == [newest]
+    assert values(Reader.open("m", storage=storage)) == ["a", "d", "e"]
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_salvage_of_a_segment_that_is_lost_as_a_whole(how: str) -> None:
+    """Salvage keeps the original as `.broken`; an empty segment keeps the place; the log is whole again."""
+    storage, files, newest = two_segments()
+    files[newest][:] = LOST[how](bytes(files[newest]))
+    before = bytes(files[newest])
+    with BlockingLog("m", SALVAGE, storage=storage) as log:
+        assert [found.path for found in log.damage] == [f"m/{newest}"]
+    assert [bytes(data) for name, data in files.items() if name.endswith(".broken")] == [before]
+    with BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage) as log:
+        assert log.damage == [] and not [report for report in log.scrub() if report.damage]
+        assert log.append("new") > max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
+        assert values(log.reader) == ["a", "new"]
+
+
+def test_junk_as_the_only_segment() -> None:
+    """Also a log of which nothing else is left opens, in `tail` and in `salvage`."""
+    storage = MemoryStorage()
+    name = "00000000000000000001-00000000000000000005.seg"
+    for options in (Options(), SALVAGE):
+        storage.directory("m", create=True).files[name] = bytearray(JUNK)
+        with BlockingLog("m", options, storage=storage) as log:
+            assert len(log.damage) == 1
+            assert log.append("new") > 1
+    with pytest.raises(CorruptionError, match="wrong magic: not a segment of a lorogo log"):
+        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
+
+
+@pytest.mark.parametrize("name", ["00000000000000000002-00000000000000000005.seg", "prepared-9.new", "x.tmp"])
+def test_a_directory_in_the_place_of_a_file(name: str, path: str) -> None:
+    """Opening, listing and reading say so in one sentence, and never in the kernel's words."""
+    with BlockingLog(path) as log:
+        log.append("a")
+    Path(path, name).mkdir()
+    with pytest.raises(FormatError, match=f"{name} is a directory"):
+        BlockingLog(path)
+    if name.endswith(".seg"):
+        reader = Reader.open(path)
+        for use in (reader.segments, lambda: list(reader.read()), lambda: reader.lookup(2)):
+            with pytest.raises(FormatError, match=f"{name} is a directory"):
+                use()
+        with pytest.raises(FormatError, match=f"{name} is a directory"):
+            list(maintain.scrub(reader.directory))
+
+
+# -- cleaning --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 128 + 20, 128 + 80 + 3])
+def test_cleaning_goes_on_behind_a_damaged_segment(at: int) -> None:
+    """A segment that cannot be read whole is reported and left as it is; the others are cleaned."""
+    storage = MemoryStorage()
+    told: list[DamageError] = []
+    with BlockingLog("m", storage=storage, on_damage=told.append) as log:
+        for number in range(3):
+            log.append_many([(b"", [number, row]) for row in range(4)])
+            log.rotate()
+        name = segments(storage)[1]
+        data = storage.directories["m"].files[name]
+        data[at] ^= 1
+        before = bytes(data)
+        cleaned = log.clean(lambda _, record: record.value[1] < 2)
+        assert (cleaned.dropped, len(cleaned.rewritten), cleaned.damaged) == (4, 2, (name,))
+        assert [found.path for found in told] == [f"m/{name}"]
+        assert bytes(data) == before
+
+        def stops(_: str, __: object) -> bool:
+            raise CorruptionError("elsewhere", 0, "an error of the function's own")
+
+        with pytest.raises(CorruptionError, match="elsewhere"):
+            log.clean(stops)
