@@ -136,11 +136,15 @@ class BlockingLog:
         )
         #: half-written tails that were cut at open: nothing to repair, but told all the same
         self.torn: list[TornError] = self.recovered.torn
-        for found in self.recovered.damage:
-            self._damaged(found)
-        for torn in self.torn:
-            if on_damage is not None:
-                on_damage(torn)
+        try:
+            for found in self.recovered.damage:
+                self._damaged(found)
+            for torn in self.torn:
+                if on_damage is not None:
+                    on_damage(torn)
+        except Exception:  # a caller's mistake must not leave a log open that nobody has
+            self.close()
+            raise
 
     def _writer(self, recovered: Recovered, random_bytes: Callable[[int], bytes]) -> Writer:
         options, head = self.options, recovered.head

@@ -23,6 +23,7 @@ from lorogo_log.recovery import (
     dropped,
     keep_broken,
     list_segments,
+    missing_before,
 )
 from lorogo_log.rewrite import good_frames, rewrite
 from lorogo_log.segment import Scan, Segment, digest_of, scan
@@ -277,9 +278,7 @@ def _open_damage(
         yield CorruptionError(path, *where)
     rewritten = segment.header.flags & REWRITTEN
     if after is not None and after.first_sequence > found.reach and not rewritten:
-        reason = found.torn or "the segment ends too early"
-        lost = f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
-        yield CorruptionError(path, found.end, lost)
+        yield CorruptionError(path, found.end, missing_before(found, after))
     elif not (found.index.frames or rewritten) and names.parse_segment(segment.name):
         yield CorruptionError(path, found.end, found.torn or FIRST_LOST)
     elif found.torn:

@@ -257,6 +257,14 @@ def _sealed(
     result.damage += damage
 
 
+def missing_before(found: Scan, after: SegmentName) -> str:
+    """What an unsealed segment lacks before the next one."""
+    if not found.index.frames:  # sequences were left out behind it: nobody knows how many were used
+        return f"{found.torn or FIRST_LOST}: records from {found.next_sequence} on are missing"
+    reason = found.torn or "the segment ends too early"
+    return f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
+
+
 def damage_of(segment: Segment, found: Scan) -> list[CorruptionError]:
     """What a scan found wrong with the frames of a sealed segment, each place once."""
     footer = segment.footer
@@ -313,9 +321,7 @@ def _unsealed(
             next_sequence = told
     elif missing:
         assert following is not None
-        reason = found.torn or "the segment ends too early"
-        lost = f"{reason}: records {found.next_sequence} to {following.first_sequence - 1} are missing"
-        damage.append(CorruptionError(path, found.end, lost))
+        damage.append(CorruptionError(path, found.end, missing_before(found, following)))
     end_offset = found.end_offset
     if not found.index.frames and following is None:
         # nobody can say how many records there were: what may have been given is not given again
@@ -392,7 +398,7 @@ def _without_header(
             high_time=max(before.high_time, entry.first_time),
         )
         log_id = result.log_id or log_id
-        if mode is Recovery.SALVAGE and not following and log_id is not None:
+        if mode is Recovery.SALVAGE and log_id is not None:
             keep_broken(directory, entry.name, file, 0)
             header = SegmentHeader(
                 entry.first_sequence,

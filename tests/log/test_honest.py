@@ -1,11 +1,9 @@
-"""What a log says of itself is so: rotated is sealed, cut is told, lost is reported and never given again."""
+"""What a log says of itself is so: rotated is sealed, queued is bounded, cut is told, damage is left alone."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,22 +12,15 @@ from lorogo_log import (
     BlockingLog,
     CorruptionError,
     DamageError,
-    FormatError,
     Log,
     LogFailedError,
     MemoryStorage,
-    Options,
     QueueFullError,
     Reader,
-    Recovery,
     Storage,
     TornError,
     limits,
-    maintain,
 )
-
-SALVAGE = Options(recovery=Recovery.SALVAGE)
-JUNK = b"hello, I am no log" * 20
 
 
 def values(reader: Reader) -> list[Any]:
@@ -137,83 +128,6 @@ def test_a_torn_tail_that_was_cut_is_told() -> None:
         assert values(log.reader) == ["a", "b", "c"]
     with BlockingLog("m", storage=storage, on_damage=told.append) as log:
         assert len(told) == 1 and log.stats().torn == 0
-
-
-LOST: dict[str, Callable[[bytes], bytes]] = {
-    "truncated": lambda data: data[:0],
-    "within the header": lambda data: data[:77],
-    "behind the header": lambda data: data[:128],
-    "within the first frame": lambda data: data[:150],
-    "zeroed": lambda data: bytes(len(data)),
-    "zeroed behind the header": lambda data: data[:128] + bytes(len(data) - 128),
-    "junk": lambda data: JUNK,
-}
-
-
-@pytest.mark.parametrize("how", LOST)
-def test_a_newest_segment_that_is_lost_as_a_whole(how: str) -> None:
-    """Its name proves a first frame: it is reported at each open, stays as it is, nothing is given again."""
-    storage, files, newest = two_segments()
-    files[newest][:] = LOST[how](bytes(files[newest]))
-    before = bytes(files[newest])
-    with pytest.raises(CorruptionError, match=newest):
-        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
-    skipped = max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
-    for number in range(3):
-        told: list[DamageError] = []
-        with BlockingLog("m", storage=storage, on_damage=told.append) as log:
-            assert [(type(found), found.path) for found in told] == [(CorruptionError, f"m/{newest}")]
-            assert bytes(files[newest]) == before
-            assert values(log.reader) == ["a", "d", "e"][: max(1, number)]
-            if number:
-                assert log.append("de"[number - 1]) > skipped
-            assert [report.name for report in maintain.scrub(log.directory) if report.damage] == [newest]
-    assert values(Reader.open("m", storage=storage)) == ["a", "d", "e"]
-
-
-@pytest.mark.parametrize("how", LOST)
-def test_salvage_of_a_segment_that_is_lost_as_a_whole(how: str) -> None:
-    """Salvage keeps the original as `.broken`; an empty segment keeps the place; the log is whole again."""
-    storage, files, newest = two_segments()
-    files[newest][:] = LOST[how](bytes(files[newest]))
-    before = bytes(files[newest])
-    with BlockingLog("m", SALVAGE, storage=storage) as log:
-        assert [found.path for found in log.damage] == [f"m/{newest}"]
-    assert [bytes(data) for name, data in files.items() if name.endswith(".broken")] == [before]
-    with BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage) as log:
-        assert log.damage == [] and not [report for report in log.scrub() if report.damage]
-        assert log.append("new") > max(limits.SEGMENT_BYTES, limits.BODY_BYTES_MAX) // 16
-        assert values(log.reader) == ["a", "new"]
-
-
-def test_junk_as_the_only_segment() -> None:
-    """Also a log of which nothing else is left opens, in `tail` and in `salvage`."""
-    storage = MemoryStorage()
-    name = "00000000000000000001-00000000000000000005.seg"
-    for options in (Options(), SALVAGE):
-        storage.directory("m", create=True).files[name] = bytearray(JUNK)
-        with BlockingLog("m", options, storage=storage) as log:
-            assert len(log.damage) == 1
-            assert log.append("new") > 1
-    with pytest.raises(CorruptionError, match="wrong magic: not a segment of a lorogo log"):
-        BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
-
-
-@pytest.mark.parametrize("name", ["00000000000000000002-00000000000000000005.seg", "prepared-9.new", "x.tmp"])
-def test_a_directory_in_the_place_of_a_file(name: str, path: str) -> None:
-    """Opening, listing and reading say so in one sentence, and never in the kernel's words."""
-    with BlockingLog(path) as log:
-        log.append("a")
-    Path(path, name).mkdir()
-    with pytest.raises(FormatError, match=f"{name} is a directory"):
-        BlockingLog(path)
-    if name.endswith(".seg"):
-        reader = Reader.open(path)
-        for use in (reader.segments, lambda: list(reader.read()), lambda: reader.lookup(2)):
-            with pytest.raises(FormatError, match=f"{name} is a directory"):
-                use()
-        with pytest.raises(FormatError, match=f"{name} is a directory"):
-            list(maintain.scrub(reader.directory))
 
 
 # -- cleaning --------------------------------------------------------------------------------------------
