@@ -13,8 +13,8 @@ from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
 from lorogo_log.format import REWRITTEN, ZSTD, Bytes
+from lorogo_log.lost import FIRST_LOST
 from lorogo_log.recovery import (
-    FIRST_LOST,
     FOOTER_DAMAGED,
     SegmentName,
     created,
@@ -139,14 +139,18 @@ def clean(
                 continue
             if not left.dropped:
                 continue
-            dropped += left.dropped
             if any(left.rows.values()) or newest:
-                rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
+                try:
+                    rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
+                except CorruptionError as damage:  # since it was judged
+                    report(damage)
+                    continue
                 rewritten.append(segment.name)
             else:
                 directory.remove(segment.name)
                 directory.sync()
                 removed.append(segment.name)
+            dropped += left.dropped
     return Cleaned(dropped, tuple(rewritten), tuple(removed), tuple(skipped), tuple(damaged))
 
 

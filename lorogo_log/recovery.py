@@ -1,18 +1,18 @@
-"""What is in a log's directory: listed for everybody, put in order for the appender that opens it."""
+"""What a crash or a bad disk left in a log's directory, put in order for the appender that opens it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lorogo_log import limits, names
+from lorogo_log.broken import broken_files, created, dropped, free_ending, keep_broken
 from lorogo_log.engine import Head
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, LockedError, TornError
 from lorogo_log.format import (
     FOOTER_BYTES,
-    FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     KEPT,
     LOG_ID,
@@ -22,21 +22,35 @@ from lorogo_log.format import (
     TIME_MIN,
     Footer,
     SegmentHeader,
-    padded,
     unpack_frame_header,
     unpack_segment_header,
 )
-from lorogo_log.index import IndexBuilder
+from lorogo_log.listing import SegmentName, list_segments
+from lorogo_log.lost import FIRST_LOST, RECORD_BYTES, room_of, stand_in
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
 from lorogo_log.storage import Directory, File, Lock, write_all
 
+__all__ = [
+    "FOOTER_DAMAGED",
+    "Recovered",
+    "Recovery",
+    "SegmentName",
+    "broken_files",
+    "created",
+    "damage_of",
+    "damaged_footer",
+    "dropped",
+    "keep_broken",
+    "list_segments",
+    "missing_before",
+    "recover",
+    "reseal",
+    "salvage",
+]
+
 #: The reason when frames are whole and the end of a sealed segment is not.
 FOOTER_DAMAGED = "the footer does not check"
-#: The reason when a segment has a name and a header and nothing else.
-FIRST_LOST = "nothing is left of the first frame, which was on the disk before the segment got its name"
 _GUESS_MAX = 1 << 32
-#: A record takes at least this: its time, two offsets, and a byte of msgpack.
-_RECORD_BYTES = 16
 
 
 class Recovery(Enum):
@@ -45,34 +59,6 @@ class Recovery(Enum):
     TAIL = "tail"  # cut a torn tail; leave corruption alone, report it, serve the rest
     STRICT = "strict"  # refuse to open
     SALVAGE = "salvage"  # as TAIL; and rewrite corrupt segments from their good frames
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
-    """A segment as the listing shows it."""
-
-    first_sequence: int
-    first_time: int
-    name: str
-
-
-def list_segments(directory: Directory, *, prepared: bool = False) -> list[SegmentName]:
-    """Segments in order. With `prepared`, also a file whose rename was lost in a crash and not yet mended."""
-    found: dict[int, SegmentName] = {}
-    for name in directory.list():
-        if parsed := names.parse_segment(name):
-            found[parsed[0]] = SegmentName(*parsed, name)
-        elif prepared and names.PREPARED.fullmatch(name):
-            with suppress(FileNotFoundError, ValueError):
-                file = directory.open(name)
-                try:
-                    header = unpack_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
-                finally:
-                    file.close()
-                found.setdefault(
-                    header.first_sequence, SegmentName(header.first_sequence, header.first_time, name)
-                )
-    return sorted(found.values())
 
 
 @dataclass(slots=True)
@@ -164,7 +150,7 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
             if mode is Recovery.STRICT:
                 raise damage from None
             result.damage.append(damage)
-            directory.rename(name, f"{name}.{_free(directory, name, 0)}")
+            directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
             return
     finally:
         file.close()
@@ -325,8 +311,8 @@ def _unsealed(
     end_offset = found.end_offset
     if not found.index.frames and following is None:
         # nobody can say how many records there were: what may have been given is not given again
-        room = _room(segment.file, segment_bytes)
-        next_sequence = max(next_sequence, header.first_sequence + room // _RECORD_BYTES)
+        room = room_of(segment.file, segment_bytes)
+        next_sequence = max(next_sequence, header.first_sequence + room // RECORD_BYTES)
         end_offset = max(end_offset, header.first_offset + room)
         if not damage:
             damage.append(CorruptionError(path, found.end, found.torn or FIRST_LOST))
@@ -343,7 +329,7 @@ def _unsealed(
         result.damage += damage
         if mode is Recovery.SALVAGE and not found.index.frames:
             keep_broken(directory, segment.name, segment.file, 0)
-            _stand_in(directory, segment.name, header, result.head)
+            stand_in(directory, segment.name, header, result.head)
         elif mode is Recovery.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
@@ -384,7 +370,7 @@ def _without_header(
             result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
             return
         before = result.head
-        room = _room(file, segment_bytes)
+        room = room_of(file, segment_bytes)
         least = _last_sequence(file, entry.first_sequence) + 1
         result.head = replace(
             before,
@@ -392,7 +378,7 @@ def _without_header(
                 before.next_sequence,
                 following.first_sequence
                 if following
-                else max(least, entry.first_sequence + room // _RECORD_BYTES),
+                else max(least, entry.first_sequence + room // RECORD_BYTES),
             ),
             end_offset=before.end_offset if following else before.end_offset + room,
             high_time=max(before.high_time, entry.first_time),
@@ -409,46 +395,9 @@ def _without_header(
                 before.chain,
                 log_id,
             )
-            _stand_in(directory, entry.name, header, result.head)
+            stand_in(directory, entry.name, header, result.head)
     finally:
         file.close()
-
-
-def _room(file: File, segment_bytes: int) -> int:
-    """At least as many bytes as the frames of a segment can have taken: many small ones, or one huge one."""
-    return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size()))
-
-
-def _stand_in(directory: Directory, name: str, header: SegmentHeader, head: Head) -> None:
-    """An empty sealed segment instead of one that is lost as a whole: it keeps the place of what was lost."""
-    header = replace(header, flags=header.flags | REWRITTEN)
-    index = IndexBuilder(max(head.high_time, header.first_time))
-    trailer = index.trailer()
-    temporary = name + names.TEMPORARY
-    whole = False
-    file = created(directory, temporary)
-    try:
-        write_all(file, [header.pack()], 0, temporary)
-        footer = index.footer(
-            header,
-            trailer,
-            position=SEGMENT_HEADER_BYTES,
-            last_sequence=head.next_sequence - 1,
-            end_offset=head.end_offset,
-            chain_out=head.chain,
-            digest=digest_of(file, SEGMENT_HEADER_BYTES),
-            flags=KEPT,
-        )
-        footer = replace(footer, epoch=max(footer.epoch, head.epoch))
-        write_all(file, [trailer, footer.pack()], SEGMENT_HEADER_BYTES, temporary)
-        file.sync()
-        whole = True
-    finally:
-        file.close()
-        if not whole:
-            dropped(directory, temporary)
-    directory.rename(temporary, name)
-    directory.sync()
 
 
 def _last_sequence(file: File, least: int) -> int:
@@ -463,53 +412,6 @@ def _last_sequence(file: File, least: int) -> int:
             found = chunk.find(FRAME_MAGIC, found + 1)
         at += limits.READ_BYTES
     return last
-
-
-def _free(directory: Directory, name: str, position: int) -> str:
-    """An ending in `.broken` that is not taken."""
-    taken = set(directory.list())
-    number = 0
-    while f"{name}.{(ending := f'{position}-{number}.broken' if number else f'{position}.broken')}" in taken:
-        number += 1
-    return ending
-
-
-def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
-    """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
-    broken = f"{name}.{_free(directory, name, position)}"
-    temporary = broken + names.TEMPORARY  # a copy that is not whole is never called one
-    try:
-        copy = created(directory, temporary)
-        try:
-            at, size = position, file.size()
-            while at < size:
-                chunk = file.pread(limits.READ_BYTES, at)
-                if not chunk:
-                    break
-                write_all(copy, [chunk], at - position, broken)
-                at += len(chunk)
-            copy.sync()
-        finally:
-            copy.close()
-        directory.rename(temporary, broken)
-    except OSError:
-        dropped(directory, temporary)
-        raise
-    directory.sync()
-    return broken
-
-
-def created(directory: Directory, temporary: str) -> File:
-    """A new temporary file, also where a failed try left one."""
-    dropped(directory, temporary)
-    return directory.create(temporary)
-
-
-def dropped(directory: Directory, temporary: str) -> None:
-    """A temporary file is gone, as far as the disk allows: the next open removes what is left."""
-    with suppress(OSError):
-        if temporary in directory.list():
-            directory.remove(temporary)
 
 
 def reseal(directory: Directory, segment: Segment, found: Scan) -> None:
@@ -571,8 +473,3 @@ def restored_header(directory: Directory, segment: Segment, log_id: bytes | None
     if log_id is None:  # nobody else knows: the bytes themselves are the best guess
         log_id = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID].ljust(16, b"\0")
     return replace(header, partition=partition, chain=chain, log_id=log_id)
-
-
-def broken_files(directory: Directory) -> Iterable[str]:
-    """Names of what recovery put aside."""
-    return sorted(name for name in directory.list() if names.BROKEN.fullmatch(name))

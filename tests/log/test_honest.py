@@ -1,4 +1,4 @@
-"""What a log says of itself is so: rotated is sealed, queued is bounded, cut is told, damage is left alone."""
+"""What a log says of itself is so: rotated is sealed, queues are bounded, cut is told, damage is kept."""
 
 from __future__ import annotations
 
@@ -128,6 +128,20 @@ def test_a_torn_tail_that_was_cut_is_told() -> None:
         assert values(log.reader) == ["a", "b", "c"]
     with BlockingLog("m", storage=storage, on_damage=told.append) as log:
         assert len(told) == 1 and log.stats().torn == 0
+
+
+def test_a_listener_that_raises_leaves_nothing_open() -> None:
+    """If `on_damage` raises while a log is opened, the log is closed again, and can be opened."""
+    storage, files, newest = two_segments()
+    files[newest][:] = b""
+
+    def raises(_: DamageError) -> None:
+        raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        BlockingLog("m", storage=storage, on_damage=raises)
+    with BlockingLog("m", storage=storage) as log:
+        assert log.stats().damage == 1
 
 
 # -- cleaning --------------------------------------------------------------------------------------------
