@@ -70,7 +70,19 @@ class Record:
     @property
     def value(self) -> Any:
         """The payload, unpacked from msgpack."""
-        return msgpack.unpackb(self.payload, strict_map_key=False)
+        try:
+            return msgpack.unpackb(self.payload, strict_map_key=False)
+        except TypeError:  # a tuple as a key was packed as a list, which is none
+            return msgpack.unpackb(self.payload, strict_map_key=False, object_pairs_hook=_with_tuples)
+
+
+def _with_tuples(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map whose keys may have been tuples."""
+    return {_hashable(key): value for key, value in pairs}
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
 
 
 def pad(size: int) -> bytes:

@@ -14,6 +14,7 @@ from typing import Self
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Position
+from lorogo_log.checks import kind, whole_or_none
 from lorogo_log.errors import CorruptionError, End, TornError
 from lorogo_log.format import SEGMENT_HEADER_BYTES
 from lorogo_log.recovery import SegmentName, list_segments
@@ -22,6 +23,7 @@ from lorogo_log.segment import Frames, Segment, Stop, Stopped, find_frame
 from lorogo_log.storage import Directory, Lock
 
 _TORN_TRIES = 8
+_SLOWER = 1.5
 
 
 class Cursor:
@@ -43,6 +45,12 @@ class Cursor:
     ) -> None:
         if sum(start is not None for start in (from_seq, from_time, from_pos)) > 1:
             raise ValueError("from_seq, from_time and from_pos exclude each other")
+        from_seq = whole_or_none("from_seq", from_seq)
+        from_time = whole_or_none("from_time", from_time)
+        if from_pos is not None:
+            kind("from_pos", from_pos, Position, "Position.parse(text)")
+        if key is not None and not isinstance(key, bytes):
+            raise TypeError(f"key must be bytes, not {type(key).__name__}")
         self._directory = directory
         self._key = key
         #: the last sequence that may be shown (in the writer's process); None: whatever is whole in the file
@@ -109,15 +117,21 @@ class Cursor:
                 yield self.next()
 
     def follow(self, *, wait_seconds: float) -> Batch:
-        """The next batch, waited for; raises `End` when the time is up. For a writer in another process."""
+        """The next batch, waited for; raises `End` when the time is up. For a writer in another process.
+
+        Nothing wakes a reader across processes: it looks every 20 ms, and less often while nothing comes.
+        """
         deadline = clock.monotonic() + wait_seconds
+        pause = limits.POLL_SECONDS
         while True:
             try:
                 return self.next(following=True)
             except End:
-                if clock.monotonic() >= deadline:
+                left = deadline - clock.monotonic()
+                if left <= 0:
                     raise
-                clock.sleep(limits.POLL_SECONDS)
+                clock.sleep(min(pause, left))
+                pause = min(pause * _SLOWER, limits.POLL_SECONDS_MAX)
 
     def next(self, *, following: bool = False) -> Batch:
         """The next batch that has something of what was asked for."""
@@ -204,6 +218,9 @@ class Cursor:
         """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
+        if found.position == SEGMENT_HEADER_BYTES and names.parse_segment(segment.name):
+            # the first frame was on the disk before the file got this name
+            self._damaged(found, segment.end)
         if found.stop is Stop.ZEROS or found.stop is Stop.END:
             if self._durable is None and found.stop is Stop.ZEROS:
                 again = find_frame(segment, found.position)
@@ -217,12 +234,17 @@ class Cursor:
             return
         if following:
             raise End("a record is being written")
-        for _ in range(_TORN_TRIES):
-            clock.sleep(limits.POLL_SECONDS / 4)
+        if self._durable is None and self._directory.locked(names.APPEND_LOCK):
+            # somebody may be at it, however long it takes: it was not acknowledged, so here the log ends
+            raise End("a record is being written")
+        # nobody can write: what became whole before he left shows now, the rest never will
+        for _ in range(1 if self._durable is None else _TORN_TRIES):
             if isinstance(frames.peek(), Batch) or self._following() is not None:
                 return
             if segment.sealed():
                 return
+            if self._durable is not None:
+                clock.sleep(limits.POLL_SECONDS / 4)
         raise TornError(segment.path, found.position, found.reason)
 
     def _recheck(self, found: Stopped, again: int) -> None:

@@ -68,10 +68,10 @@ class Segment:
         except NewerVersion as error:
             raise FormatError(f"{self.path}: {error}") from None
         except ValueError as error:
-            self.damage = CorruptionError(self.path, 0, str(error), SEGMENT_HEADER_BYTES)
             guess = guessed_header(file, name)
             if guess is None:
-                raise self.damage from None
+                raise CorruptionError(self.path, 0, str(error)) from None
+            self.damage = CorruptionError(self.path, 0, str(error), SEGMENT_HEADER_BYTES)
             self.header = guess
         self.footer: Footer | None = None
         self._index: Index | None = None

@@ -21,11 +21,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from lorogo_log import limits
 from lorogo_log.batch import Encoded
+from lorogo_log.checks import U64_MAX, whole
 from lorogo_log.engine import Engine, OpenSegment
 from lorogo_log.errors import (
     LogClosedError,
@@ -82,10 +84,25 @@ class Order:
     run: Callable[[], Any]
     done: Future[Any] = field(default_factory=Future)
 
+    def settle(self, value: Any, after: Future[None]) -> None:
+        """Done with this value when something in the background is; or failed as that failed."""
+        if (error := after.exception()) is None:
+            self.done.set_result(value)
+        else:
+            self.done.set_exception(error)
+
     def fail(self, error: Exception) -> None:
         """Tell whoever waits, unless they gave up before the order was begun."""
         if self.done.running() or self.done.set_running_or_notify_cancel():
             self.done.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What an order gives, once something in the background is done."""
+
+    value: Any
+    done: Future[None]
 
 
 class Writer:
@@ -119,6 +136,7 @@ class Writer:
         self._queue: deque[Pending | Order] = deque()
         self._bytes = 0
         self._items = 0
+        self._orders = 0
         self._idle = False
         self._borrowed = False  # a caller's thread does the writer's work
         self._timed = False  # the writer's thread wakes up by itself
@@ -129,6 +147,7 @@ class Writer:
 
         self._jobs = threading.Condition()
         self._seals: deque[OpenSegment] = deque()
+        self._unsealed: deque[Future[None]] = deque()  # one for each that was handed over, in order
         self._standby: OpenSegment | None = None
         self._retired = False
 
@@ -205,7 +224,7 @@ class Writer:
         if self._closing or self._error is not None:
             raise self._refusal()
         if epoch is not None and epoch != self.epoch:
-            if epoch < self.epoch:
+            if whole("epoch", epoch) < self.epoch:
                 raise StaleEpochError(
                     f"epoch {epoch} is older than {self.epoch}: a newer writer has taken over"
                 )
@@ -305,23 +324,30 @@ class Writer:
                 self._work.notify()
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
-        """Let the writer's thread do something after everything that is queued now."""
+        """Let the writer's thread do something after everything that is queued now.
+
+        Raises QueueFullError when too many such orders wait: each holds its place until the disk is there.
+        """
         order = Order(run)
         with self._lock:
             if self._closing or self._error is not None:
                 raise self._refusal()
+            if self._orders >= limits.QUEUE_ORDERS:
+                raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
+            self._orders += 1
             self._queue.append(order)
             self._idle = False
             self._work.notify()
         return order.done
 
     def rotate(self) -> Future[Any]:
-        """Begin a new segment after everything that is queued now."""
-        return self.order(self._rotate)
+        """Begin a new segment after everything that is queued now; done when the old one is sealed."""
+        return self.order(self._rotate_and_seal)
 
     def fence(self, epoch: int) -> Future[Any]:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
-        return self.order(lambda: self._fence(epoch))
+        number = whole("epoch", epoch, least=0, most=U64_MAX)
+        return self.order(lambda: self._fence(number))
 
     def flush(self) -> Future[Any]:
         """Everything queued before is on the disk, whatever the policy."""
@@ -430,7 +456,9 @@ class Writer:
             if self._error is not None:
                 return None
             if self._queue:
-                return self._queue.popleft()
+                item = self._queue.popleft()
+                self._orders -= isinstance(item, Order)
+                return item
         self._flush()
         return self._take()
 
@@ -479,7 +507,11 @@ class Writer:
         if not order.done.set_running_or_notify_cancel():
             return  # cancelled while it waited in the queue
         try:
-            order.done.set_result(order.run())
+            match order.run():
+                case After(value, done):
+                    done.add_done_callback(partial(order.settle, value))
+                case value:
+                    order.done.set_result(value)
         except (StaleEpochError, ValueError) as refused:
             order.done.set_exception(refused)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
@@ -500,6 +532,15 @@ class Writer:
             return None  # one that only carries an epoch goes on: the next would begin at the same sequence
         return self._swap()
 
+    def _rotate_and_seal(self) -> str | After | None:
+        """As `_rotate`, for who wants to work on what was finished. The writer goes on meanwhile."""
+        name = self._rotate()
+        with self._jobs:
+            last = self._unsealed[-1] if self._unsealed else None
+        if self._error is not None:
+            raise self._error
+        return name if last is None else After(name, last)
+
     def _swap(self) -> str:
         engine = self.engine
         with self._jobs:
@@ -512,10 +553,15 @@ class Writer:
         old = engine.swap(synced=not self._dirty)
         self._dirty = False
         self.rotations += 1
-        with self._jobs:
-            self._seals.append(old)
-            self._jobs.notify_all()
+        self._hand_over(old)
         return old.name
+
+    def _hand_over(self, segment: OpenSegment) -> None:
+        """A segment that gets no more frames is sealed in the background."""
+        with self._jobs:
+            self._seals.append(segment)
+            self._unsealed.append(Future())
+            self._jobs.notify_all()
 
     def _fence(self, epoch: int) -> None:
         head = self.engine.head
@@ -552,8 +598,7 @@ class Writer:
             self.engine.discard(active)
         else:
             self.engine.sync()
-            with self._jobs:
-                self._seals.append(active)
+            self._hand_over(active)
         self._wake_all()
 
     def _fail(self, error: Exception, pending: Pending | None = None) -> None:
@@ -572,7 +617,7 @@ class Writer:
             failed = self._error
             left = [pending, *self._queue] if pending else list(self._queue)
             self._queue.clear()
-            self._items = self._bytes = 0
+            self._items = self._bytes = self._orders = 0
             self._idle = False
             self._work.notify_all()
             self._room.notify_all()
@@ -584,7 +629,10 @@ class Writer:
                     waker.wake(waiting, 0, failed)
         self._wake_all()
         with self._jobs:
+            never, self._unsealed = self._unsealed, deque()
             self._jobs.notify_all()
+        for sealed in never:
+            sealed.set_exception(failed)
         if first and self._failure.callback is not None:
             try:
                 self._failure.callback(failed)
@@ -621,6 +669,10 @@ class Writer:
                 elif self._seals:
                     segment = self._seals.popleft()
                     engine.seal(segment)
+                    with self._jobs:
+                        sealed = self._unsealed.popleft() if self._unsealed else None
+                    if sealed is not None:
+                        sealed.set_result(None)
                     if self._after_seal is not None:
                         self._after_seal(segment.name)
                 elif retired:
