@@ -187,10 +187,9 @@ def test_every_flipped_byte_is_found(tmp_path: Path, cli: Cli) -> None:
         flip(segment, at)
         report = cli.json("verify", tmp_path / "log", code=1)
         assert report["served"] + report["lost"] == 3, (at, report)
-        given = [
-            record["sequence"] for record in cli.lines("dump", tmp_path / "log", code=_seen_by_dump(cli))
-        ]
-        assert len(given) == report["served"], (at, report)
+        if at % 7 == 0:  # each region has its turn; all of them would take half a minute
+            given = cli.lines("dump", tmp_path / "log", code=_seen_by_dump(cli))
+            assert len(given) == report["served"], (at, report)
         segment.write_bytes(whole)
 
 
@@ -357,8 +356,7 @@ def test_a_foreign_file_as_the_only_or_newest_segment(tmp_path: Path, cli: Cli) 
     newest.write_bytes(b"not a segment at all" * 20)
     before = tree(path)
     assert cli("verify", path) == 1
-    assert cli("repair", "--apply", "--salvage", path) == 1
-    assert "wrong magic: not a segment of a lorogo log" in cli.out
+    assert "wrong magic: not a segment of a lorogo log" in cli.refused("repair", "--apply", "--salvage", path)
     assert tree(path) == before
     for file in segments(path)[:-1]:
         file.unlink()
