@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lorogo_log import limits
-from lorogo_log.batch import Encoded, encode
+from lorogo_log.batch import Encoded, Sizes, encode
 from lorogo_log.errors import StaleEpochError
 from lorogo_log.format import (
     FRAME_HEADER_BYTES,
@@ -130,30 +130,37 @@ class Engine:
         )
 
     def commit(
-        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, sync: bool = True
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        times: Sequence[int],
+        *,
+        sync: bool = True,
+        sizes: Sizes | None = None,
+        distinct: Collection[bytes] | None = None,
     ) -> FrameHeader:
-        """Write one frame (and the segment's header before the first), sync it, and stand behind it."""
+        """Write one frame (and the segment's header before the first), sync it, and stand behind it.
+
+        Whoever knows the sizes and the distinct keys already says them.
+        """
         active = self.active
         header = active.header
         if header is None:
             high = max(self.head.high_time, times[0]) if times else self.head.high_time
             header = self._begin(high)
-        return self._write(header, self._encode(header, keys, values, times), keys, sync=sync)
-
-    def _encode(
-        self, header: SegmentHeader, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
-    ) -> Encoded:
-        """The next frame; the first of a segment is chained to the segment's header."""
+        # the first frame of a segment is chained to the segment's header
         head = self.head
-        return encode(
+        frame = encode(
             keys,
             values,
             times,
             first_sequence=head.next_sequence,
             epoch=head.epoch,
             offset=head.end_offset,
-            chain=head.chain if self.active.position else header.checksum,
+            chain=head.chain if active.position else header.checksum,
+            sizes=sizes,
         )
+        return self._write(header, frame, keys if distinct is None else distinct, sync=sync)
 
     def mirror(
         self, header: SegmentHeader | None, frame: Encoded, keys: Collection[bytes], *, sync: bool

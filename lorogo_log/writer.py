@@ -17,7 +17,7 @@ import os
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -65,14 +65,42 @@ class DirectWaker:
 class Pending:
     """Records that will be one frame."""
 
-    __slots__ = ("keys", "size", "times", "values", "waiters")
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
 
     def __init__(self) -> None:
+        self.distinct: set[bytes] = set()
+        self.key_sizes: list[int] = []
+        self.value_sizes: list[int] = []
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.times: list[int] = []
         self.size = 0
         self.waiters: dict[Waker, list[Waiting]] = {}
+
+    def add(self, many: Many, waker: Waker, token: Any) -> None:
+        """These records too, and who waits for them."""
+        self.waiters.setdefault(waker, []).append((token, len(self.values), len(many.values)))
+        self.keys += many.keys
+        self.values += many.values
+        self.times += many.times
+        self.key_sizes += many.key_sizes
+        self.value_sizes += many.value_sizes
+        self.distinct |= many.distinct
+        self.size += many.size
+
+
+class Many:
+    """Records of one append, with what the frame and the index need to know of them: found once, by the
+    caller's thread."""
+
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]) -> None:
+        self.keys, self.values, self.times = keys, values, times
+        self.distinct = distinct_keys(keys)
+        self.key_sizes = list(map(len, keys))
+        self.value_sizes = list(map(len, values))
+        self.size = sum(self.key_sizes) + sum(self.value_sizes) + _OVERHEAD * len(values)
 
 
 @dataclass(slots=True)
@@ -161,18 +189,13 @@ class Writer:
     ) -> None:
         """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
 
-        Keys and times were checked before (`check_keys`, `check_time`).
+        Times were checked before (`check_time`).
         """
-        count = len(values)
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
+        self._put(Many(keys, values, times), waker, token, epoch)
+
+    def _put(self, many: Many, waker: Waker, token: Any, epoch: int | None = None) -> None:
         with self._lock:
-            pending = self._admit(count, size, epoch)
-            start = len(pending.values)
-            pending.keys += keys
-            pending.values += values
-            pending.times += times
-            pending.size += size
-            pending.waiters.setdefault(waker, []).append((token, start, count))
+            self._admit(len(many.values), many.size, epoch).add(many, waker, token)
             if self._idle:
                 self._idle = False
                 self._work.notify()
@@ -193,7 +216,10 @@ class Writer:
                 waiters = pending.waiters[waker] = []
             waiters.append((token, len(values), 0))
             pending.keys.append(key)
+            pending.key_sizes.append(len(key))
+            pending.distinct.add(key)
             values.append(value)
+            pending.value_sizes.append(len(value))
             pending.times.append(time)
             pending.size += size
             if self._idle:
@@ -238,13 +264,14 @@ class Writer:
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
         """For threads: wait for room, then for the disk."""
-        if (alone := self._alone_at_the_disk(keys, values, times)) is not None:
+        many = Many(keys, values, times)
+        if (alone := self._alone_at_the_disk(many)) is not None:
             return alone
         deadline = self._monotonic() + wait_seconds
         token: Future[range] = Future()
         while True:
             try:
-                self.put(keys, values, times, self._direct, token)
+                self._put(many, self._direct, token)
                 break
             except QueueFullError:
                 left = deadline - self._monotonic()
@@ -254,27 +281,22 @@ class Writer:
                     raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
-    def _alone_at_the_disk(
-        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
-    ) -> range | None:
+    def _alone_at_the_disk(self, many: Many) -> range | None:
         """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
 
         It waits for the disk anyway; this way it does not wait for two changes of thread as well.
         """
         if not self._lendable():
             return None
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
         token: Future[range] = Future()
         mine = Pending()
-        mine.keys, mine.values, mine.times = list(keys), list(values), list(times)
-        mine.size = size
-        mine.waiters[self._direct] = [(token, 0, len(values))]
+        mine.add(many, self._direct, token)
         borrowed = whole = False
         try:
             with self._lock:
                 if not self._lendable():
                     return None
-                self._admit(len(values), size, None)
+                self._admit(len(many.values), many.size, None)
                 self._queue.clear()
                 self._idle = False
                 self._borrowed = borrowed = True
@@ -440,7 +462,14 @@ class Writer:
             if not engine.fits(pending.size):
                 self._rotate()
             first = engine.head.next_sequence
-            header = engine.commit(pending.keys, pending.values, pending.times, sync=self._sync.waits)
+            header = engine.commit(
+                pending.keys,
+                pending.values,
+                pending.times,
+                sync=self._sync.waits,
+                sizes=(pending.key_sizes, pending.value_sizes),
+                distinct=pending.distinct,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error, pending)
             return
@@ -635,12 +664,23 @@ class Writer:
             segment.file.close()
 
 
-def check_keys(keys: Sequence[bytes]) -> None:
+def check_keys(keys: Collection[bytes]) -> None:
     """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
     if set(map(type, keys)) != {bytes}:
         for key in keys:
             if not isinstance(key, bytes):
                 raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+
+
+def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
+    """The keys, each once; checked as by `check_keys`, but only one of each."""
+    try:
+        distinct = set(keys)
+    except TypeError:  # not even hashable
+        check_keys(keys)
+        raise
+    check_keys(distinct)
+    return distinct
 
 
 def check_time(time: int) -> int:
