@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -142,8 +143,8 @@ class Writer:
         self._monotonic = monotonic
 
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each time that the writer sleeps
         self._queue: deque[Pending | Order] = deque()
         self._bytes = 0
         self._items = 0
@@ -197,8 +198,7 @@ class Writer:
         with self._lock:
             self._admit(len(many.values), many.size, epoch).add(many, waker, token)
             if self._idle:
-                self._idle = False
-                self._work.notify()
+                self._ring()
 
     def put_one(
         self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
@@ -223,8 +223,7 @@ class Writer:
             pending.times.append(time)
             pending.size += size
             if self._idle:
-                self._idle = False
-                self._work.notify()
+                self._ring()
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
@@ -251,6 +250,14 @@ class Writer:
         pending = Pending()
         self._queue.append(pending)
         return pending
+
+    def _ring(self) -> None:
+        """Wake the writer's thread, which sleeps; with the lock held.
+
+        A queue's token instead of a condition: the thread wakes without having to get the lock back.
+        """
+        self._idle = False
+        self._bell.put(None)
 
     def _has_work(self) -> bool:
         """Whether the writer's thread has a reason to wake up; with the lock held."""
@@ -323,8 +330,7 @@ class Writer:
             self._idle = True  # the writer's thread still waits
             # a thread that sleeps without a clock would never sync what was just written
             if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
-                self._idle = False
-                self._work.notify()
+                self._ring()
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
         """Let the writer's thread do something after everything that is queued now."""
@@ -333,8 +339,8 @@ class Writer:
             if self._closing or self._error is not None:
                 raise self._refusal()
             self._queue.append(order)
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         return order.done
 
     def rotate(self) -> Future[Any]:
@@ -389,8 +395,8 @@ class Writer:
         """Write what is queued, seal the active segment, end the threads. Again: nothing."""
         with self._lock:
             self._closing = True
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         deadline = self._monotonic() + wait_seconds
         here = threading.current_thread()
         for thread in (self._thread, self._background):
@@ -407,8 +413,8 @@ class Writer:
     def forked(self) -> None:
         """In a child process: the threads and the right to write stayed with the parent."""
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell = SimpleQueue()
         self._jobs = threading.Condition()
         self._borrowed = False
         self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
@@ -433,28 +439,34 @@ class Writer:
 
     def _take(self) -> Pending | Order | None:
         """The next batch or order; None when there is nothing more to come."""
-        with self._lock:
-            while not self._queue or self._borrowed:
-                if not self._borrowed and (self._closing or self._error is not None):
-                    return None
-                self._idle = not self._borrowed
-                if self._sync.kind == "interval" and self._dirty and not self._borrowed:
-                    left = self._synced_at + self._sync.seconds - self._monotonic()
-                    self._timed = True
-                    late = left <= 0 or not self._work.wait(left)
-                    self._timed = False
-                    if late and not self._borrowed:
-                        self._idle = False
-                        break
+        late = False
+        while True:
+            seconds: float | None = None
+            with self._lock:
+                # only whoever holds the lock and is about to wait is idle: work may be lent only then
+                self._idle = self._timed = False
+                if self._borrowed:
+                    late = False
                 else:
-                    self._work.wait()
-                self._idle = False
-            if self._error is not None:
-                return None
-            if self._queue:
-                return self._queue.popleft()
-        self._flush()
-        return self._take()
+                    if self._error is not None:
+                        return None
+                    if self._queue:
+                        return self._queue.popleft()
+                    if self._closing:
+                        return None
+                    if not late:
+                        self._idle = True
+                        if self._sync.kind == "interval" and self._dirty:
+                            seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
+                            self._timed = True
+            if late:
+                self._flush()
+                late = False
+                continue
+            try:
+                self._bell.get(timeout=seconds)
+            except Empty:
+                late = True
 
     def _commit(self, pending: Pending) -> None:
         engine = self.engine
@@ -602,8 +614,8 @@ class Writer:
             left = [pending, *self._queue] if pending else list(self._queue)
             self._queue.clear()
             self._items = self._bytes = 0
-            self._idle = False
-            self._work.notify_all()
+            if self._idle:
+                self._ring()
             self._room.notify_all()
         for item in left:
             if isinstance(item, Order):
