@@ -52,6 +52,14 @@ class Waker(Protocol):
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
 
+class Caller(Waker, Protocol):
+    """A waker whose waiters append."""
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        """Wake the writer, at the latest before the caller's thread waits."""
+        ...
+
+
 class DirectWaker:
     """For threads: each token is a `concurrent.futures.Future`."""
 
@@ -61,6 +69,9 @@ class DirectWaker:
                 token.set_exception(error)
             else:
                 token.set_result(range(first_sequence + start, first_sequence + start + count))
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        ring()
 
 
 class Pending:
@@ -91,8 +102,7 @@ class Pending:
 
 
 class Many:
-    """Records of one append, with what the frame and the index need to know of them: found once, by the
-    caller's thread."""
+    """Records of one append, and what frame and index must know of them: found by the caller's thread."""
 
     __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
 
@@ -183,7 +193,7 @@ class Writer:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         times: Sequence[int],
-        waker: Waker,
+        waker: Caller,
         token: Any,
         *,
         epoch: int | None = None,
@@ -194,14 +204,15 @@ class Writer:
         """
         self._put(Many(keys, values, times), waker, token, epoch)
 
-    def _put(self, many: Many, waker: Waker, token: Any, epoch: int | None = None) -> None:
+    def _put(self, many: Many, waker: Caller, token: Any, epoch: int | None = None) -> None:
         with self._lock:
             self._admit(len(many.values), many.size, epoch).add(many, waker, token)
-            if self._idle:
-                self._ring()
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def put_one(
-        self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
+        self, key: bytes, value: bytes, time: int, waker: Caller, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
         if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
@@ -222,8 +233,9 @@ class Writer:
             pending.value_sizes.append(len(value))
             pending.times.append(time)
             pending.size += size
-            if self._idle:
-                self._ring()
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
@@ -250,6 +262,12 @@ class Writer:
         pending = Pending()
         self._queue.append(pending)
         return pending
+
+    def ring(self) -> None:
+        """Wake the writer's thread if it sleeps."""
+        with self._lock:
+            if self._idle:
+                self._ring()
 
     def _ring(self) -> None:
         """Wake the writer's thread, which sleeps; with the lock held.
