@@ -102,9 +102,9 @@ def encode_body(
     key_sizes, value_sizes = sizes or (list(map(len, keys)), list(map(len, values)))
     try:
         # struct takes an iterator's numbers faster than array does, and one join copies each byte once
-        pack = struct.Struct(f"<{count + 1}i").pack
-        key_offsets = pack(*accumulate(key_sizes, initial=0))
-        value_offsets = pack(*accumulate(value_sizes, initial=0))
+        form = f"<{count + 1}i"
+        key_offsets = struct.pack(form, *accumulate(key_sizes, initial=0))
+        value_offsets = struct.pack(form, *accumulate(value_sizes, initial=0))
     except struct.error:
         raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes") from None
     key_bytes = int.from_bytes(key_offsets[-4:], "little")
@@ -180,7 +180,8 @@ def encode(
 def frame(padded_body: Bytes, header: FrameHeader) -> Encoded:
     """A frame of a body and a header whose own checksum is still to be computed."""
     packed = header.pack()
-    return Encoded((packed, padded_body), header._replace(checksum=int.from_bytes(packed[-4:], "little")))
+    own = int.from_bytes(packed[-4:], "little")
+    return Encoded((packed, padded_body), FrameHeader(*header[:-1], own))
 
 
 def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:

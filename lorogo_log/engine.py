@@ -206,8 +206,11 @@ class Engine:
         if first:
             parts = (header.pack(), *parts)
             active.index.high_time = head.high_time
-        size = frame.header.frame_bytes + (SEGMENT_HEADER_BYTES if first else 0)
-        end = active.position + size
+        done = frame.header
+        frame_bytes = done.frame_bytes
+        start = active.position + (SEGMENT_HEADER_BYTES if first else 0)
+        end = start + frame_bytes
+        size = end - active.position
         if end > active.filled:
             # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
             # The zeros go
@@ -227,12 +230,11 @@ class Engine:
             self.directory.rename(active.name, name)
             active.name = name
             active.header = header
-        done = frame.header
-        active.index.add(active.position + (SEGMENT_HEADER_BYTES if first else 0), done, keys)
-        active.position += size
+        active.index.add(start, done, keys)
+        active.position = end
         active.frame_bytes = size
         active.last_sequence = done.last_sequence
-        active.end_offset = head.end_offset = done.offset + done.frame_bytes
+        active.end_offset = head.end_offset = done.offset + frame_bytes
         active.chain = head.chain = done.checksum
         head.next_sequence = done.last_sequence + 1
         head.high_time = active.index.high_time

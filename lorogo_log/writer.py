@@ -89,9 +89,8 @@ class Pending:
         self.size = 0
         self.waiters: dict[Waker, list[Waiting]] = {}
 
-    def add(self, many: Many, waker: Waker, token: Any) -> None:
-        """These records too, and who waits for them."""
-        self.waiters.setdefault(waker, []).append((token, len(self.values), len(many.values)))
+    def add(self, many: Many) -> None:
+        """These records too."""
         self.keys += many.keys
         self.values += many.values
         self.times += many.times
@@ -206,7 +205,10 @@ class Writer:
 
     def _put(self, many: Many, waker: Caller, token: Any, epoch: int | None = None) -> None:
         with self._lock:
-            self._admit(len(many.values), many.size, epoch).add(many, waker, token)
+            pending = self._admit(len(many.values), many.size, epoch)
+            waiting = (token, len(pending.values), len(many.values))
+            pending.waiters.setdefault(waker, []).append(waiting)
+            pending.add(many)
             idle = self._idle
         if idle:
             waker.soon(self.ring)
@@ -313,10 +315,10 @@ class Writer:
         """
         if not self._lendable():
             return None
-        token: Future[range] = Future()
         mine = Pending()
-        mine.add(many, self._direct, token)
+        mine.add(many)
         borrowed = whole = False
+        first: int | None = None
         try:
             with self._lock:
                 if not self._lendable():
@@ -325,12 +327,14 @@ class Writer:
                 self._queue.clear()
                 self._idle = False
                 self._borrowed = borrowed = True
-            self._commit(mine)
+            first = self._commit(mine)
             whole = True
         finally:
             if borrowed:
                 self._give_back(None if whole else mine)
-        return token.result(0)
+        if first is None:
+            raise self._refusal()
+        return range(first, first + len(many.values))
 
     def _lendable(self) -> bool:
         """Whether the writer's thread sleeps and has no reason to wake up."""
@@ -486,7 +490,8 @@ class Writer:
             except Empty:
                 late = True
 
-    def _commit(self, pending: Pending) -> None:
+    def _commit(self, pending: Pending) -> int | None:
+        """The first sequence of what is durable now; None if the log has stopped."""
         engine = self.engine
         try:
             if not engine.fits(pending.size):
@@ -502,11 +507,11 @@ class Writer:
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error, pending)
-            return
+            return None
         if self._error is not None:
             # the background thread met an error on the same disk meanwhile: this sync proves nothing
             self._fail(self._error, pending)
-            return
+            return None
         self._after(len(pending.values), header.frame_bytes)
         with self._lock:
             self._items -= len(pending.values)
@@ -522,6 +527,7 @@ class Writer:
                 self._flush()
             except OSError as error:
                 self._fail(error)  # also in a caller's thread: a failed sync is never tried again
+        return first
 
     def _after(self, count: int, size: int) -> None:
         """What every written frame changes."""
