@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import xxhash
+
 from lorogo_log import limits
 from lorogo_log.batch import Encoded, Sizes, encode
 from lorogo_log.errors import StaleEpochError
@@ -53,6 +55,21 @@ class OpenSegment:
         self.chain = 0
         self.frame_bytes = 0  # of the last frame
         self.filled = filled  # zeros reach up to here
+        self._hash = xxhash.xxh3_128()
+        self._hashed = 0  # bytes that are in it
+
+    def hash(self, parts: Sequence[Bytes], start: int, end: int) -> None:
+        """What was just written goes into the digest: sealing need not read it again."""
+        if self._hashed == start:
+            for part in parts:
+                self._hash.update(part)
+            self._hashed = end
+
+    def digest(self) -> bytes:
+        """Of everything up to the position; read back if the segment was not written from its beginning."""
+        if self._hashed == self.position:
+            return self._hash.digest()
+        return digest_of(self.file, self.position)
 
     def records(self) -> bool:
         """Whether it holds any record: epochs alone do not count."""
@@ -111,7 +128,7 @@ class Engine:
             last_sequence=max(segment.last_sequence, segment.header.first_sequence),
             end_offset=segment.end_offset,
             chain_out=segment.chain,
-            digest=digest_of(segment.file, segment.position),
+            digest=segment.digest(),
         )
         size = write_all(segment.file, [trailer, footer.pack()], segment.position, self._path(segment.name))
         segment.file.sync()
@@ -211,6 +228,7 @@ class Engine:
         start = active.position + (SEGMENT_HEADER_BYTES if first else 0)
         end = start + frame_bytes
         size = end - active.position
+        written = parts
         if end > active.filled:
             # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
             # The zeros go
@@ -231,6 +249,7 @@ class Engine:
             active.name = name
             active.header = header
         active.index.add(start, done, keys)
+        active.hash(written, active.position, end)
         active.position = end
         active.frame_bytes = size
         active.last_sequence = done.last_sequence

@@ -51,16 +51,11 @@ class IndexBuilder:
         self._block_records += count
         self.records += count
         self.frames += 1
-        # every commit waits for this: comparing is quicker than max()
-        if header.epoch > self.epoch:
-            self.epoch = header.epoch
+        self.epoch = max(self.epoch, header.epoch)
         if count:
-            if header.first_time < self.first_time:
-                self.first_time = header.first_time
-            if header.last_time > self.last_time:
-                self.last_time = header.last_time
-            if header.last_time > self.high_time:
-                self.high_time = header.last_time
+            self.first_time = min(self.first_time, header.first_time)
+            self.last_time = max(self.last_time, header.last_time)
+            self.high_time = max(self.high_time, header.last_time)
         if position + header.frame_bytes - self.positions[-1] >= limits.BLOCK_BYTES:
             self._close_block()
 
