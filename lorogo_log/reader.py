@@ -183,7 +183,8 @@ class Reader:
                 start = index.at_sequence(sequence)
         elif self._hint is not None:
             start = self._hint(segment.header.first_sequence, sequence)
-        frames = segment.frames(start, footer.trailer_position if footer else None)
+        end = footer.trailer_position if footer else None
+        frames = segment.frames(start, end, read_bytes=limits.LOOKUP_BYTES)
         while True:
             found = frames.next()
             if isinstance(found, Batch):

@@ -119,9 +119,15 @@ class Segment:
                 return None  # frames can still be read one after another; scrub reports it
         return self._index
 
-    def frames(self, position: int = SEGMENT_HEADER_BYTES, end: int | None = None) -> Frames:
-        """Frames from a position on."""
-        return Frames(self, position, end)
+    def frames(
+        self,
+        position: int = SEGMENT_HEADER_BYTES,
+        end: int | None = None,
+        *,
+        read_bytes: int = limits.READ_BYTES,
+    ) -> Frames:
+        """Frames from a position on; who wants only one of them reads less at a time."""
+        return Frames(self, position, end, read_bytes)
 
 
 def guessed_header(file: File, name: str) -> SegmentHeader | None:
@@ -170,10 +176,21 @@ class Frames:
     in its place (log offset) and after its predecessor (chain).
     """
 
-    __slots__ = ("_buffer", "_chain", "_end", "_first", "_shift", "_start", "position", "segment")
+    __slots__ = (
+        "_buffer",
+        "_chain",
+        "_end",
+        "_first",
+        "_read_bytes",
+        "_shift",
+        "_start",
+        "position",
+        "segment",
+    )
 
-    def __init__(self, segment: Segment, position: int, end: int | None) -> None:
+    def __init__(self, segment: Segment, position: int, end: int | None, read_bytes: int) -> None:
         self.segment = segment
+        self._read_bytes = read_bytes
         self.position = position
         self._end = end
         header = segment.header
@@ -204,7 +221,7 @@ class Frames:
         return found
 
     def _fill(self, size: int) -> None:
-        want = max(size, limits.READ_BYTES)
+        want = max(size, self._read_bytes)
         if self._end is not None:
             want = max(size, min(want, self._end - self.position))
         self._buffer = memoryview(self.segment.file.pread(want, self.position))
