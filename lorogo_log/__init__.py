@@ -10,7 +10,8 @@ async with Log.open("journal") as log:
         batch.to_arrow()                                               # the same bytes as Arrow columns
 ```
 
-`BlockingLog` is the same without asyncio. `Reader` opens a log of another process, or one without a writer.
+`BlockingLog` is the same without asyncio. `Reader` opens a log of another process, or one without a writer;
+its `arrow()` joins small batches on their way to Arrow, which is about twice as fast as one by one.
 
 **On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is
 a header, then frames, then (once sealed) a trailer. A frame is one commit: all records that waited while
