@@ -234,7 +234,7 @@ def main() -> int:
         if (lmdb := peer("lmdb")) is not None:
             peers["lmdb"] = partial(lmdb_rate, lmdb)
         if (persistqueue := peer("persistqueue")) is not None:
-            peers["persist-queue"] = partial(persist_rate, persistqueue)
+            peers["persist-queue (syncs 1 in 100)"] = partial(persist_rate, persistqueue)
         doors = ("BlockingLog, one thread", "Log, one in flight")
         for batch in (1, 64, 1000):
             turns = Turns(
