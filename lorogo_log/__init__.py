@@ -23,6 +23,7 @@ asyncio.run(main())
 `BlockingLog(path, Options(...))` is the same for threads: `append`, `append_many`, `read`, `cursor`,
 `lookup`, `rotate`, `flush`, `fence`, `clean`, `expire`, `scrub`; without `append_nowait` and without
 following. `Reader.open(path)` reads a log of another process, or one without a writer, and follows it.
+Its `arrow()` joins small batches on their way to Arrow, which is about twice as fast as one by one.
 
 **On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is
 a header, then frames, then (once sealed) a trailer. A frame is one commit: all records that waited while

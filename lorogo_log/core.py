@@ -364,7 +364,7 @@ class BlockingLog:
 
 
 def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
-    """(keys, packed values) of pairs, checked."""
+    """(keys, packed values) of pairs; the writer checks the keys."""
     pairs = list(items)
     if not pairs:
         return [], []
@@ -372,5 +372,4 @@ def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes
         keys = [key for key, _ in pairs]
     except (TypeError, ValueError):
         raise TypeError("append_many takes pairs of a key and a value") from None
-    check_keys(keys)
     return keys, pack_values([value for _, value in pairs])

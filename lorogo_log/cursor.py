@@ -53,6 +53,8 @@ class Cursor:
             raise TypeError(f"key must be bytes, not {type(key).__name__}")
         self._directory = directory
         self._key = key
+        #: every frame from here on is wanted whole (a start within one is seen by its sequence)
+        self._plain = durable is None and key is None and from_time is None
         #: the last sequence that may be shown (in the writer's process); None: whatever is whole in the file
         self._durable = durable
         self._start = (from_seq, from_time, from_pos)
@@ -138,13 +140,19 @@ class Cursor:
         while True:
             if self._durable is not None and self._wanted > self._durable():
                 raise End("everything durable has been read")
-            if self._frames is None and not self._enter():
-                raise End("there is no segment to read")
-            assert self._frames is not None
-            found = self._frames.next()
+            frames = self._frames
+            if frames is None:
+                if not self._enter():
+                    raise End("there is no segment to read")
+                continue
+            found = frames.next()
             if isinstance(found, Stopped):
                 self._stopped(found, following=following)
                 continue
+            header = found.header
+            if self._plain and self._wanted <= header.first_sequence and header.count:
+                self._wanted = header.last_sequence + 1
+                return found
             batch = self._wish(found)
             if batch is not None:
                 return batch

@@ -17,6 +17,10 @@ AHEAD_BYTES = 256 << 10
 AHEAD_FRAME_BYTES = 64 << 10
 #: A cursor reads this much at a time.
 READ_BYTES = 1 << 20
+#: A lookup: a block of the index, and the frame that reaches over its end.
+LOOKUP_BYTES = 2 * BLOCK_BYTES
+#: Smaller frames are joined on their way to Arrow: one array costs as much as copying this.
+ARROW_JOIN_BYTES = 64 << 10
 #: How often a follower looks when the writer is in another process; when nothing comes, less and less often.
 POLL_SECONDS = 0.02
 POLL_SECONDS_MAX = 0.16

@@ -44,6 +44,20 @@ class LoopWaker:
         self.turn = asyncio.Lock()  # first come, first served, among those who wait for room
         self._room: asyncio.Event | None = None
         self._followers: set[asyncio.Event] = set()
+        self._ringing = False
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        """Wake the writer at the end of this turn of the loop, for everything that the turn appends.
+
+        Woken at once, it would only wait for the interpreter until the turn is over.
+        """
+        if not self._ringing:
+            self._ringing = True
+            self.loop.call_soon(self._ring, ring)
+
+    def _ring(self, ring: Callable[[], None]) -> None:
+        self._ringing = False
+        ring()
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
         """Called by the writer's thread."""

@@ -7,7 +7,8 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from lorogo_log import limits
 from lorogo_log.batch import Batch, Position, Record
@@ -20,6 +21,9 @@ from lorogo_log.recovery import SegmentName, list_segments
 from lorogo_log.rewrite import bad
 from lorogo_log.segment import Segment, find_frame
 from lorogo_log.storage import Directory, FileStorage, Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: What to do at damage: raise it, or tell `on_damage` and go on with the rest.
 OnDamage = Literal["raise", "skip"]
@@ -117,15 +121,32 @@ class Reader:
         """Batches to the end; with `follow_seconds`, until nothing new came for that long."""
         check_damaged(damaged)
         with self.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key) as cursor:
+            step = partial(cursor.follow, wait_seconds=follow_seconds) if follow_seconds else cursor.next
             while True:
                 try:
-                    yield cursor.follow(wait_seconds=follow_seconds) if follow_seconds else cursor.next()
+                    yield step()
                 except End:
                     return
                 except CorruptionError as damage:
                     self.report(damage)
                     if damaged == "raise":
                         raise
+
+    def arrow(
+        self,
+        *,
+        from_seq: int | None = None,
+        from_time: int | None = None,
+        from_pos: Position | None = None,
+        key: bytes | None = None,
+        damaged: OnDamage = "raise",
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read`, in Arrow columns; small frames are joined, so there are fewer and larger pieces."""
+        from lorogo_log.arrow import record_batches  # noqa: PLC0415 - pyarrow is optional and heavy
+
+        return record_batches(
+            self.read(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key, damaged=damaged)
+        )
 
     def lookup(self, sequence: int) -> Record:
         """One record, verified. At damage: what `forward` answers, or the error."""
@@ -173,7 +194,8 @@ class Reader:
                 start = index.at_sequence(sequence)
         elif self._hint is not None:
             start = self._hint(segment.header.first_sequence, sequence)
-        frames = segment.frames(start, footer.trailer_position if footer else None)
+        end = footer.trailer_position if footer else None
+        frames = segment.frames(start, end, read_bytes=limits.LOOKUP_BYTES)
         while True:
             found = frames.next()
             if isinstance(found, Batch):

@@ -17,11 +17,12 @@ import os
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -53,6 +54,14 @@ class Waker(Protocol):
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
 
+class Caller(Waker, Protocol):
+    """A waker whose waiters append."""
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        """Wake the writer, at the latest before the caller's thread waits."""
+        ...
+
+
 class DirectWaker:
     """For threads: each token is a `concurrent.futures.Future`."""
 
@@ -63,18 +72,47 @@ class DirectWaker:
             else:
                 token.set_result(range(first_sequence + start, first_sequence + start + count))
 
+    def soon(self, ring: Callable[[], None]) -> None:
+        ring()
+
 
 class Pending:
     """Records that will be one frame."""
 
-    __slots__ = ("keys", "size", "times", "values", "waiters")
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
 
     def __init__(self) -> None:
+        self.distinct: set[bytes] = set()
+        self.key_sizes: list[int] = []
+        self.value_sizes: list[int] = []
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.times: list[int] = []
         self.size = 0
         self.waiters: dict[Waker, list[Waiting]] = {}
+
+    def add(self, many: Many) -> None:
+        """These records too."""
+        self.keys += many.keys
+        self.values += many.values
+        self.times += many.times
+        self.key_sizes += many.key_sizes
+        self.value_sizes += many.value_sizes
+        self.distinct |= many.distinct
+        self.size += many.size
+
+
+class Many:
+    """Records of one append, and what frame and index must know of them: found by the caller's thread."""
+
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]) -> None:
+        self.keys, self.values, self.times = keys, values, times
+        self.distinct = distinct_keys(keys)
+        self.key_sizes = list(map(len, keys))
+        self.value_sizes = list(map(len, values))
+        self.size = sum(self.key_sizes) + sum(self.value_sizes) + _OVERHEAD * len(values)
 
 
 @dataclass(slots=True)
@@ -131,8 +169,8 @@ class Writer:
         self._monotonic = monotonic
 
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each time that the writer sleeps
         self._queue: deque[Pending | Order] = deque()
         self._bytes = 0
         self._items = 0
@@ -173,31 +211,29 @@ class Writer:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         times: Sequence[int],
-        waker: Waker,
+        waker: Caller,
         token: Any,
         *,
         epoch: int | None = None,
     ) -> None:
         """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
 
-        Keys and times were checked before (`check_keys`, `check_time`).
+        Times were checked before (`check_time`).
         """
-        count = len(values)
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
+        self._put(Many(keys, values, times), waker, token, epoch)
+
+    def _put(self, many: Many, waker: Caller, token: Any, epoch: int | None = None) -> None:
         with self._lock:
-            pending = self._admit(count, size, epoch)
-            start = len(pending.values)
-            pending.keys += keys
-            pending.values += values
-            pending.times += times
-            pending.size += size
-            pending.waiters.setdefault(waker, []).append((token, start, count))
-            if self._idle:
-                self._idle = False
-                self._work.notify()
+            pending = self._admit(len(many.values), many.size, epoch)
+            waiting = (token, len(pending.values), len(many.values))
+            pending.waiters.setdefault(waker, []).append(waiting)
+            pending.add(many)
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def put_one(
-        self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
+        self, key: bytes, value: bytes, time: int, waker: Caller, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
         if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
@@ -212,12 +248,15 @@ class Writer:
                 waiters = pending.waiters[waker] = []
             waiters.append((token, len(values), 0))
             pending.keys.append(key)
+            pending.key_sizes.append(len(key))
+            pending.distinct.add(key)
             values.append(value)
+            pending.value_sizes.append(len(value))
             pending.times.append(time)
             pending.size += size
-            if self._idle:
-                self._idle = False
-                self._work.notify()
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
@@ -245,6 +284,20 @@ class Writer:
         self._queue.append(pending)
         return pending
 
+    def ring(self) -> None:
+        """Wake the writer's thread if it sleeps."""
+        with self._lock:
+            if self._idle:
+                self._ring()
+
+    def _ring(self) -> None:
+        """Wake the writer's thread, which sleeps; with the lock held.
+
+        A queue's token instead of a condition: the thread wakes without having to get the lock back.
+        """
+        self._idle = False
+        self._bell.put(None)
+
     def _has_work(self) -> bool:
         """Whether the writer's thread has a reason to wake up; with the lock held."""
         return bool(self._queue) or self._closing or self._error is not None
@@ -257,13 +310,14 @@ class Writer:
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
         """For threads: wait for room, then for the disk."""
-        if (alone := self._alone_at_the_disk(keys, values, times)) is not None:
+        many = Many(keys, values, times)
+        if (alone := self._alone_at_the_disk(many)) is not None:
             return alone
         deadline = self._monotonic() + wait_seconds
         token: Future[range] = Future()
         while True:
             try:
-                self.put(keys, values, times, self._direct, token)
+                self._put(many, self._direct, token)
                 break
             except QueueFullError:
                 left = deadline - self._monotonic()
@@ -273,36 +327,33 @@ class Writer:
                     raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
-    def _alone_at_the_disk(
-        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
-    ) -> range | None:
+    def _alone_at_the_disk(self, many: Many) -> range | None:
         """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
 
         It waits for the disk anyway; this way it does not wait for two changes of thread as well.
         """
         if not self._lendable():
             return None
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
-        token: Future[range] = Future()
         mine = Pending()
-        mine.keys, mine.values, mine.times = list(keys), list(values), list(times)
-        mine.size = size
-        mine.waiters[self._direct] = [(token, 0, len(values))]
+        mine.add(many)
         borrowed = whole = False
+        first: int | None = None
         try:
             with self._lock:
                 if not self._lendable():
                     return None
-                self._admit(len(values), size, None)
+                self._admit(len(many.values), many.size, None)
                 self._queue.clear()
                 self._idle = False
                 self._borrowed = borrowed = True
-            self._commit(mine)
+            first = self._commit(mine)
             whole = True
         finally:
             if borrowed:
                 self._give_back(None if whole else mine)
-        return token.result(0)
+        if first is None:
+            raise self._refusal()
+        return range(first, first + len(many.values))
 
     def _lendable(self) -> bool:
         """Whether the writer's thread sleeps and has no reason to wake up."""
@@ -320,8 +371,7 @@ class Writer:
             self._idle = True  # the writer's thread still waits
             # a thread that sleeps without a clock would never sync what was just written
             if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
-                self._idle = False
-                self._work.notify()
+                self._ring()
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
         """Let the writer's thread do something after everything that is queued now.
@@ -336,8 +386,8 @@ class Writer:
                 raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
             self._orders += 1
             self._queue.append(order)
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         return order.done
 
     def rotate(self) -> Future[Any]:
@@ -393,8 +443,8 @@ class Writer:
         """Write what is queued, seal the active segment, end the threads. Again: nothing."""
         with self._lock:
             self._closing = True
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         deadline = self._monotonic() + wait_seconds
         here = threading.current_thread()
         for thread in (self._thread, self._background):
@@ -411,8 +461,8 @@ class Writer:
     def forked(self) -> None:
         """In a child process: the threads and the right to write stayed with the parent."""
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell = SimpleQueue()
         self._jobs = threading.Condition()
         self._borrowed = False
         self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
@@ -437,45 +487,59 @@ class Writer:
 
     def _take(self) -> Pending | Order | None:
         """The next batch or order; None when there is nothing more to come."""
-        with self._lock:
-            while not self._queue or self._borrowed:
-                if not self._borrowed and (self._closing or self._error is not None):
-                    return None
-                self._idle = not self._borrowed
-                if self._sync.kind == "interval" and self._dirty and not self._borrowed:
-                    left = self._synced_at + self._sync.seconds - self._monotonic()
-                    self._timed = True
-                    late = left <= 0 or not self._work.wait(left)
-                    self._timed = False
-                    if late and not self._borrowed:
-                        self._idle = False
-                        break
+        late = False
+        while True:
+            seconds: float | None = None
+            with self._lock:
+                # only whoever holds the lock and is about to wait is idle: work may be lent only then
+                self._idle = self._timed = False
+                if self._borrowed:
+                    late = False
                 else:
-                    self._work.wait()
-                self._idle = False
-            if self._error is not None:
-                return None
-            if self._queue:
-                item = self._queue.popleft()
-                self._orders -= isinstance(item, Order)
-                return item
-        self._flush()
-        return self._take()
+                    if self._error is not None:
+                        return None
+                    if self._queue:
+                        item = self._queue.popleft()
+                        self._orders -= isinstance(item, Order)
+                        return item
+                    if self._closing:
+                        return None
+                    if not late:
+                        self._idle = True
+                        if self._sync.kind == "interval" and self._dirty:
+                            seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
+                            self._timed = True
+            if late:
+                self._flush()
+                late = False
+                continue
+            try:
+                self._bell.get(timeout=seconds)
+            except Empty:
+                late = True
 
-    def _commit(self, pending: Pending) -> None:
+    def _commit(self, pending: Pending) -> int | None:
+        """The first sequence of what is durable now; None if the log has stopped."""
         engine = self.engine
         try:
             if not engine.fits(pending.size):
                 self._rotate()
             first = engine.head.next_sequence
-            header = engine.commit(pending.keys, pending.values, pending.times, sync=self._sync.waits)
+            header = engine.commit(
+                pending.keys,
+                pending.values,
+                pending.times,
+                sync=self._sync.waits,
+                sizes=(pending.key_sizes, pending.value_sizes),
+                distinct=pending.distinct,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error, pending)
-            return
+            return None
         if self._error is not None:
             # the background thread met an error on the same disk meanwhile: this sync proves nothing
             self._fail(self._error, pending)
-            return
+            return None
         self._after(len(pending.values), header.frame_bytes)
         with self._lock:
             self._items -= len(pending.values)
@@ -491,6 +555,7 @@ class Writer:
                 self._flush()
             except OSError as error:
                 self._fail(error)  # also in a caller's thread: a failed sync is never tried again
+        return first
 
     def _after(self, count: int, size: int) -> None:
         """What every written frame changes."""
@@ -618,8 +683,8 @@ class Writer:
             left = [pending, *self._queue] if pending else list(self._queue)
             self._queue.clear()
             self._items = self._bytes = self._orders = 0
-            self._idle = False
-            self._work.notify_all()
+            if self._idle:
+                self._ring()
             self._room.notify_all()
         for item in left:
             if isinstance(item, Order):
@@ -687,12 +752,23 @@ class Writer:
             segment.file.close()
 
 
-def check_keys(keys: Sequence[bytes]) -> None:
+def check_keys(keys: Collection[bytes]) -> None:
     """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
     if set(map(type, keys)) != {bytes}:
         for key in keys:
             if not isinstance(key, bytes):
                 raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+
+
+def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
+    """The keys, each once; checked as by `check_keys`, but only one of each."""
+    try:
+        distinct = set(keys)
+    except TypeError:  # not even hashable
+        check_keys(keys)
+        raise
+    check_keys(distinct)
+    return distinct
 
 
 def check_time(time: int) -> int:
