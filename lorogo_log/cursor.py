@@ -298,17 +298,27 @@ class Cursor:
 
     def _enter(self) -> bool:
         """Open the segment to read next; False if there is none."""
+        missing = ""
         while True:
             entry = self._choose()
             if entry is None:
                 return False
+            path = f"{self._directory.path}/{entry.name}"
             try:
                 segment = Segment.open(self._directory, entry.name)
             except FileNotFoundError:
-                continue  # cleaned, expired or renamed since the listing
+                if entry.name != missing:
+                    missing = entry.name
+                    continue  # cleaned, expired or renamed since the listing
+                self._after = entry.first_sequence
+                raise CorruptionError(path, 0, "it is listed, but is not there: a broken link?") from None
             except CorruptionError:
                 self._after = entry.first_sequence
                 raise
+            if (told := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
+                segment.close()
+                self._after = entry.first_sequence
+                raise CorruptionError(path, 0, f"renamed: it begins with record {told}, not as its name says")
             self._segment = segment
             self._place(segment)
             if segment.damage is not None:
