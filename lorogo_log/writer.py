@@ -319,6 +319,14 @@ class Writer:
         """Begin a new segment after everything that is queued now."""
         return self.order(self._rotate)
 
+    def finish(self) -> Future[Any]:
+        """As `rotate`, also when the segment holds no record but only an epoch: a replica's way."""
+        return self.order(lambda: self._swap() if self.engine.active.header is not None else None)
+
+    def announce(self) -> Future[Any]:
+        """Write this writer's epoch down, if no frame of it has yet; where the log ends then."""
+        return self.order(self._announce)
+
     def fence(self, epoch: int) -> Future[Any]:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
         return self.order(lambda: self._fence(epoch))
@@ -524,6 +532,11 @@ class Writer:
         if epoch > head.epoch:
             head.epoch = self.epoch = epoch
             self.engine.commit((), (), (), sync=True)
+
+    def _announce(self) -> int:
+        if self.engine.active.header is None and not self.commits:
+            self.engine.commit((), (), (), sync=True)
+        return self.engine.head.end_offset
 
     def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> int:
         if header is not None:
