@@ -279,12 +279,14 @@ def _missing(
     follow: Entry | None = None
     covered: int | None = None
     blocked: Entry | None = None
+    newest = prefix or kept
     for entry in remote:
         if entry.first_sequence in held:
             if not entry.sealed and not entry.damaged:
                 follow = entry
             continue
-        inside = kept is not None and entry.first_sequence <= kept.first_sequence
+        begins = prefix is not None and entry.first_sequence == prefix.first_sequence
+        inside = newest is not None and entry.first_sequence <= newest.first_sequence and not begins
         mine = less.get(entry.first_sequence)
         if inside and covered is None:
             same = mine is not None and not mine.damaged and mine.header_checksum == entry.header_checksum
@@ -292,7 +294,7 @@ def _missing(
         if entry.damaged:
             if blocked is None:
                 blocked = entry
-            if not inside or mine is kept:
+            if not inside or mine is newest:
                 break  # nothing behind it can be joined to what is here
         elif mine is not None:
             if not mine.damaged:  # else it is known, and being repaired
@@ -301,7 +303,6 @@ def _missing(
             if entry.sealed:
                 fill.append(entry)
         elif entry.sealed:
-            begins = prefix is not None and entry.first_sequence == prefix.first_sequence
             fetch.append(Wanted(entry, prefix if begins else None))
         else:
             follow = entry

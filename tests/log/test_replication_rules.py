@@ -283,7 +283,7 @@ def test_whatever_is_lost_or_damaged_nothing_behind_a_hole_is_called_covered(
         assert (
             found.blocked is None
             or wanted.entry.first_sequence < found.blocked.first_sequence
-            or (wanted.entry.first_sequence > (local[-1].first_sequence if local else 0))
+            or (wanted.entry.first_sequence >= (local[-1].first_sequence if local else 0))
         )
 
 
