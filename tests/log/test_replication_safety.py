@@ -471,12 +471,15 @@ async def test_a_coordinator_refuses_a_log_that_does_not_wait_for_its_disk(
 
 async def test_nobody_appends_to_a_replica(tmp_path: Path) -> None:
     """Its log refuses, whoever tries."""
-    async with opened(tmp_path / "log") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            for attempt in (lambda: one.core.append(1), lambda: one.core.append_many([(b"", 1)])):
-                with pytest.raises(ReplicaError, match="coordinator"):
-                    await asyncio.to_thread(attempt)
-            await coordinator.wait(await grow(log, 1), timeout=10)
+    async with (
+        opened(tmp_path / "log") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        for attempt in (lambda: one.core.append(1), lambda: one.core.append_many([(b"", 1)])):
+            with pytest.raises(ReplicaError, match="coordinator"):
+                await asyncio.to_thread(attempt)
+        await coordinator.wait(await grow(log, 1), timeout=10)
 
 
 @pytest.mark.parametrize(
@@ -502,21 +505,25 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, address: object) -> 
 async def test_many_partitions_share_one_port(tmp_path: Path) -> None:
     """HELLO names the partition; a replica of one does not follow another."""
     with SegmentServer(timeout=5) as server:
-        async with opened(tmp_path / "0", partition=0) as zero, opened(tmp_path / "7", partition=7) as seven:
-            async with Coordinator(zero, server=server) as first, Coordinator(seven, server=server) as second:
-                assert first.address == second.address
-                options = Options(segment_bytes=SEGMENT, partition=7)
-                last = [await grow(zero, 30), await grow(seven, 40)]
-                async with (
-                    copy_of(tmp_path / "copy0", server.address) as copy0,
-                    copy_of(tmp_path / "copy7", server.address, options=options) as copy7,
-                ):
-                    await first.wait(last[0], timeout=10)
-                    await second.wait(last[1], timeout=10)
-                    assert copy0.lookup(9) == zero.lookup(9)
-                    assert copy7.lookup(9) == seven.lookup(9)
-                    with pytest.raises(ValueError, match="served here already"):
-                        server.serve(zero.core)
+        async with (
+            opened(tmp_path / "0", partition=0) as zero,
+            opened(tmp_path / "7", partition=7) as seven,
+            Coordinator(zero, server=server) as first,
+            Coordinator(seven, server=server) as second,
+        ):
+            assert first.address == second.address
+            options = Options(segment_bytes=SEGMENT, partition=7)
+            last = [await grow(zero, 30), await grow(seven, 40)]
+            async with (
+                copy_of(tmp_path / "copy0", server.address) as copy0,
+                copy_of(tmp_path / "copy7", server.address, options=options) as copy7,
+            ):
+                await first.wait(last[0], timeout=10)
+                await second.wait(last[1], timeout=10)
+                assert copy0.lookup(9) == zero.lookup(9)
+                assert copy7.lookup(9) == seven.lookup(9)
+                with pytest.raises(ValueError, match="served here already"):
+                    server.serve(zero.core)
     assert hashes(tmp_path / "copy0") == hashes(tmp_path / "0")
     assert hashes(tmp_path / "copy7") == hashes(tmp_path / "7")
 
@@ -526,13 +533,14 @@ async def test_many_partitions_share_one_port(tmp_path: Path) -> None:
 
 async def test_an_old_coordinator_that_comes_back_is_refused(tmp_path: Path) -> None:
     """However often it was restarted, who took over has the higher epoch; its replicas tell the old one."""
-    async with opened(tmp_path / "a") as log, Coordinator(log) as coordinator:
-        async with (
-            copy_of(tmp_path / "b", coordinator.address) as b,
-            copy_of(tmp_path / "c", coordinator.address) as c,
-        ):
-            await coordinator.wait(await grow(log, 3), replicas=2, timeout=10)
-            assert b.next_epoch == c.next_epoch == TAKEOVER_STEP
+    async with (
+        opened(tmp_path / "a") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "b", coordinator.address) as b,
+        copy_of(tmp_path / "c", coordinator.address) as c,
+    ):
+        await coordinator.wait(await grow(log, 3), replicas=2, timeout=10)
+        assert b.next_epoch == c.next_epoch == TAKEOVER_STEP
     async with opened(tmp_path / "b") as log, Coordinator(log) as coordinator:
         assert log.stats().epoch == TAKEOVER_STEP
         async with copy_of(tmp_path / "c", coordinator.address) as c:
@@ -546,32 +554,43 @@ async def test_an_old_coordinator_that_comes_back_is_refused(tmp_path: Path) -> 
                 with pytest.raises(StaleEpochError):
                     await old.wait(lost, timeout=10)
                 assert c.lookup(taken) == held
-    async with opened(tmp_path / "b") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "a", coordinator.address) as back:
-            await coordinator.wait(await grow(log, 1), timeout=10)
-            assert back.lookup(taken) == held
-            assert back.stats().diverged
-            assert all((tmp_path / "a" / name).exists() for name in back.stats().diverged)
+    async with (
+        opened(tmp_path / "b") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "a", coordinator.address) as back,
+    ):
+        await coordinator.wait(await grow(log, 1), timeout=10)
+        assert back.lookup(taken) == held
+        assert back.stats().diverged
+        assert all((tmp_path / "a" / name).exists() for name in back.stats().diverged)
 
 
 async def test_two_coordinators_of_one_epoch_are_told_apart(tmp_path: Path) -> None:
     """Two replicas took over at once: a third holds to the one that it met first, also after a restart."""
-    async with opened(tmp_path / "a") as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "b", coordinator.address), copy_of(tmp_path / "c", coordinator.address):
-            await coordinator.wait(await grow(log, 3), replicas=2, timeout=10)
+    async with (
+        opened(tmp_path / "a") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "b", coordinator.address),
+        copy_of(tmp_path / "c", coordinator.address),
+    ):
+        await coordinator.wait(await grow(log, 3), replicas=2, timeout=10)
     shutil.copytree(tmp_path / "c", tmp_path / "d")
     (tmp_path / "d" / "replica.state").unlink()
-    async with opened(tmp_path / "b") as one, Coordinator(one) as first:
-        async with opened(tmp_path / "c") as two, Coordinator(two) as second:
-            assert one.stats().epoch == two.stats().epoch
-            async with copy_of(tmp_path / "d", first.address) as d:
-                taken = await grow(one, 1)
-                await first.wait(taken, timeout=10)
-            async with copy_of(tmp_path / "d", second.address) as d:
-                with pytest.raises(TimeoutError, match="another coordinator of epoch"):
-                    await second.wait(await grow(two, 1), timeout=0.5)
-                assert second.stats().refused > 0
-                assert d.lookup(taken) == one.lookup(taken)
+    async with (
+        opened(tmp_path / "b") as one,
+        Coordinator(one) as first,
+        opened(tmp_path / "c") as two,
+        Coordinator(two) as second,
+    ):
+        assert one.stats().epoch == two.stats().epoch
+        async with copy_of(tmp_path / "d", first.address) as d:
+            taken = await grow(one, 1)
+            await first.wait(taken, timeout=10)
+        async with copy_of(tmp_path / "d", second.address) as d:
+            with pytest.raises(TimeoutError, match="another coordinator of epoch"):
+                await second.wait(await grow(two, 1), timeout=0.5)
+            assert second.stats().refused > 0
+            assert d.lookup(taken) == one.lookup(taken)
 
 
 async def test_a_record_of_before_counts_when_the_new_epoch_is_there_too(tmp_path: Path) -> None:
@@ -593,9 +612,12 @@ async def test_a_record_of_before_counts_when_the_new_epoch_is_there_too(tmp_pat
 
 async def test_an_epoch_that_was_promised_cannot_be_opened_again(tmp_path: Path) -> None:
     """Neither by a replica's directory nor by a coordinator's own."""
-    async with opened(tmp_path / "log", epoch=7) as log, Coordinator(log) as coordinator:
-        async with copy_of(tmp_path / "one", coordinator.address) as one:
-            await one.caught_up(timeout=10)
+    async with (
+        opened(tmp_path / "log", epoch=7) as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address) as one,
+    ):
+        await one.caught_up(timeout=10)
     for path in (tmp_path / "log", tmp_path / "one"):
         with pytest.raises(StaleEpochError):
             await Log.open(path, epoch=7).__aenter__()

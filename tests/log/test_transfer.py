@@ -56,8 +56,10 @@ def sealed(address: tuple[str, int]) -> list[Wanted]:
         return [Wanted(entry) for entry in client.catalog() if entry.sealed]
 
 
-def fetcher(address: tuple[str, int], **more: int) -> Fetcher:
-    return Fetcher(lambda: (address,), log_id=lambda: bytes(16), timeout=5, backoff_seconds=0.001, **more)
+def fetcher(address: tuple[str, int], tries: int = 5) -> Fetcher:
+    return Fetcher(
+        lambda: (address,), log_id=lambda: bytes(16), timeout=5, backoff_seconds=0.001, tries=tries
+    )
 
 
 def test_sealed_segments_arrive_byte_for_byte(
