@@ -321,7 +321,8 @@ def _alone(mine: Entry, remote: Sequence[Entry], firsts: Sequence[int], end: int
     """A segment where the other side has none that begins with the same sequence."""
     at = bisect_right(firsts, mine.first_sequence)
     before = at > 0 and remote[at - 1].last_sequence >= mine.first_sequence
-    behind = at < len(remote) and remote[at].first_sequence <= mine.last_sequence
+    guess = mine.damaged and not mine.sealed
+    behind = at < len(remote) and remote[at].first_sequence <= mine.last_sequence and not guess
     # beyond everything that it lists: its file may be gone, or it has never written that
     beyond = at == len(remote) and mine.end_offset > end
     return _Verdict.OTHER if before or behind or beyond else _Verdict.WHOLE
@@ -329,6 +330,8 @@ def _alone(mine: Entry, remote: Sequence[Entry], firsts: Sequence[int], end: int
 
 def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bool) -> _Verdict:
     """Two segments that begin with the same sequence."""
+    if mine.damaged and not mine.sealed and not last:
+        return _Verdict.LESS  # without a footer its end is only a guess
     if after is not None and mine.last_sequence >= after.first_sequence:
         return _Verdict.OTHER
     if other.damaged:

@@ -196,6 +196,11 @@ PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
         Plan(follow=C, blocked=LOST_B, covered=10),
     ),
     "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], Plan(covered=0)),
+    "cut here, with the next one lost: its end is only a guess": (
+        [replace(segment(1, 20), damaged=True, sealed=False), C],
+        [A, B, C],
+        Plan(fill=(B,), follow=C, covered=0),
+    ),
     "damaged here, at the end": (
         [A, replace(B, damaged=True)],
         [A, B],
