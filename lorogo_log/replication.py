@@ -367,6 +367,7 @@ class Coordinator:
     async def _pump(self) -> None:
         """Read each new frame once and put it into every replica's queue."""
         stale = True  # nobody listened: the tail is not where the end is
+        pause = 0.0
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -384,9 +385,11 @@ class Coordinator:
                     else:
                         pieces = await self._loop.run_in_executor(self._reading, self._tail.read)
                         skipped = self._tail.skipped
+                    pause = 0.0
                 except (TailLost, OSError):
                     stale = True
-                    await asyncio.sleep(0.01)  # a disk that cannot be read now is not asked in a circle
+                    pause = min(self._head_seconds, 2 * pause + 0.01)
+                    await asyncio.sleep(pause)  # a file that is gone is not looked for in a circle
                 except LogError:
                     return  # the log has stopped
                 self._offset = self._tail.offset
@@ -412,22 +415,26 @@ class Coordinator:
         stream = await Stream.adopt(sock)
         try:
             await self._converse(stream, hello)
-        except (OSError, PeerError, struct.error):
-            pass  # gone, or not speaking our protocol: its connection ends, and nothing else
+        except Exception as error:  # noqa: BLE001 - gone, or whatever it sent: its connection ends, nothing else
+            self.trouble = f"{hello.name or stream.peer}: {error}"
         finally:
             stream.abort()
 
     def _judge(self, hello: Hello) -> Refused | None:
         """Why a replica cannot follow. The server has seen that it asks for this log and this partition."""
         epoch, engine = self._core.writer.epoch, self._core.writer.engine
-        if hello.epoch > wire.EPOCH_MAX or hello.replica_id == bytes(16):
-            return Refused(Reason.BAD_REQUEST, f"epoch {hello.epoch} is above every bound, or nobody asks")
+        if hello.replica_id == bytes(16):
+            return Refused(Reason.BAD_REQUEST, "a replica needs an id")
+        if hello.epoch > wire.EPOCH_MAX:
+            return Refused(Reason.BAD_REQUEST, f"epoch {hello.epoch} is above every bound")
         if hello.epoch > epoch:
             if hello.log_id != engine.log_id:
                 # one that has no log yet can have promised nothing about this one
                 return Refused(Reason.WRONG_LOG, f"a new replica, and it says epoch {hello.epoch}")
             self._fence(hello.epoch)
             return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
+        if self.fenced is not None:
+            return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {self.fenced}")
         if hello.epoch == epoch and hello.incarnation not in {bytes(16), self._core.incarnation}:
             return Refused(Reason.CONFLICT, f"another coordinator of epoch {epoch} was promised to")
         if len(self._followers) >= self._max and hello.replica_id not in self._followers:
@@ -454,8 +461,8 @@ class Coordinator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send(follower))
                 group.create_task(self._hear(follower))
-        except* (OSError, PeerError, struct.error):
-            pass
+        except* (OSError, PeerError, struct.error) as ended:
+            self.trouble = f"{hello.name or stream.peer}: {ended.exceptions[0]}"
         finally:
             follower.acked = False
             if self._followers.get(hello.replica_id) is follower:
@@ -493,10 +500,9 @@ class Coordinator:
                     self._settle()
                 case Refused(reason, text):
                     self._refused += 1
-                    self.trouble = f"{follower.hello.name or follower.stream.peer} refused: {text}"
                     if reason is Reason.STALE_EPOCH and follower.hello.epoch > self._core.writer.epoch:
                         self._fence(follower.hello.epoch)
-                    raise PeerError("the replica does not want this coordinator")
+                    raise PeerError(f"it refuses this coordinator: {text}")
 
     async def _believe(self, ack: Ack) -> None:
         """Nobody has what is not on this disk. Raises PeerError."""
@@ -513,3 +519,5 @@ class Coordinator:
         if epoch > self._core.writer.epoch:
             self.fenced = epoch
             self._settle()
+            for follower in self._followers.values():
+                follower.stream.abort()  # what comes from here is nobody's log any more

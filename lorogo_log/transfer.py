@@ -14,6 +14,7 @@ Threads and plain sockets: the kernel copies, and what blocks is a thread that n
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -63,6 +64,7 @@ from lorogo_log.wire_socket import (
     send_file,
 )
 
+_log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 64
 #: Whoever connects has this long to say who he is.
 GREETING_SECONDS = 10.0
@@ -222,6 +224,8 @@ class SegmentServer:
         except LogError as error:
             with suppress(OSError):
                 send(sock, Refused(Reason.STOPPED, str(error)))
+        except Exception:  # noqa: BLE001 - whatever a peer sent: its connection ends, and nothing else
+            _log.exception("a connection ended")
         finally:
             with self._lock:
                 self._open.pop(sock, None)

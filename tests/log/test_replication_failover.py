@@ -28,7 +28,7 @@ MOVES = [
 class Cluster:
     """One coordinator, up to two replicas; a record is committed when one replica has it too.
 
-    So any two nodes have every committed record, as long as no more than one of the three is harmed at a time.
+    So any two nodes have every committed record, as long as no more than one of the three is harmed.
     """
 
     def __init__(self, path: Path, seed: int) -> None:

@@ -442,6 +442,7 @@ def test_without_file_descriptors_accepting_waits(tmp_path: Path) -> None:
 
 async def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
     """The lock is free again, nobody watches the log, no thread is left."""
+    before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         replica = Replica(tmp_path / "one", ("127.0.0.1", 1), port=port)
@@ -454,8 +455,8 @@ async def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
             assert not log.core.writer._watchers
             async with Coordinator(log) as coordinator:
                 assert coordinator.address[1] != port
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith("lorogo-log")]
+    left = set(threading.enumerate()) - before
+    assert not [thread.name for thread in left if thread.name.startswith("lorogo-log")]
 
 
 @pytest.mark.parametrize("sync", [Sync.os(), Sync.interval(5)])
