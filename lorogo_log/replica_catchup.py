@@ -61,7 +61,14 @@ def catch_up_round(
         if todo.ahead:
             raise ConflictError(todo.ahead)
         if todo.aside:
-            store.aside(todo.aside)
+            oldest = todo.aside[-1]
+            theirs = next((one for one in remote if one.name == oldest.name), None)
+            if theirs is not None and theirs.sealed and not theirs.damaged:
+                # fetched first: what both have in common is never away from this disk
+                fetcher.fetch(store, Wanted(theirs))
+                store.replace(theirs, todo.aside)
+            else:
+                store.aside(todo.aside)
             return Done(Round.ASIDE, 0)  # what is left has yet to be compared
         store.sweep([*todo.fill, *(wanted.entry for wanted in todo.fetch)])
         for entry in todo.suspect:
@@ -77,7 +84,15 @@ def catch_up_round(
                 if todo.covered is None:
                     progress()
 
-            fetcher.fetch_all(store, todo.fetch, install)
+            try:
+                fetcher.fetch_all(store, todo.fetch, install)
+            except DivergedError:
+                # it looked like the beginning of theirs and is not: two of one epoch began it alike
+                have = todo.fetch[0].have
+                if have is None or client.welcome.epoch <= have.epoch:
+                    raise
+                store.replace(todo.fetch[0].entry, (have,))
+                return Done(Round.ASIDE, 0)
             return Done(Round.FETCHED, todo.covered, trouble)
         if todo.follow is None:
             return Done(Round.BLOCKED if todo.blocked else Round.NOTHING, todo.covered, trouble)

@@ -179,13 +179,11 @@ def _require_place(core: BlockingLog, entry: Entry, header: SegmentHeader) -> No
         proven = entry.last_sequence + 1 == core.writer.engine.head.next_sequence
     original = _footer(directory, entry.name)
     if original is not None:
-        if (original.last_sequence, original.end_offset, original.chain_out) != (
-            entry.last_sequence,
-            entry.end_offset,
-            entry.chain,
-        ):
+        same = (original.end_offset, original.chain_out) == (entry.end_offset, entry.chain)
+        shorter = original.end_offset < entry.end_offset and original.last_sequence <= entry.last_sequence
+        if not same and not shorter:
             raise DivergedError(f"{entry.name} of the other side ends elsewhere than the one here did")
-        proven = True
+        proven |= same  # one that was sealed too early here: the segment after it must vouch for the copy
     missing = entry.name not in directory.list()
     if not proven and not missing:
         raise DivergedError(f"{entry.name} of the other side cannot be shown to be whole")

@@ -352,24 +352,52 @@ class ReplicaStore:
 
     def aside(self, entries: Sequence[Entry]) -> list[str]:
         """Put segments (the newest ones, newest first) aside as `.broken`, and stand before them."""
-        kept: list[str] = []
         with cleaning(self.directory):
             self.rotate()
-            for entry in entries:
-                file = self.directory.open(entry.name)
-                try:
-                    kept.append(keep_broken(self.directory, entry.name, file, 0))
-                finally:
-                    file.close()
-                self.directory.remove(entry.name)
-                self.directory.sync()
-                self._seen.discard(entry.name)
-                path = f"{self.directory.path}/{entry.name}"
-                self.core.damage = [known for known in self.core.damage if known.path != path]
+            kept = [self._away(entry) for entry in entries]
             listing = list_segments(self.directory)
             self._stand(listing[-1].name if listing else None)
-        self.diverged += kept
         return kept
+
+    def replace(self, entry: Entry, contradicting: Sequence[Entry]) -> list[str]:
+        """Put a fetched segment in place of the oldest of these, and the newer ones (newest first) aside.
+
+        The beginning of that segment may have been acknowledged: it is on this disk all the time.
+        """
+        self._joined(verify_part(self.directory, entry, self.core))
+        self.promise(entry.epoch)
+        with cleaning(self.directory):
+            self.rotate()
+            kept = [self._away(one) for one in contradicting[:-1]]
+            kept.append(self._keep(entry))
+            self.directory.rename(entry.name + names.PART, entry.name)
+            self.directory.sync()
+            self._forget(entry)
+            self._seen.add(entry.name)
+            self._stand(entry.name)
+        return kept
+
+    def _keep(self, entry: Entry) -> str:
+        file = self.directory.open(entry.name)
+        try:
+            kept = keep_broken(self.directory, entry.name, file, 0)
+        finally:
+            file.close()
+        self.diverged.append(kept)
+        return kept
+
+    def _away(self, entry: Entry) -> str:
+        kept = self._keep(entry)
+        self.directory.remove(entry.name)
+        self.directory.sync()
+        self._seen.discard(entry.name)
+        self._forget(entry)
+        return kept
+
+    def _forget(self, entry: Entry) -> None:
+        """The damage of a file that is gone is no damage any more."""
+        path = f"{self.directory.path}/{entry.name}"
+        self.core.damage = [known for known in self.core.damage if known.path != path]
 
     def rotate(self) -> None:
         """Finish the segment that is being written, if it has frames (an epoch alone is one too)."""
