@@ -50,8 +50,9 @@ ones without the records for which `fn(segment_path, record)` says True (`SkipSe
 alone, an error stops), `compress=True` rewrites them with zstd. Sequences are never given twice, whatever
 was removed.
 
-**Copies** in other processes: `lorogo_log.replication.Coordinator` serves an open log,
-`lorogo_log.replica.Replica` follows it, `lorogo_log.replica_repair.Repairer` mends damage from there.
+**On other machines**: a `Coordinator` streams the log to `Replica`s, which keep the same bytes and connect
+again by themselves; `await coordinator.wait(sequence, replicas=2)` returns when two of them have a record,
+and all before it, on their disks. A `Repairer` fetches damaged segments from them.
 """
 
 from lorogo_log.batch import Batch, Position, Record
@@ -68,6 +69,7 @@ from lorogo_log.errors import (
     LogFailedError,
     NotFoundError,
     QueueFullError,
+    ReplicaError,
     SkipSegment,
     StaleEpochError,
     TooLargeError,
@@ -79,12 +81,18 @@ from lorogo_log.memory import MemoryStorage
 from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery import Recovery
+from lorogo_log.replica import Replica, ReplicaStats
+from lorogo_log.replica_repair import Repairer
+from lorogo_log.replication import Coordinator, CoordinatorStats, ReplicaInfo
 from lorogo_log.storage import Directory, File, FileStorage, Lock, Storage
+from lorogo_log.transfer import SegmentServer
 
 __all__ = [
     "Batch",
     "BlockingLog",
     "Cleaned",
+    "Coordinator",
+    "CoordinatorStats",
     "CorruptionError",
     "Cursor",
     "DamageError",
@@ -108,8 +116,14 @@ __all__ = [
     "Reader",
     "Record",
     "Recovery",
+    "Repairer",
+    "Replica",
+    "ReplicaError",
+    "ReplicaInfo",
+    "ReplicaStats",
     "SegmentInfo",
     "SegmentReport",
+    "SegmentServer",
     "SkipSegment",
     "StaleEpochError",
     "Stats",

@@ -18,12 +18,20 @@ from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_
 from lorogo_log.checks import U32_MAX, U64_MAX, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
 from lorogo_log.engine import Engine
-from lorogo_log.errors import DamageError, FormatError, LockedError, StaleEpochError, TornError
+from lorogo_log.errors import (
+    DamageError,
+    FormatError,
+    LockedError,
+    ReplicaError,
+    StaleEpochError,
+    TornError,
+)
 from lorogo_log.format import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
 from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
 from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import OnDamage, Reader, SegmentInfo
 from lorogo_log.recovery import Recovered, Recovery, recover
+from lorogo_log.replica_state import load_state
 from lorogo_log.storage import FileStorage, Lock, Storage
 from lorogo_log.writer import Writer, check_keys, check_time
 
@@ -148,10 +156,19 @@ class BlockingLog:
 
     def _writer(self, recovered: Recovered, random_bytes: Callable[[int], bytes]) -> Writer:
         options, head = self.options, recovered.head
+        #: this opening, told apart from all others; and the epoch and the end that it found
+        self.incarnation = random_bytes(16)
+        self.prior = (head.epoch, head.end_offset)
+        promised = load_state(self.directory)  # of a replica, or of a coordinator that was here before
         if options.epoch is not None and options.epoch < head.epoch:
             raise StaleEpochError(
                 f"{self.directory.path}: epoch {options.epoch} is older than {head.epoch},"
                 " a newer writer was here"
+            )
+        if not options.mirror and options.epoch is not None and promised and options.epoch <= promised.epoch:
+            raise StaleEpochError(
+                f"{self.directory.path}: epoch {promised.epoch} was promised to a coordinator,"
+                f" and {options.epoch} is not above it"
             )
         if options.log_id and recovered.log_id and options.log_id != recovered.log_id:
             raise FormatError(f"{self.directory.path} belongs to another log")
@@ -161,7 +178,8 @@ class BlockingLog:
             )
         newer = not options.mirror and options.epoch is not None and options.epoch > head.epoch
         if not options.mirror:
-            head.epoch = head.epoch + 1 if options.epoch is None else options.epoch
+            following = promised.next_epoch(head.epoch) if promised else head.epoch + 1
+            head.epoch = following if options.epoch is None else options.epoch
         engine = Engine(
             self.directory,
             head,
@@ -234,6 +252,7 @@ class BlockingLog:
         self, value: Any, *, key: bytes = b"", ts: int | None = None, wait_seconds: float = 60.0
     ) -> int:
         """One record; its sequence, when it is durable under the policy."""
+        self._refuse_replica()
         check_keys((key,))
         time = check_time(self.now() if ts is None else ts)
         return self.writer.append([key], [pack_value(value)], [time], wait_seconds=wait_seconds)[0]
@@ -242,6 +261,7 @@ class BlockingLog:
         self, items: Iterable[tuple[bytes, Any]], *, ts: int | None = None, wait_seconds: float = 60.0
     ) -> range:
         """Many records, all or none of which survive a crash; their sequences."""
+        self._refuse_replica()
         keys, values = columns(items)
         if not values:
             return range(0)
@@ -255,6 +275,10 @@ class BlockingLog:
     def flush(self, wait_seconds: float = 60.0) -> None:
         """What was appended before is on the disk, whatever the policy."""
         self.writer.flush().result(wait_seconds)
+
+    def _refuse_replica(self) -> None:
+        if self.options.mirror:
+            raise ReplicaError(f"{self.directory.path} is a replica: append at its coordinator")
 
     def mirror(
         self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
@@ -329,9 +353,13 @@ class BlockingLog:
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
         report = maintain.install(self.directory, name, pieces)
+        self.mended(name)
+        return report
+
+    def mended(self, name: str) -> None:
+        """That segment is whole: what was reported of it is of the past."""
         path = f"{self.directory.path}/{name}"
         self.damage = [known for known in self.damage if known.path != path]
-        return report
 
     def segments(self) -> list[SegmentInfo]:
         return self.reader.segments()

@@ -19,7 +19,7 @@ from lorogo_log.format import Bytes
 
 _WRITEV_MAX = 512  # buffers in one call; the kernel's limit is 1024
 #: at least this long for an exclusive lock: a reader that asks whether anybody writes has it for an instant
-_LOCK_SECONDS_LEAST = 0.02
+_LOCK_SECONDS_LEAST = 0.25
 #: (device, inode) of the lock files that this process holds, and the process that said so
 _HELD: dict[tuple[int, int], int] = {}
 
@@ -243,7 +243,7 @@ class DiskDirectory:
                         ours = _HELD.get(identity(fd)) == os.getpid()
                         who = "this process already has it open" if ours else "another process has it open"
                         raise LockedError(f"{self._at(name)} is locked: {who}") from None
-                    time.sleep(0.01)
+                    time.sleep(0.002)
         finally:
             if fd >= 0:
                 os.close(fd)

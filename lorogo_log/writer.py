@@ -394,6 +394,16 @@ class Writer:
         """Begin a new segment after everything that is queued now; done when the old one is sealed."""
         return self.order(self._rotate_and_seal)
 
+    def finish(self) -> Future[Any]:
+        """As `rotate`, also when the segment holds no record but only an epoch: a replica's way."""
+        return self.order(
+            lambda: self._when_sealed(self._swap() if self.engine.active.header is not None else None)
+        )
+
+    def announce(self) -> Future[Any]:
+        """Write this writer's epoch down, if no frame of it has yet; where the log ends then."""
+        return self.order(self._announce)
+
     def fence(self, epoch: int) -> Future[Any]:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
         number = whole("epoch", epoch, least=0, most=U64_MAX)
@@ -599,7 +609,10 @@ class Writer:
 
     def _rotate_and_seal(self) -> str | After | None:
         """As `_rotate`, for who wants to work on what was finished. The writer goes on meanwhile."""
-        name = self._rotate()
+        return self._when_sealed(self._rotate())
+
+    def _when_sealed(self, name: str | None) -> str | After | None:
+        """The name, for who waits, once everything that was finished until now is sealed."""
         with self._jobs:
             last = self._unsealed[-1] if self._unsealed else None
         if self._error is not None:
@@ -635,6 +648,11 @@ class Writer:
         if epoch > head.epoch:
             head.epoch = self.epoch = epoch
             self.engine.commit((), (), (), sync=True)
+
+    def _announce(self) -> int:
+        if self.engine.active.header is None and not self.commits:
+            self.engine.commit((), (), (), sync=True)
+        return self.engine.head.end_offset
 
     def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> int:
         if header is not None:
