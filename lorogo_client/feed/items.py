@@ -15,7 +15,7 @@ class Update:
     time_ns: int  # when JetStream stored it
     log_id: str
     digest: str
-    lease: int  # never falls within a document
+    lease: int  # of the owner whose journal it was taken from
     generation: int  # how often the document was restored before it
     spans: tuple[Span, ...]  # the changes in it: peer, first counter, the counter behind the last
     payload: bytes

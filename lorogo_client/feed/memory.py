@@ -36,7 +36,6 @@ class Given:
     """What was given of one document."""
 
     whole: bool  # from its beginning: what is missing in it is missing
-    lease: int = 0  # of the last that was given
     stage: int = 0  # twice the generation, and one more when deleted
     erased_ns: int = 0
     counters: dict[int, int] = field(default_factory=dict)  # by peer: the counter behind the last
@@ -61,18 +60,15 @@ class Memory:
         record = entry.record
         match record:
             case UpdateRecord():
-                if _known(given, record) or record.lease < given.lease:
-                    return Verdict.PASS
+                if _known(given, record) or 2 * record.generation < given.stage:
+                    return Verdict.PASS  # the second: by an owner that had not heard of the deletion
                 return Verdict.HOLD if given.whole and any(_holes(given, record)) else Verdict.GIVE
             case BaseRecord():
-                covered = record.lease < given.lease or not any(_lacks(given, record))
-                return Verdict.PASS if covered else Verdict.HOLD
+                return Verdict.HOLD if any(_lacks(given, record)) else Verdict.PASS
             case DeletedRecord(generation=generation):
-                new = 2 * generation + 1 > given.stage and record.lease >= given.lease
-                return Verdict.GIVE if new else Verdict.PASS
+                return Verdict.GIVE if 2 * generation + 1 > given.stage else Verdict.PASS
             case RestoredRecord(generation=generation):
-                new = 2 * generation > given.stage and record.lease >= given.lease
-                return Verdict.GIVE if new else Verdict.PASS
+                return Verdict.GIVE if 2 * generation > given.stage else Verdict.PASS
             case ErasedRecord(erased_ns=erased_ns):
                 return Verdict.GIVE if erased_ns > given.erased_ns else Verdict.PASS
 
@@ -84,7 +80,7 @@ class Memory:
                 _join(given, ((peer, end) for peer, _, end in record.spans))
                 if not record.spans:
                     given.odd = [*given.odd, _name(record)][-_ODD_MAX:]
-                given.lease, given.stage = record.lease, max(given.stage, 2 * record.generation)
+                given.stage = max(given.stage, 2 * record.generation)
                 return Update(
                     document,
                     record.sequence,
@@ -98,10 +94,10 @@ class Memory:
                     record.payload,
                 )
             case DeletedRecord(generation=generation, deleted_ns=deleted_ns):
-                given.lease, given.stage = record.lease, 2 * generation + 1
+                given.stage = 2 * generation + 1
                 return Deleted(document, record.lease, generation, deleted_ns)
             case RestoredRecord(generation=generation):
-                given.lease, given.stage = record.lease, 2 * generation
+                given.stage = 2 * generation
                 return Restored(document, record.lease, generation, entry.time_ns)
             case ErasedRecord(erased_ns=erased_ns):
                 given.erased_ns = erased_ns
@@ -126,7 +122,7 @@ class Memory:
         _join(given, ((peer, end) for peer, _, end in missing))
         told = given.whole or away
         if isinstance(record, BaseRecord):
-            given.whole, given.lease = True, max(given.lease, record.lease)
+            given.whole = True
         return Gap(entry.document, record.lease, entry.time_ns, missing) if told else None
 
     # --- as it is kept ----------------------------------------------------------------------------
@@ -134,7 +130,7 @@ class Memory:
     def encode(self) -> list[object]:
         """For msgpack."""
         rows = [
-            [document, given.whole, given.lease, given.stage, given.erased_ns, given.counters, given.odd]
+            [document, given.whole, given.stage, given.erased_ns, given.counters, given.odd]
             for document, given in self._documents.items()
         ]
         return [self.whole, self.forgot, rows]
@@ -145,9 +141,9 @@ class Memory:
         whole, forgot, rows = value
         memory = cls(whole=bool(whole))
         memory.forgot = bool(forgot)
-        for document, known, lease, stage, erased_ns, counters, odd in rows:
+        for document, known, stage, erased_ns, counters, odd in rows:
             numbers = {int(peer): int(end) for peer, end in counters.items()}
-            given = Given(bool(known), int(lease), int(stage), int(erased_ns), numbers, [int(n) for n in odd])
+            given = Given(bool(known), int(stage), int(erased_ns), numbers, [int(n) for n in odd])
             memory._documents[str(document)] = given
         return memory
 
