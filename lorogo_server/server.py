@@ -165,7 +165,7 @@ class Server:
             await self._feeding.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
-        await transport.bus.publish(subjects.SERVER_STARTED, self.server_id.encode())
+        await self._say_started()
         self._log.info("serving", durability=self.settings.durability)
 
     async def stop(self) -> None:
@@ -224,6 +224,10 @@ class Server:
         for spec in specs:
             for change in await self.context.transport.ensure(spec):
                 self._log.info("stream changed", stream=spec.name, change=change)
+
+    async def _say_started(self) -> None:
+        """Let feeds ask at once; if nobody hears it, they find us a little later."""
+        await self.context.transport.bus.publish(subjects.SERVER_STARTED, self.server_id.encode())
 
     def _info(self) -> ServiceInfo:
         facts = {
@@ -385,6 +389,7 @@ class Server:
         async with asyncio.TaskGroup() as group:
             for host in list(self.hosts.values()):
                 group.create_task(settle(host))
+        await self._say_started()
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()

@@ -5,6 +5,7 @@ nobody else notices. One task looks for servers. Whatever fails is tried again, 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from lorogo_client.context import Context
@@ -21,7 +22,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_transport.discovery import FoundServer, find_servers
 from lorogo_transport.errors import Disconnected, TransportError
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Message, Subscription
+from lorogo_transport.ports import Subscription
 from lorogo_transport.tasks import Tasks
 
 log = get_logger(__name__)
@@ -44,7 +45,8 @@ class UpdateFeed:
         self._tasks = Tasks(self._fail)
         self._changed = asyncio.Event()  # something may be given, or went wrong
         self._search_now = asyncio.Event()
-        self._held = asyncio.Event()  # set when a journal is held, and then replaced
+        self._anew = asyncio.Event()  # set when what was asked must be asked again, and then replaced
+        self._stop_watching: Callable[[], None] = lambda: None
         self._error: LorogoError | None = None
         self._closed = False
         self._given = 0
@@ -60,7 +62,8 @@ class UpdateFeed:
     async def start(self) -> None:
         """Look for servers and begin; `client.feed()` does it. Raises FeedUnavailable, TransportError."""
         bus = self._context.bus
-        self._subscription = await bus.subscribe(subjects.SERVER_STARTED, self._on_started)
+        self._stop_watching = bus.watch_connection(lambda _: self._ask_anew())
+        self._subscription = await bus.subscribe(subjects.SERVER_STARTED, lambda _: self._ask_anew())
         try:
             self._learn(await find_servers(bus))
             if self._error is not None:
@@ -75,6 +78,7 @@ class UpdateFeed:
     async def close(self) -> None:
         """Stop; the iteration ends. Safe twice."""
         self._closed = True
+        self._stop_watching()
         self._changed.set()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -101,13 +105,10 @@ class UpdateFeed:
             if item is not None:
                 return item  # nothing is awaited between taking and giving
             if self._merge.barrier > barrier:
-                self._hurry()
+                self._ask_anew()
             await self._changed.wait()
 
     # --- servers ----------------------------------------------------------------------------------
-
-    def _on_started(self, _: Message) -> None:
-        self._search_now.set()
 
     async def _search(self) -> None:
         """Look for servers now and then, and at once when there is a reason."""
@@ -136,11 +137,17 @@ class UpdateFeed:
                 if moved:
                     self._pullers[journal].wake.set()
 
-    def _hurry(self) -> None:
-        """A journal is held: ask all others where they end now, and look for servers once more."""
-        held, self._held = self._held, asyncio.Event()
-        held.set()
+    def _ask_anew(self) -> None:
+        """Ask every journal again, and look for servers once more.
+
+        A journal is held: the others are asked where they end now. Or a connection was lost, ours or a
+        server's: answers may be lost with it.
+        """
+        anew, self._anew = self._anew, asyncio.Event()
+        anew.set()
         self._search_now.set()
+        for puller in self._pullers.values():
+            puller.wake.set()
 
     # --- journals ---------------------------------------------------------------------------------
 
@@ -160,19 +167,19 @@ class UpdateFeed:
             except (TransportError, Refused, MalformedMessage) as error:
                 await self._failed(puller, error)
                 continue
-            puller.answered()
             if page is not None:
+                puller.answered()
                 puller.page_records = len(page.entries)
                 merge.add(source.journal, page, asked)
                 puller.look()
                 self._changed.set()
 
     async def _ask(self, source: Source) -> Page | None:
-        """The next page; None if a journal is held meanwhile: then all are asked anew, without waiting."""
+        """The next page; None if it must be asked for anew."""
         server_id = self._servers.get(source.journal)
         if server_id is None:
             raise _Unknown(f"no server answers for journal {source.journal}")
-        settings, merge, held = self._settings, self._merge, self._held
+        settings, merge, anew = self._settings, self._merge, self._anew
         wait = 0.0 if merge.holding and source.ended < merge.barrier else settings.feed_wait_seconds
         ask = Ask(source.journal, source.read, self._start, self._documents, settings.feed_page_bytes, wait)
         asking = asyncio.ensure_future(
@@ -183,14 +190,14 @@ class UpdateFeed:
                 whom=f"server {server_id}",
             )
         )
-        hurrying = asyncio.ensure_future(held.wait())
+        interrupted = asyncio.ensure_future(anew.wait())
         try:
-            await asyncio.wait({asking, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({asking, interrupted}, return_when=asyncio.FIRST_COMPLETED)
             return pages.decode(asking.result()) if asking.done() else None
         finally:
             asking.cancel()
-            hurrying.cancel()
-            await asyncio.gather(asking, hurrying, return_exceptions=True)
+            interrupted.cancel()
+            await asyncio.gather(asking, interrupted, return_exceptions=True)
 
     async def _failed(self, puller: "_Puller", error: LorogoError) -> None:
         """Wait before the next try; who does not answer for long is away, and nobody waits for it."""

@@ -1,4 +1,4 @@
-"""The feed on real servers and the NATS in memory: what subscribers see while documents move and lines break."""
+"""The feed on real servers: what subscribers see while documents move, servers vanish and lines break."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ class World:
     ) -> tuple[Server, MemoryTransport]:
         line = self.nats.connect("server")
         kept = in_memory() if storage is None else {"data": Path("data"), "storage": storage}
-        server = Server(line, settings, **kept)  # type: ignore[arg-type]  # as in_memory() gives it
+        server = Server(line, settings, **kept)
         return await self._stack.enter_async_context(server), line
 
     async def client(self, settings: ClientSettings = PATIENT) -> tuple[Client, MemoryTransport]:

@@ -216,7 +216,7 @@ class World:
         here = self.servers[server]
         if not here.up:
             return None
-        first = int(after.split(":")[0]) if after else 0
+        first = int(after.split(":", maxsplit=1)[0]) if after else 0
         entries = tuple(here.journal[first : first + count])
         behind = first + len(entries)
         return Page(entries, f"{behind}:0:0", behind >= len(here.journal))
