@@ -252,6 +252,7 @@ class Server:
             "ready": self.ready,
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
+            **({} if self._feeding is None else self._feeding.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------
