@@ -156,6 +156,32 @@ def status(
 
 
 @app.command()
+def feed(
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="WHERE", help="now, 0 (everything), a sequence, a time, or an age (10m)."
+        ),
+    ] = None,
+    document: Annotated[
+        list[str] | None, typer.Option("--document", metavar="ID", help="Only this one; may be repeated.")
+    ] = None,
+    position: Annotated[
+        Path | None,
+        typer.Option("--position", metavar="FILE", help="Go on where it says; kept after each line."),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    verbose: Verbose = False,
+) -> None:
+    """Print every accepted update, once and in order, until Ctrl-C."""
+    configure(verbose=verbose)
+    from lorogo_cli import feed as work
+
+    run_async(work.follow, nats, since, document or [], position, as_json=json)
+
+
+@app.command()
 def reset(
     document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
 ) -> None:

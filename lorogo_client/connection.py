@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import nanoid
 
 from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
 from lorogo_client.errors import SessionClosed
+from lorogo_client.feed import Since, UpdateFeed, beginning
 from lorogo_client.room import Room
 from lorogo_client.sending import Replies
 from lorogo_client.session import Session
@@ -106,6 +107,7 @@ class Client:
         self._statuses = Statuses(transport)
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, Room] = {}
+        self._feeds: set[UpdateFeed] = set()
         self._stop_watching: Callable[[], None] = lambda: None
         self._closed = False
 
@@ -131,6 +133,30 @@ class Client:
 
         async def leave(session: Session, calm: bool) -> None:
             await self.close_session(session, calm=calm)
+
+        return Door(enter, leave)
+
+    def feed(self, since: Since = "now", documents: Iterable[str] | None = None) -> Door[UpdateFeed]:
+        """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
+
+        `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
+        its zone; or a FeedPosition (or its text), which goes on exactly where `feed.position` was.
+        Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError.
+        """
+        begin, wanted = beginning.check(since, documents)
+
+        async def enter() -> UpdateFeed:
+            if self._closed:
+                raise SessionClosed("the client is closed")
+            state = await beginning.begin(self.transport, begin, wanted)
+            feed = UpdateFeed(self._context, state)
+            await feed.start()
+            self._feeds.add(feed)
+            return feed
+
+        async def leave(feed: UpdateFeed, _calm: bool) -> None:
+            self._feeds.discard(feed)
+            await feed.close()
 
         return Door(enter, leave)
 
@@ -192,6 +218,8 @@ class Client:
 
     async def _shut(self) -> None:
         self._stop_watching()
+        while self._feeds:
+            await self._feeds.pop().close()
         for session, room in list(self._sessions.items()):
             await self._leave_room(session, room)
         await self._context.replies.close()

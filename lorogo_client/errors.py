@@ -11,6 +11,7 @@
     │   ├── NotServed           retriable: no server took the document in time
     │   ├── Timeout             retriable: it took longer than the caller allowed
     │   ├── Unsaved             a session was left, and these edits have no ACK
+    │   ├── FeedUnavailable     a server keeps no journal, so a feed would leave its updates out
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
@@ -29,6 +30,7 @@ __all__ = [
     "ClientError",
     "DocumentDeleted",
     "DocumentFailed",
+    "FeedUnavailable",
     "NotServed",
     "OfflineBufferFull",
     "ReadOnly",
@@ -129,6 +131,20 @@ class Unsaved(ClientError):
         super().__init__(f"{document_id} was left with {updates} update(s) not ACKed: {why}")
         self.document_id = document_id
         self.updates = updates
+
+
+class FeedUnavailable(ClientError):
+    """A server keeps no journal: what it accepts cannot be given."""
+
+    code = "feed-unavailable"
+
+    def __init__(self, server_id: str, durability: str) -> None:
+        super().__init__(
+            f"server {server_id} keeps no journal (durability {durability or 'unknown'}), so there is no feed"
+            " of what it accepts; run it with durability 'journal'"
+        )
+        self.server_id = server_id
+        self.durability = durability
 
 
 class SessionClosed(ClientError):

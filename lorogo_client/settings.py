@@ -32,6 +32,11 @@ class ClientSettings:
     confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
     changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
 
+    feed_page_bytes: int = limits.MIB  # of one journal, read ahead by a feed; about twice that is kept
+    feed_wait_seconds: float = 20.0  # how long a server may keep a feed's question open
+    feed_search_seconds: float = 5.0  # between two looks for new servers
+    feed_patience_seconds: float = 10.0  # for a server that is away, before a Gap is told without it
+
     presence_seconds: float = limits.PRESENCE_SECONDS
     presence_bytes_max: int = limits.AWARENESS_BYTES_MAX
 

@@ -264,6 +264,14 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
 
 
+def counters(vector: bytes) -> dict[int, int]:
+    """A version vector, read: of each peer the counter behind its last change."""
+    with _reading():
+        return {
+            span.peer: span.counter.end for span in VersionVector.decode(vector).sub_iter(VersionVector())
+        }
+
+
 def heads(frontiers: Frontiers) -> list[ID]:
     """The ids that make up the frontiers, which Loro's Python does not list itself.
 

@@ -192,6 +192,10 @@ class DiskJournal:
         except OSError as error:
             log.warning("the ledger could not be written", problem=str(error))
 
+    def ids(self) -> tuple[str, ...]:
+        """By which each partition is known, whoever serves it."""
+        return tuple(log_id.hex() for log_id in self._log_ids())
+
     def stats(self) -> Mapping[str, object]:
         stats = [opened.stats() for opened in self.logs]
         return {

@@ -20,6 +20,7 @@ from lorogo_protocol.status import Starting
 from lorogo_server import compaction, verbs
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
+from lorogo_server.feeding import Feeding
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.lease import Lease
@@ -100,6 +101,7 @@ class Server:
             check_epoch=self._check_epoch,
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
+        self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -159,9 +161,11 @@ class Server:
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
         self._subscriptions.append(self._init_subscription)
-        info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
-        self._subscriptions.append(await transport.announce(info, self.stats))
+        if self._feeding is not None:
+            await self._feeding.start()
+        self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
+        await self._say_started()
         self._log.info("serving", durability=self.settings.durability)
 
     async def stop(self) -> None:
@@ -189,6 +193,8 @@ class Server:
                     await host.closed.wait()
         except TimeoutError:
             self._log.warning("documents did not close in time", documents=len(self.hosts))
+        if self._feeding is not None:
+            await self._feeding.stop()  # behind the hosts: their last records are read as well
         await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
@@ -219,6 +225,18 @@ class Server:
             for change in await self.context.transport.ensure(spec):
                 self._log.info("stream changed", stream=spec.name, change=change)
 
+    async def _say_started(self) -> None:
+        """Let feeds ask at once; if nobody hears it, they find us a little later."""
+        await self.context.transport.bus.publish(subjects.SERVER_STARTED, self.server_id.encode())
+
+    def _info(self) -> ServiceInfo:
+        facts = {
+            "server_id": self.server_id,
+            "durability": self.context.journal.durability,
+            "journals": "" if self.journal is None else " ".join(self.journal.ids()),
+        }
+        return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
+
     def stats(self) -> Mapping[str, object]:
         """What this server has done, for the services protocol and for people."""
         counters = self.context.counters
@@ -234,6 +252,7 @@ class Server:
             "ready": self.ready,
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
+            **({} if self._feeding is None else self._feeding.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------
@@ -371,6 +390,7 @@ class Server:
         async with asyncio.TaskGroup() as group:
             for host in list(self.hosts.values()):
                 group.create_task(settle(host))
+        await self._say_started()
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()
