@@ -40,6 +40,9 @@ class Journal(Protocol):
         Both raise JournalStopped.
         """
 
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        """Of what `put` returned: done when our own disk has it, though others may not."""
+
     def covered(self, document_id: str) -> Covered:
         """What is in it of that document, as far as it knows."""
 
@@ -62,6 +65,9 @@ class NoJournal:
     """Durability `stream`: the stream is the only copy."""
 
     durability = "stream"
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return done
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,6 +169,9 @@ class DiskJournal:
             raise JournalStopped(f"the journal takes nothing more: {error}") from error
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(sequence)
+        return done
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done
 
     def partition(self, document_id: str) -> int:

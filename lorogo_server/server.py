@@ -27,6 +27,7 @@ from lorogo_server.lease import Lease
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.renewals import Renewals
+from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_transport import topology
@@ -78,6 +79,13 @@ class Server:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
+        self._replicated: ReplicatedJournal | None = None
+        self._copies: Copies | None = None
+        if self.journal is not None and data is not None and self.settings.durability == "replicated":
+            self._replicated = ReplicatedJournal(self.journal, self.settings)
+            self._copies = Copies(
+                self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
+            )
         statuses = Statuses(transport)
         self.context = Context(
             server_id=self.server_id,
@@ -96,7 +104,7 @@ class Server:
             ),
             epochs=Epochs(transport),
             quarantine=Quarantine(transport),
-            journal=self.journal or NoJournal(),
+            journal=self._replicated or self.journal or NoJournal(),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             reply_budget=Budget(_REPLY_BYTES_MAX),
@@ -149,6 +157,8 @@ class Server:
         transport = self.context.transport
         if self.journal is not None:
             await self.journal.open()
+        if self._replicated is not None:
+            await self._replicated.open()
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
@@ -157,6 +167,8 @@ class Server:
             self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._renewals.run())
         self._tasks.spawn(self._maintain())
+        if self._copies is not None:
+            self._tasks.spawn(self._copies.run())
         self._init_subscription = await transport.bus.subscribe(
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
@@ -198,6 +210,8 @@ class Server:
         await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
+        if self._replicated is not None:
+            await self._replicated.close()
         if self.journal is not None:
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
@@ -234,6 +248,8 @@ class Server:
             "server_id": self.server_id,
             "durability": self.context.journal.durability,
             "journals": "" if self.journal is None else " ".join(self.journal.ids()),
+            "journal_address": "" if self._replicated is None else self._replicated.address,
+            "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
         }
         return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
 
@@ -252,6 +268,7 @@ class Server:
             "ready": self.ready,
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
+            **({} if self._copies is None else self._copies.stats()),
             **({} if self._feeding is None else self._feeding.stats()),
         }
 

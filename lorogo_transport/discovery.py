@@ -24,6 +24,8 @@ class FoundServer:
     server_id: str
     durability: str
     journals: tuple[str, ...]  # the ids of its journal's partitions, hex
+    journal_address: str = ""  # host:port where others may copy it; empty: nowhere
+    journal_replicas: int = 0  # how many others should
 
 
 async def find_servers(
@@ -50,7 +52,8 @@ async def find_servers(
         while not nobody:
             arrived.clear()
             try:
-                await asyncio.wait_for(arrived.wait(), wait)
+                async with asyncio.timeout(wait):  # wait_for may swallow a cancellation
+                    await arrived.wait()
             except TimeoutError:
                 break
             wait = gather_seconds
@@ -65,7 +68,13 @@ def _read(data: bytes) -> FoundServer | None:
         metadata = json.loads(data)["metadata"]
         server_id = metadata["server_id"]
         journals = tuple(metadata.get("journals", "").split())
-        server = FoundServer(server_id, metadata.get("durability", ""), journals)
+        server = FoundServer(
+            server_id,
+            metadata.get("durability", ""),
+            journals,
+            metadata.get("journal_address", ""),
+            int(metadata.get("journal_replicas", "0")),
+        )
         if not is_token(server_id) or not all(is_token(journal) for journal in journals):
             raise ValueError("not an id")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
