@@ -16,11 +16,15 @@ from lorogo_client.errors import (
     DocumentDeleted,
     DocumentFailed,
     NotServed,
+    NotStored,
     OfflineBufferFull,
     ReadOnly,
     Refused,
     SessionClosed,
     StorageFull,
+    StoreDamaged,
+    StoreFailed,
+    StoreLocked,
     Timeout,
     TooLargeUpdate,
     Unsaved,
@@ -31,6 +35,7 @@ from lorogo_client.presence import Presence
 from lorogo_client.receipt import Receipt
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
+from lorogo_client.store import Store, StoredDocument
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
@@ -47,6 +52,7 @@ __all__ = [
     "Lagged",
     "LorogoError",
     "NotServed",
+    "NotStored",
     "OfflineBufferFull",
     "Presence",
     "ReadOnly",
@@ -57,6 +63,11 @@ __all__ = [
     "SessionClosed",
     "State",
     "StorageFull",
+    "Store",
+    "StoreDamaged",
+    "StoreFailed",
+    "StoreLocked",
+    "StoredDocument",
     "Timeout",
     "TooLargeUpdate",
     "TransportError",

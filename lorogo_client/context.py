@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
+from lorogo_client.store.local import LocalStore
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
@@ -24,6 +25,7 @@ class Context:
     caller: Caller
     replies: Replies
     starter: Starter
+    store: LocalStore | None = None
 
     @property
     def bus(self) -> Bus:

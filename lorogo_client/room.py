@@ -8,12 +8,14 @@ one thing at a time. So there are never two syncs at once, and updates leave in 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrivals
+from lorogo_client.archive import Archive
 from lorogo_client.context import Context
 from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed, StorageFull
 from lorogo_client.feeds import Change, Rebased, State
@@ -23,6 +25,7 @@ from lorogo_client.presence import RoomPresence
 from lorogo_client.sending import send
 from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
+from lorogo_client.waiting import within
 from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
@@ -39,6 +42,7 @@ log = get_logger(__name__)
 
 _PASSING = (TransportError, MalformedMessage, NotServed)
 _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
+_TOGETHER_MAX = 64  # updates that wait for the local store together before they are sent
 
 
 class Room:
@@ -59,6 +63,8 @@ class Room:
         )
         self.hindrance: LorogoError | None = None  # why it takes so long
         self.closed = False
+        self.archive = Archive(context, document_id, self.mirror, on_change=self.tell)
+        self._started = asyncio.Event()
         self._context = context
         self._settings = settings
         self._bus = context.bus
@@ -80,8 +86,24 @@ class Room:
         """Why our edits cannot be saved right now, or ever; None if nothing is wrong."""
         return self.mirror.failure or self._halted or self.mirror.stalled
 
-    async def start(self) -> None:
-        """Subscribe, and begin to catch up."""
+    @property
+    def connected(self) -> bool:
+        return self._bus.connected
+
+    async def start(self, *, create: bool = False) -> None:
+        """Take what the store has (or begin with nothing, to `create`), subscribe, begin to catch up."""
+        try:
+            await self.archive.open(create=create)
+            await self._begin()
+        finally:
+            self._started.set()
+
+    async def started(self, timeout: float) -> None:
+        """Return when whoever came first has opened it. Raises NotServed."""
+        if not await within(timeout, _wait(self._started)):
+            raise NotServed(self.document_id, f"the store did not answer in {timeout:g} s")
+
+    async def _begin(self) -> None:
         self._stop_watching = self._bus.watch_connection(self._on_connection)
         for subject, handler in (
             (subjects.accepted(self.document_id), self._on_accepted),
@@ -91,10 +113,11 @@ class Room:
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
         name = self.document_id
         self._tasks.spawn(self._keep(), name=f"room {name}")
+        self._tasks.spawn(self.archive.run(), name=f"archive {name}")
         self._tasks.spawn(self.presence.run(), name=f"presence {name}", on_error=self._presence_broke)
 
     async def close(self) -> None:
-        """Stop everything; what is not ACKed is lost with it."""
+        """Stop everything; what is neither ACKed nor in a local store is lost with it."""
         if self.closed:
             return
         self.closed = True
@@ -108,6 +131,7 @@ class Room:
             for log_id in self._expected:
                 self._context.replies.forget(log_id)
             self.mirror.replica.retire()
+            await self.archive.close()
             self.tell()
             self.standing.close(None)
 
@@ -253,11 +277,8 @@ class Room:
         await self._doubt(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):
             await self._catch_up()
-        while self._may_send():
-            flight = mirror.outbox.next_to_send(self._context.clock.now(), self._context.new_id)
-            if flight is None:
-                return
-            await self._send(flight)
+        while self._may_send() and (flights := self._next_flights()):
+            await self._send_all(flights)
 
     async def _doubt(self, now: float) -> None:
         """Answers are late: is the owner there? A dead one shows by a ping, long before it is stale."""
@@ -301,6 +322,7 @@ class Room:
                 mirror.sync_failed()
                 raise RequestTimeout("a server that lost the document answered the sync")
             mirror.absorb(answer, now=context.clock.now(), jitter=context.rng.random())
+            await self.archive.put_aside()
             if answer.presence:
                 self.presence.apply(answer.presence)
         self._connecting = False
@@ -319,11 +341,36 @@ class Room:
         fine = self.problem is None and self._bus.connected
         return fine and not self.mirror.read_only and not need.sync and not need.owner
 
+    def _next_flights(self) -> list[Flight]:
+        """What leaves now, in order. With a store several, so that they wait for the disk once."""
+        outbox, flights = self.mirror.outbox, list[Flight]()
+        now = self._context.clock.now()
+        while len(flights) < (_TOGETHER_MAX if self.mirror.keeping.active else 1):
+            flight = outbox.next_to_send(now, self._context.new_id)
+            if flight is None:
+                break
+            outbox.sending(flight.log_id, now)
+            flights.append(flight)
+        return flights
+
+    async def _send_all(self, flights: list[Flight]) -> None:
+        """In the store first, then out; what could not be sent waits."""
+        outbox, left = self.mirror.outbox, deque(flights)
+        try:
+            self.mirror.keeping.assigned(flights)
+            await self.mirror.keeping.durable(self._settings.store_seconds)
+            while left and self._may_send():
+                flight = left.popleft()
+                if outbox.flying(flight.log_id):  # it may have been ACKed or replaced meanwhile
+                    await self._send(flight)
+        finally:
+            for flight in left:
+                outbox.unsent(flight.log_id, self._context.clock.now(), self._context.rng.random())
+
     async def _send(self, flight: Flight) -> None:
         context, outbox = self._context, self.mirror.outbox
         self._expected.add(flight.log_id)
         inbox = context.replies.expect(flight.log_id, self._on_reply)
-        outbox.sending(flight.log_id, context.clock.now())
         try:
             await send(context.transport, self.document_id, flight, inbox, self._settings)
         except StorageFull as error:
@@ -362,3 +409,7 @@ class Room:
 
     def _presence_broke(self, error: Exception) -> None:
         log.error("presence stopped", document=self.document_id, problem=str(error))
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()

@@ -165,6 +165,20 @@ class JetStreamBus:
             raise failure
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
 
+    async def open_anyway(self, wait_seconds: float) -> None:
+        """Begin to connect, for ever; return when that succeeded, or after `wait_seconds`."""
+        first = asyncio.Event()
+        stop = self.watch_connection(lambda _: first.set())
+        self._lost.set()
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await first.wait()
+        except TimeoutError:
+            log.warning("NATS does not answer; it is tried again", name=self._options.name)
+        finally:
+            stop()
+
     async def close(self) -> None:
         """Send what is waiting, then end the connection. Safe twice."""
         if self._closed:
