@@ -22,8 +22,9 @@ class Restored:
 def restore(kept: Kept) -> Restored:
     """The document as it was; of a damaged one, as much as fits together."""
     replica, whole = _base(kept)
-    for update in kept.updates:
-        whole &= _applied(replica, update)
+    if not (whole and _applied_at_once(replica, kept.updates)):
+        for update in kept.updates:
+            whole &= _applied(replica, update)
     here = [entry for entry in kept.outbox if whole or _covered(replica, entry)]
     loose = [] if whole else [entry for entry in kept.outbox if entry not in here]
     unsent = kept.unsent()
@@ -41,6 +42,17 @@ def _base(kept: Kept) -> tuple[crdt.Replica, bool]:
         return crdt.Replica.from_snapshot(kept.replica), kept.whole
     except CrdtError:
         return crdt.Replica(), False
+
+
+def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
+    """Whether all could be imported together, which is many times faster; else nothing was."""
+    if not updates:
+        return True
+    try:
+        with crdt.guard():
+            return replica.doc.import_batch(updates).pending is None
+    except CrdtError:
+        return False
 
 
 def _applied(replica: crdt.Replica, update: bytes) -> bool:
