@@ -35,7 +35,7 @@ from lorogo_client.presence import Presence
 from lorogo_client.receipt import Receipt
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
-from lorogo_client.store import Store, StoredDocument
+from lorogo_client.storing.place import StoredDocument
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
@@ -63,7 +63,6 @@ __all__ = [
     "SessionClosed",
     "State",
     "StorageFull",
-    "Store",
     "StoreDamaged",
     "StoreFailed",
     "StoreLocked",

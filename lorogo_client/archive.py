@@ -84,6 +84,8 @@ class Archive:
         if self._store is None or shelf is None:
             return
         try:
+            if shelf.worth_a_snapshot:
+                shelf.fall_behind()
             self._rescue()
             if not shelf.behind:
                 await shelf.durable(self._seconds)

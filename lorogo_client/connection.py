@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import nanoid
 
@@ -16,7 +17,7 @@ from lorogo_client.sending import Replies
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
-from lorogo_client.store.local import LocalStore, StoredDocument
+from lorogo_client.storing.place import StoredDocument
 from lorogo_client.waiting import Door
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import check_document_id
@@ -28,6 +29,9 @@ from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
+
+if TYPE_CHECKING:
+    from lorogo_client.storing.local import LocalStore
 
 log = get_logger(__name__)
 
@@ -61,10 +65,9 @@ def connect(
     chosen = settings or ClientSettings()
 
     async def enter() -> Client:
-        kept = None if store is None else LocalStore(store)
         async with AsyncExitStack() as undo:
+            kept = None if store is None else await _open_store(store)
             if kept is not None:
-                await kept.open()
                 undo.push_async_callback(kept.close)
             transport = where
             if isinstance(transport, str):
@@ -89,6 +92,14 @@ def connect(
     return Door(enter, leave)
 
 
+async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
+    from lorogo_client.storing.local import LocalStore  # noqa: PLC0415 - loads the log
+
+    store = LocalStore(path)
+    await store.open()
+    return store
+
+
 async def _dial(url: str, name: str, settings: ClientSettings, *, patient: bool) -> Transport:
     # nats-py is loaded only when it is needed: an app may bring another transport
     from lorogo_transport import jetstream  # noqa: PLC0415
@@ -109,7 +120,7 @@ class Client:
         rng: random.Random,
         new_id: Callable[[], str],
         owns_transport: bool,
-        store: LocalStore | None = None,
+        store: "LocalStore | None" = None,
     ) -> None:
         self.transport = transport
         self.settings = settings

@@ -3,14 +3,17 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
-from lorogo_client.store.local import LocalStore
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
+
+if TYPE_CHECKING:
+    from lorogo_client.storing.local import LocalStore  # loads the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Context:
     caller: Caller
     replies: Replies
     starter: Starter
-    store: LocalStore | None = None
+    store: "LocalStore | None" = None
 
     @property
     def bus(self) -> Bus:

@@ -1,18 +1,23 @@
 """A room's ties to the local store; without a store every call here does nothing."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lorogo_client.errors import StoreFailed
 from lorogo_client.outbox import Flight, Outbox
 from lorogo_client.replica import LocalReplica
-from lorogo_client.store.records import Pending
-from lorogo_client.store.shelf import Shelf
+from lorogo_client.storing.records import Pending
+
+if TYPE_CHECKING:
+    from lorogo_client.storing.shelf import (
+        Shelf,
+    )  # loads the log, which a client without a store does not need
 
 
 class Keeping:
     """What a mirror tells the store."""
 
-    def __init__(self, shelf: Shelf | None = None) -> None:
+    def __init__(self, shelf: "Shelf | None" = None) -> None:
         self.shelf = shelf
 
     @property

@@ -14,9 +14,9 @@ from lorogo_client.keeping import Keeping
 from lorogo_client.outbox import Flight, Next, Outbox
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
-from lorogo_client.store.records import Pending
-from lorogo_client.store.replay import Kept
-from lorogo_client.store.restoring import restore
+from lorogo_client.storing.records import Pending
+from lorogo_client.storing.replay import Kept
+from lorogo_client.storing.restoring import restore
 from lorogo_client.syncing import Synced, fresh_replica, needs_fresh
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
@@ -105,6 +105,8 @@ class Mirror:
             return True
         if self.read_only and (self.need.fresh or self.replica.open_edits):
             return True  # it holds an edit that is being dropped: that must not get into the store
+        if isinstance(self.failure, DocumentDeleted):
+            return True  # the mark of that stays until the owner has another state
         if not self.read_only:
             self.keeping.fall_behind()  # what is committed now is in the snapshot
             self.replica.commit()

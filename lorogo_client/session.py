@@ -205,8 +205,8 @@ class Session:
         keeping = self._mirror.keeping
         while not keeping.stored(commit):
             self._check_open()
-            if keeping.failure is not None:
-                raise keeping.failure
+            if not keeping.active:
+                raise keeping.failure or StoreFailed(f"another session keeps {self.document_id} now")
             await self._room.standing.progress()
 
     async def _synced(self) -> None:

@@ -10,11 +10,11 @@ from lorogo_client import (
     DocumentDeleted,
     NotStored,
     State,
-    Store,
     StoreFailed,
     StoreLocked,
     Unsaved,
 )
+from lorogo_client.store import Store
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt
 from lorogo_transport.memory import MemoryNats

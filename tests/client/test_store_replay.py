@@ -13,7 +13,8 @@ from lorogo_client.keeping import Keeping
 from lorogo_client.outbox import Outbox
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
-from lorogo_client.store.records import (
+from lorogo_client.storing.place import Place
+from lorogo_client.storing.records import (
     Assigned,
     Deleted,
     Forgotten,
@@ -24,9 +25,9 @@ from lorogo_client.store.records import (
     Settled,
     Snapshot,
 )
-from lorogo_client.store.replay import Kept, lean, replay
-from lorogo_client.store.restoring import restore
-from lorogo_client.store.shelf import Place, Shelf
+from lorogo_client.storing.replay import Kept, lean, replay
+from lorogo_client.storing.restoring import restore
+from lorogo_client.storing.shelf import Shelf
 from lorogo_log import QueueFullError
 from lorogo_protocol import crdt
 from lorogo_protocol.replies import Ack

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_client import State, Store, StoreDamaged, StoreFailed, Unsaved
-from lorogo_client.store import cleaning, shelf
-from lorogo_client.store.local import LocalStore
+from lorogo_client import State, StoreDamaged, StoreFailed, Unsaved
+from lorogo_client.store import Store
+from lorogo_client.storing import cleaning, shelf
+from lorogo_client.storing.local import LocalStore
 from lorogo_log import QueueFullError
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt

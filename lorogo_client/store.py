@@ -1,15 +1,22 @@
-"""Looking into a store without a client: what is in it, and taking it out. Changes nothing, locks nothing."""
+"""A door to a store without a client: what is in it, and taking it out. Changes nothing, locks nothing.
+
+store = Store.open(path)            # also while the app is running
+for document in store.documents():
+    print(document.document_id, document.unsaved)
+snapshot = store.export("minutes")  # a Loro snapshot, unsaved edits included
+"""
 
 import os
 from collections.abc import Iterator
 
 from lorogo_client.errors import ClientError, StoreFailed
-from lorogo_client.store.local import StoredDocument, stored_document
-from lorogo_client.store.records import Record, UnreadableRecord, decode
-from lorogo_client.store.replay import Kept, replay
-from lorogo_client.store.restoring import restore
-from lorogo_client.store.shelf import Place
+from lorogo_client.storing.place import Place, StoredDocument, stored_document
+from lorogo_client.storing.records import Record, UnreadableRecord, decode
+from lorogo_client.storing.replay import Kept, replay
+from lorogo_client.storing.restoring import restore
 from lorogo_log import DamageError, LogError, Reader, TornError
+
+__all__ = ["Store", "StoredDocument"]
 
 
 class Store:

@@ -6,12 +6,12 @@ only a snapshot of everything helps, and the room is asked for one.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from lorogo_client.errors import StoreFailed
 from lorogo_client.outbox import Flight
-from lorogo_client.store.records import (
+from lorogo_client.storing.place import Place
+from lorogo_client.storing.records import (
     Assigned,
     Deleted,
     Local,
@@ -20,39 +20,11 @@ from lorogo_client.store.records import (
     Remote,
     Settled,
     Snapshot,
-    size_of,
 )
-from lorogo_client.store.replay import Kept, lean, step
 from lorogo_log import LogError, QueueFullError
 
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
-
-
-@dataclass(slots=True)
-class Place:
-    """What the store knows of a document without reading it."""
-
-    base: int = 0  # sequence of the record to read from
-    snapshot_bytes: int = 0
-    tail_bytes: int = 0
-    outline: Kept = field(default_factory=Kept)  # without bytes
-
-    @property
-    def kept(self) -> bool:
-        """Whether there is a copy."""
-        return self.outline.number >= 0 and not self.outline.forgotten
-
-    @property
-    def bytes(self) -> int:
-        return self.snapshot_bytes + self.tail_bytes
-
-    def add(self, record: Record) -> None:
-        """Note a record that follows."""
-        self.outline = step(self.outline, lean(record))
-        if isinstance(record, Snapshot):
-            self.snapshot_bytes, self.tail_bytes = size_of(record), 0
-        else:
-            self.tail_bytes += size_of(record)
+CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same when a document is closed: there may be very many of those
 
 
 class Appends(Protocol):
@@ -101,6 +73,11 @@ class Shelf:
         return self.keeps and (
             self.behind or place.tail_bytes > max(TAIL_BYTES_MIN, 2 * place.snapshot_bytes)
         )
+
+    @property
+    def worth_a_snapshot(self) -> bool:
+        """Whether a document that is closed should be kept in less space."""
+        return self.keeps and self.place.tail_bytes > CLOSED_TAIL_BYTES_MIN + 2 * self.place.snapshot_bytes
 
     def local(self, commit: int, log_id: str, payload: bytes) -> None:
         self._put(Local(self._next, commit, log_id, payload), commit)

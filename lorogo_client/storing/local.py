@@ -3,15 +3,23 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lorogo_client.errors import StoreFailed, StoreLocked
-from lorogo_client.store.cleaning import Cleaner
-from lorogo_client.store.records import Forgotten, Record, Snapshot, UnreadableRecord, decode, encode, size_of
-from lorogo_client.store.replay import Kept, replay
-from lorogo_client.store.shelf import Place, Shelf
+from lorogo_client.storing.cleaning import Cleaner
+from lorogo_client.storing.place import Place, StoredDocument, stored_document
+from lorogo_client.storing.records import (
+    Forgotten,
+    Record,
+    Snapshot,
+    UnreadableRecord,
+    decode,
+    encode,
+    size_of,
+)
+from lorogo_client.storing.replay import Kept, replay
+from lorogo_client.storing.shelf import Shelf
 from lorogo_log import DamageError, LockedError, Log, LogError, Recovery, Storage
 from lorogo_protocol.digest import digest
 from lorogo_transport.logs import get_logger
@@ -21,28 +29,6 @@ log = get_logger(__name__)
 SEGMENT_BYTES = 2 * 1024 * 1024
 _AHEAD_BYTES = 64 * 1024
 ASIDE = "aside"  # a folder beside the segments
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A document in the store, for people and for lists in an app."""
-
-    document_id: str
-    unsaved: int  # updates without an ACK
-    deleted: bool  # the server said so; what is unsaved is still here
-    damaged: bool  # records are lost: only a server can complete it
-    bytes: int
-
-
-def stored_document(document_id: str, place: Place) -> StoredDocument:
-    """What a place says."""
-    return StoredDocument(
-        document_id,
-        unsaved=len(place.outline.outbox),
-        deleted=place.outline.deleted,
-        damaged=not place.outline.whole,
-        bytes=place.bytes,
-    )
 
 
 class LocalStore:

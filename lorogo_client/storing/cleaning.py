@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from lorogo_client.store.shelf import Place
+from lorogo_client.storing.place import Place
 from lorogo_log import Log, LogError
 from lorogo_log import Record as Stored
 from lorogo_transport.logs import get_logger

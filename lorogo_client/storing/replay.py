@@ -7,7 +7,7 @@ in the prefix is in it, as part of the replica, and in the outbox unless its ACK
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from lorogo_client.store.records import (
+from lorogo_client.storing.records import (
     Assigned,
     Deleted,
     Forgotten,

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from lorogo_client.store.records import Pending
-from lorogo_client.store.replay import Kept
+from lorogo_client.storing.records import Pending
+from lorogo_client.storing.replay import Kept
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
 
