@@ -12,7 +12,8 @@ class Place:
 
     base: int = 0  # sequence of the record to read from
     snapshot_bytes: int = 0
-    tail_bytes: int = 0
+    tail_bytes: int = 0  # of the records since the snapshot
+    tail_records: int = 0
     outline: Kept = field(default_factory=Kept)  # without bytes
 
     @property
@@ -28,9 +29,10 @@ class Place:
         """Note a record that follows."""
         self.outline = step(self.outline, lean(record))
         if isinstance(record, Snapshot):
-            self.snapshot_bytes, self.tail_bytes = size_of(record), 0
+            self.snapshot_bytes, self.tail_bytes, self.tail_records = size_of(record), 0, 0
         else:
             self.tail_bytes += size_of(record)
+            self.tail_records += 1
 
 
 @dataclass(frozen=True, slots=True)

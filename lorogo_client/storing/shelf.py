@@ -24,6 +24,8 @@ from lorogo_client.storing.records import (
 from lorogo_log import LogError, QueueFullError
 
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
+TAIL_RECORDS_MIN = 4096  # the same for small records, some 50 microseconds each when a document is opened
+BYTES_PER_RECORD = 256  # and for so many bytes of a snapshot, one record more
 CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same when a document is closed: there may be very many of those
 
 
@@ -69,9 +71,12 @@ class Shelf:
 
     @property
     def wants_snapshot(self) -> bool:
+        """Whether only a snapshot helps, or the records since the last are many: reading them takes time."""
         place = self.place
         return self.keeps and (
-            self.behind or place.tail_bytes > max(TAIL_BYTES_MIN, 2 * place.snapshot_bytes)
+            self.behind
+            or place.tail_bytes > max(TAIL_BYTES_MIN, 2 * place.snapshot_bytes)
+            or place.tail_records > max(TAIL_RECORDS_MIN, place.snapshot_bytes // BYTES_PER_RECORD)
         )
 
     @property
