@@ -11,13 +11,14 @@ from loro import DiffEvent
 from lorogo_client.accepted import Arrived, Chain
 from lorogo_client.errors import DocumentDeleted, StorageFull, TooLargeUpdate, UpdateRefused
 from lorogo_client.keeping import Keeping
-from lorogo_client.outbox import Flight, Next, Outbox
+from lorogo_client.outbox import Flight, Outbox
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.records import Pending
 from lorogo_client.storing.replay import Kept
 from lorogo_client.storing.restoring import restore
 from lorogo_client.syncing import Synced, fresh_replica, needs_fresh
+from lorogo_client.verdicts import Next
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import Entry

@@ -8,7 +8,6 @@ one thing at a time. So there are never two syncs at once, and updates leave in 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -17,14 +16,14 @@ from loro import DiffEvent
 from lorogo_client.accepted import Arrivals
 from lorogo_client.archive import Archive
 from lorogo_client.context import Context
-from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed, StorageFull
+from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed
 from lorogo_client.feeds import Change, Rebased, State
 from lorogo_client.mirror import Hearers, Mirror
-from lorogo_client.outbox import Flight, backoff
 from lorogo_client.presence import RoomPresence
-from lorogo_client.sending import send
+from lorogo_client.sender import Sender
 from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
+from lorogo_client.verdicts import backoff
 from lorogo_client.waiting import within
 from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
@@ -42,7 +41,6 @@ log = get_logger(__name__)
 
 _PASSING = (TransportError, MalformedMessage, NotServed)
 _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
-_TOGETHER_MAX = 64  # updates that wait for the local store together before they are sent
 
 
 class Room:
@@ -76,7 +74,7 @@ class Room:
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # ends a pause after a failure
-        self._expected: set[str] = set()
+        self._sender = Sender(context, document_id, self.mirror, self._on_answer)
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
@@ -128,8 +126,7 @@ class Room:
         finally:
             for subscription in self._subscriptions:
                 await subscription.close()
-            for log_id in self._expected:
-                self._context.replies.forget(log_id)
+            self._sender.close()
             self.mirror.replica.retire()
             await self.archive.close()
             self.tell()
@@ -223,12 +220,7 @@ class Room:
         if not self.mirror.need.owner:
             self._urgent.set()
 
-    def _on_reply(self, reply: replies.Reply) -> None:
-        context = self._context
-        flight = self.mirror.answered(reply, now=context.clock.now(), jitter=context.rng.random())
-        if flight is not None:
-            self._expected.discard(flight.log_id)
-            context.replies.forget(flight.log_id)
+    def _on_answer(self) -> None:
         self.tell()
         self._wake.set()
 
@@ -277,8 +269,7 @@ class Room:
         await self._doubt(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):
             await self._catch_up()
-        while self._may_send() and (flights := self._next_flights()):
-            await self._send_all(flights)
+        await self._sender.send_ready(self._may_send)
 
     async def _doubt(self, now: float) -> None:
         """Answers are late: is the owner there? A dead one shows by a ping, long before it is stale."""
@@ -327,60 +318,13 @@ class Room:
                 self.presence.apply(answer.presence)
         self._connecting = False
         self.hindrance = None
-        self._forget_replaced()
+        self._sender.forget_replaced()
         self.tell()
-
-    def _forget_replaced(self) -> None:
-        """Expect no answer to what a sync has replaced."""
-        for log_id in [one for one in self._expected if not self.mirror.outbox.flying(one)]:
-            self._expected.discard(log_id)
-            self._context.replies.forget(log_id)
 
     def _may_send(self) -> bool:
         need = self.mirror.need
         fine = self.problem is None and self._bus.connected
         return fine and not self.mirror.read_only and not need.sync and not need.owner
-
-    def _next_flights(self) -> list[Flight]:
-        """What leaves now, in order. With a store several, so that they wait for the disk once."""
-        outbox, flights = self.mirror.outbox, list[Flight]()
-        now = self._context.clock.now()
-        while len(flights) < (_TOGETHER_MAX if self.mirror.keeping.active else 1):
-            flight = outbox.next_to_send(now, self._context.new_id)
-            if flight is None:
-                break
-            outbox.sending(flight.log_id, now)
-            flights.append(flight)
-        return flights
-
-    async def _send_all(self, flights: list[Flight]) -> None:
-        """In the store first, then out; what could not be sent waits."""
-        outbox, left = self.mirror.outbox, deque(flights)
-        try:
-            self.mirror.keeping.assigned(flights)
-            await self.mirror.keeping.durable(self._settings.store_seconds)
-            while left and self._may_send():
-                flight = left.popleft()
-                if outbox.flying(flight.log_id):  # it may have been ACKed or replaced meanwhile
-                    await self._send(flight)
-        finally:
-            for flight in left:
-                outbox.unsent(flight.log_id, self._context.clock.now(), self._context.rng.random())
-
-    async def _send(self, flight: Flight) -> None:
-        context, outbox = self._context, self.mirror.outbox
-        self._expected.add(flight.log_id)
-        inbox = context.replies.expect(flight.log_id, self._on_reply)
-        try:
-            await send(context.transport, self.document_id, flight, inbox, self._settings)
-        except StorageFull as error:
-            outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
-            self.mirror.stalled = error
-        except _PASSING:
-            outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
-            raise
-        else:
-            outbox.sent(flight.log_id, context.clock.now())
 
     async def _rest(self, pause: float | None) -> None:
         """Until there is something to do; after a failure for the pause, or until things look better."""
