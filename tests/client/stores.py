@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from lorogo_client import Client, ClientSettings
@@ -13,12 +13,30 @@ __all__ = ["crashed", "files", "holding", "offline", "size_of"]
 
 
 def crashed(store: Path) -> Path:
-    """What a process that is killed now would find when it comes back."""
+    """What a process that is killed now would find when it comes back.
+
+    The log's threads may be at work: a copy counts if nothing changed while it was made.
+    """
     number = 1
     while (image := store.with_name(f"{store.name}-{number}")).exists():
         number += 1
-    shutil.copytree(store, image)
-    return image
+    for _ in range(100):
+        before = _listing(store)
+        with suppress(shutil.Error, OSError):
+            shutil.copytree(store, image)
+            if _listing(store) == before:
+                return image
+        shutil.rmtree(image, ignore_errors=True)
+    raise AssertionError(f"{store} never stood still")
+
+
+def _listing(store: Path) -> list[tuple[str, int, int]]:
+    found = []
+    with suppress(FileNotFoundError):
+        for path in sorted(store.rglob("*")):
+            facts = path.stat()
+            found.append((path.name, facts.st_size, facts.st_mtime_ns))
+    return found
 
 
 @asynccontextmanager
