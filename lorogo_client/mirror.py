@@ -77,6 +77,7 @@ class Mirror:
         self._new_id = new_id
         self._hearers = hearers
         self._synced_lease = 0
+        self._asked_for_all = False  # the sync under way
         self._settled_meanwhile: list[bytes] = []  # ACKed while a sync was under way
         self._rebasing: list[bytes] | None = None  # collects the update that a rebase makes
         self.damaged = False  # what the store kept is not whole: the owner must complete it
@@ -270,6 +271,7 @@ class Mirror:
     def syncing(self) -> None:
         """A sync begins: what it is needed for from now on is another one."""
         self.need.sync = False
+        self._asked_for_all = self.need.fresh
         self.chain.hold()
         self._settled_meanwhile = []
 
@@ -286,6 +288,9 @@ class Mirror:
             if answer.mode != "snapshot":
                 self.sync_failed()  # ask again, for all of it
                 return
+        elif self.need.fresh and not self._asked_for_all and answer.mode != "snapshot":
+            self.sync_failed()  # the need came up after we had asked: this answer is not all of it
+            return
         replaced = self.need.fresh or answer.mode == "snapshot" or self.generation != answer.generation
         replaced |= self.damaged
         if replaced:
