@@ -29,6 +29,7 @@ class Archive:
         self._wake = asyncio.Event()
         self._deleted = False
         self.usable = False  # the copy can be shown and edited without a server
+        self.blank = False  # and it is none: the app asked for an empty one
 
     @property
     def failure(self) -> StoreFailed | None:
@@ -56,7 +57,7 @@ class Archive:
             self.usable = not mirror.damaged and not kept.deleted
         elif create:
             mirror.keep_whole()
-            self.usable = True
+            self.usable = self.blank = True
         else:
             mirror.keeping.fall_behind()  # the first record is a snapshot, after the first sync
 

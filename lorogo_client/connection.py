@@ -165,7 +165,8 @@ class Client:
         With a store, a document that is in it opens at once when there is no connection, else after
         the sync or after `store_open_seconds`; `session.ready()` waits for the sync. One that is not in
         it raises NotStored when there is no connection, unless `create` asks for an empty one, which is
-        merged with whatever the server has later. Leaving raises no Unsaved if all edits are stored.
+        merged with whatever the server has later (when connected, only after `timeout`). Leaving raises
+        no Unsaved if all edits are stored.
         """
         check_document_id(document_id)
         allowed = self.settings.open_seconds if timeout is None else timeout
@@ -284,8 +285,10 @@ class Client:
                 raise room.archive.why_not()
             await session.ready(allowed)
         elif room.connected:
+            # an empty document is given only if the server cannot say what is in it
+            patience = allowed if room.archive.blank else min(allowed, self.settings.store_open_seconds)
             try:
-                await session.ready(min(allowed, self.settings.store_open_seconds))
+                await session.ready(patience)
             except (NotServed, DocumentFailed) as error:
                 log.info("opened from the store", document=room.document_id, why=str(error))
 

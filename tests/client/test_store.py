@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,20 @@ async def test_an_app_may_begin_a_document_offline(world: MemoryNats, owner: Fak
         await session.flush(DEADLINE)
         assert owner.text() == text_of(session)
         assert sorted(owner.text()) == sorted("mine theirs")
+
+
+async def test_create_is_for_when_the_server_cannot_say(
+    world: MemoryNats, owner: FakeOwner, store: Path
+) -> None:
+    """Connected, the document is what the server has, however long that takes."""
+    await owner.edit("theirs", tell=False)
+    impatient = replace(QUICK, store_open_seconds=0.001)
+    async with client_of(world, impatient, store=store) as client:
+        async with client.open("doc", create=True) as session:
+            assert text_of(session) == "theirs"
+        async with client.open("nobody-serves-it", create=True, timeout=0.3) as session:
+            assert session.unsaved == 0
+            assert session.state is State.CONNECTING
 
 
 async def test_a_stored_document_opens_although_nobody_serves_it(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import lorogo_client
-from lorogo_client import Session, State
+from lorogo_client import Session, State, StoreLocked
 from lorogo_client.store import Store
 from lorogo_transport.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of
@@ -188,6 +188,8 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
             typist = await Typist.start("offline", url, store, edits, edits)
             opened = await typist.hear("opened")
             assert opened["opened"] >= stored, "an edit that was stored is lost"
+            with pytest.raises(StoreLocked, match="another process"):
+                await lorogo_client.connect(_NOWHERE, store=store)
             row = (
                 f"  life {number + 1}: opened at edit {opened['opened']:>6}, {opened['unsaved']:>5} unsaved,"
                 f" connect {opened['connect_seconds'] * 1000:4.0f} ms,"
