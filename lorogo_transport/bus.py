@@ -163,7 +163,7 @@ class JetStreamBus:
                 await self._first_round()
         except (TimeoutError, Unreachable) as error:
             reason = str(error) or f"no answer in {wait_seconds:g} s"
-            log.warning("no connection to NATS yet; it is tried again", name=self._options.name, reason=reason)
+            log.warning("no connection to NATS yet, trying on", name=self._options.name, reason=reason)
             self._lost.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
 

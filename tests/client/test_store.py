@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import lorogo_client
 from lorogo_client import (
     DocumentDeleted,
     NotStored,
@@ -281,6 +282,31 @@ async def test_a_stored_document_opens_although_nobody_serves_it(
             other.replica = owner.replica
             await session.ready(DEADLINE)
             await until_state(session, State.SAVED)
+
+
+async def test_a_nats_that_says_nothing_does_not_hold_the_app_up(store: Path) -> None:
+    """Something listens and never answers: connect() comes back after the moment, and goes on trying."""
+    calls = 0
+    silent = asyncio.Event()
+
+    async def listen(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        await silent.wait()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = replace(QUICK, connect_seconds=0.2, store_open_seconds=0.3)
+    async with asyncio.timeout(DEADLINE), server:
+        address = f"nats://127.0.0.1:{port}"
+        async with lorogo_client.connect(address, store=store, settings=settings) as client:
+            async with client.open("doc", create=True) as session:
+                type_in(session.doc, "typed all the same")
+                await session.stored(DEADLINE)
+                assert session.state is State.OFFLINE
+            await eventually(lambda: calls >= 3)
+        silent.set()
 
 
 async def test_two_clients_on_one_store_are_refused(world: MemoryNats, store: Path) -> None:

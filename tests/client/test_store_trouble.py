@@ -189,6 +189,19 @@ def flip(path: Path, mark: bytes) -> None:
     path.write_bytes(data)
 
 
+def flip_all(path: Path, mark: bytes) -> None:
+    """One bit in each place where these bytes are."""
+    data = path.read_bytes()
+    path.write_bytes(data.replace(mark, bytes([mark[0] ^ 1]) + mark[1:]))
+
+
+def tear(path: Path, missing: int) -> None:
+    """The last bytes that were written never came to the disk."""
+    data = path.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    path.write_bytes(data[: end - missing])
+
+
 async def test_a_flipped_bit_is_told_and_the_server_completes_the_copy(
     world: MemoryNats, owner: FakeOwner, store: Path
 ) -> None:
@@ -221,6 +234,54 @@ async def test_a_flipped_bit_is_told_and_the_server_completes_the_copy(
             await session.flush(DEADLINE)
             assert owner.text() == text_of(session) == "saved-one saved-two unsaved"
         assert not any(one.damaged for one in client.stored_documents())
+
+
+async def test_a_lost_snapshot_leaves_the_unsaved_edits_after_it(
+    world: MemoryNats, owner: FakeOwner, store: Path
+) -> None:
+    """Nothing to show offline; on what the server has, the edits that can be read fit again."""
+    async with client_of(world, store=store) as client, client.open("doc") as session:
+        type_in(session.doc, "in-the-snapshot ")
+        await session.flush(DEADLINE)
+        assert session._mirror.keep_whole()
+        await session.stored(DEADLINE)
+    async with offline(world, store, seed=2) as client, client.open("doc") as session:
+        type_in(session.doc, "unsaved", at=16)
+        await session.stored(DEADLINE)
+    before = crashed(store)
+    for hit in holding(store, b"in-the-snapshot"):
+        flip_all(hit, b"in-the-snapshot")
+    async with offline(world, store, seed=3) as client:
+        assert [one.damaged for one in client.stored_documents()] == [True]
+        with pytest.raises(StoreDamaged):
+            await client.open("doc")
+    async with client_of(world, store=store, seed=4) as client, client.open("doc") as session:
+        await session.flush(DEADLINE)
+        assert owner.text() == text_of(session) == "in-the-snapshot unsaved"
+    assert crdt.Replica.from_snapshot(Store.open(before).export("doc")).value() == {
+        "t": "in-the-snapshot unsaved"
+    }
+
+
+@pytest.mark.parametrize("missing", [1, 7, 40, 200, 450])
+async def test_a_torn_end_is_a_shorter_past(
+    world: MemoryNats, owner: FakeOwner, store: Path, missing: int
+) -> None:
+    """Power fails within a write: what opens is the document as it once was."""
+    async with offline(world, store) as client, client.open("doc", create=True) as session:
+        for number in range(10):
+            type_in(session.doc, str(number), at=number)
+            await session.stored(DEADLINE)
+        image = crashed(store)
+    tear(files(image, "*.seg")[-1], missing)
+    async with offline(world, image, seed=2) as client, client.open("doc", create=True) as session:
+        text = text_of(session)
+        assert text == "0123456789"[: len(text)]
+        assert len(text) < 10
+        type_in(session.doc, "!", at=len(text))
+    async with client_of(world, store=image, seed=3) as client, client.open("doc") as session:
+        await session.flush(DEADLINE)
+        assert owner.text() == f"{text}!"
 
 
 async def test_unsaved_edits_that_build_on_lost_ones_are_kept_as_files(
