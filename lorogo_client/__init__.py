@@ -6,7 +6,9 @@
             session.commit()
             receipt = await session.flush()
 
-Everything that an app may need is named here; docs/PROTOCOL.md says what travels.
+With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
+`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
+docs/PROTOCOL.md says what travels.
 """
 
 from lorogo_client.api import DocumentApi

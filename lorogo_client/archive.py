@@ -7,7 +7,7 @@ from lorogo_client.context import Context
 from lorogo_client.errors import DocumentDeleted, NotStored, StoreDamaged, StoreFailed
 from lorogo_client.keeping import Keeping
 from lorogo_client.mirror import Mirror
-from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -97,7 +97,10 @@ class Archive:
         """The last chance for what only a snapshot can tell."""
         shelf = self._mirror.keeping.shelf
         if shelf is not None and shelf.behind and (self.usable or self._mirror.ready):
-            self._mirror.keep_whole()
+            try:
+                self._mirror.keep_whole()
+            except CrdtError as error:  # a replica that broke: what was stored before stays
+                log.warning("the copy could not be written", document=self._document_id, problem=str(error))
 
     def _changed(self) -> None:
         self._wake.set()

@@ -127,8 +127,8 @@ class Room:
             for subscription in self._subscriptions:
                 await subscription.close()
             self._sender.close()
-            self.mirror.replica.retire()
             await self.archive.close()
+            self.mirror.replica.retire()
             self.tell()
             self.standing.close(None)
 
