@@ -6,7 +6,9 @@
             session.commit()
             receipt = await session.flush()
 
-Everything that an app may need is named here; docs/PROTOCOL.md says what travels.
+With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
+`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
+docs/PROTOCOL.md says what travels.
 """
 
 from lorogo_client.api import DocumentApi
@@ -17,11 +19,15 @@ from lorogo_client.errors import (
     DocumentFailed,
     FeedUnavailable,
     NotServed,
+    NotStored,
     OfflineBufferFull,
     ReadOnly,
     Refused,
     SessionClosed,
     StorageFull,
+    StoreDamaged,
+    StoreFailed,
+    StoreLocked,
     Timeout,
     TooLargeUpdate,
     Unsaved,
@@ -43,6 +49,7 @@ from lorogo_client.presence import Presence
 from lorogo_client.receipt import Receipt
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
+from lorogo_client.storing.place import StoredDocument
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
@@ -66,6 +73,7 @@ __all__ = [
     "Lagged",
     "LorogoError",
     "NotServed",
+    "NotStored",
     "OfflineBufferFull",
     "Presence",
     "ReadOnly",
@@ -77,6 +85,10 @@ __all__ = [
     "SessionClosed",
     "State",
     "StorageFull",
+    "StoreDamaged",
+    "StoreFailed",
+    "StoreLocked",
+    "StoredDocument",
     "Timeout",
     "TooLargeUpdate",
     "TransportError",

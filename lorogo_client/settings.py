@@ -15,6 +15,11 @@ class ClientSettings:
     call_seconds: float = 30.0  # for a call to a document's owner, unless it says otherwise
     close_seconds: float = 5.0  # how long leaving a session waits for what is not ACKed yet
 
+    # With a local store: how long connect() and open() wait for the network before they go on without it,
+    # and how long the disk may take before the store is given up.
+    store_open_seconds: float = 1.0
+    store_seconds: float = 10.0
+
     reply_seconds: float = limits.REPLY_SECONDS  # without an answer: find the owner, send again
     doubt_seconds: float = 1.0  # without an answer: ping once, so that a dead owner shows early
     ping_seconds: float = 0.5
