@@ -91,6 +91,22 @@ def serve(
     compact_wal_bytes: Annotated[
         str | None, typer.Option("--compact-wal-bytes", metavar="SIZE", help="Compact a document above this.")
     ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option("--durability", help="What an ACK waits for: stream, journal (default) or replicated."),
+    ] = None,
+    journal_partitions: Annotated[
+        int | None, typer.Option("--journal-partitions", help="Logs that the journal is spread over.")
+    ] = None,
+    journal_keep_days: Annotated[
+        float | None, typer.Option("--journal-keep-days", help="Drop older segments of the journal.")
+    ] = None,
+    journal_keep_bytes: Annotated[
+        str | None, typer.Option("--journal-keep-bytes", metavar="SIZE", help="Drop the oldest above this.")
+    ] = None,
+    journal_replicas: Annotated[
+        int | None, typer.Option("--journal-replicas", help="Other servers that must have an update, too.")
+    ] = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -107,6 +123,11 @@ def serve(
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
+        durability=durability,
+        journal_partitions=journal_partitions,
+        journal_keep_days=journal_keep_days,
+        journal_keep_bytes=None if journal_keep_bytes is None else parse_size(journal_keep_bytes),
+        journal_replicas=journal_replicas,
     )
     serving = work.Serving(nats, data.absolute(), settings)
     if worker is not None:
@@ -132,6 +153,32 @@ def status(
         run_async(work.of_all, nats, as_json=json)
     else:
         run_async(work.of_one, nats, document, as_json=json)
+
+
+@app.command()
+def feed(
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="WHERE", help="now, 0 (everything), a sequence, a time, or an age (10m)."
+        ),
+    ] = None,
+    document: Annotated[
+        list[str] | None, typer.Option("--document", metavar="ID", help="Only this one; may be repeated.")
+    ] = None,
+    position: Annotated[
+        Path | None,
+        typer.Option("--position", metavar="FILE", help="Go on where it says; kept after each line."),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    verbose: Verbose = False,
+) -> None:
+    """Print every accepted update, once and in order, until Ctrl-C."""
+    configure(verbose=verbose)
+    from lorogo_cli import feed as work
+
+    run_async(work.follow, nats, since, document or [], position, as_json=json)
 
 
 @app.command()

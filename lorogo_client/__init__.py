@@ -6,7 +6,9 @@
             session.commit()
             receipt = await session.flush()
 
-Everything that an app may need is named here; docs/PROTOCOL.md says what travels.
+With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
+`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
+docs/PROTOCOL.md says what travels.
 """
 
 from lorogo_client.api import DocumentApi
@@ -15,22 +17,39 @@ from lorogo_client.errors import (
     ClientError,
     DocumentDeleted,
     DocumentFailed,
+    FeedUnavailable,
     NotServed,
+    NotStored,
     OfflineBufferFull,
     ReadOnly,
     Refused,
     SessionClosed,
     StorageFull,
+    StoreDamaged,
+    StoreFailed,
+    StoreLocked,
     Timeout,
     TooLargeUpdate,
     Unsaved,
     UpdateRefused,
+)
+from lorogo_client.feed import (
+    Deleted,
+    Erased,
+    FeedItem,
+    FeedPosition,
+    Gap,
+    InvalidPosition,
+    Restored,
+    Update,
+    UpdateFeed,
 )
 from lorogo_client.feeds import Change, Lagged, Rebased, State
 from lorogo_client.presence import Presence
 from lorogo_client.receipt import Receipt
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
+from lorogo_client.storing.place import StoredDocument
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
@@ -39,29 +58,44 @@ __all__ = [
     "Client",
     "ClientError",
     "ClientSettings",
+    "Deleted",
     "Disconnected",
     "DocumentApi",
     "DocumentDeleted",
     "DocumentFailed",
+    "Erased",
+    "FeedItem",
+    "FeedPosition",
+    "FeedUnavailable",
+    "Gap",
     "InvalidDocumentId",
+    "InvalidPosition",
     "Lagged",
     "LorogoError",
     "NotServed",
+    "NotStored",
     "OfflineBufferFull",
     "Presence",
     "ReadOnly",
     "Rebased",
     "Receipt",
     "Refused",
+    "Restored",
     "Session",
     "SessionClosed",
     "State",
     "StorageFull",
+    "StoreDamaged",
+    "StoreFailed",
+    "StoreLocked",
+    "StoredDocument",
     "Timeout",
     "TooLargeUpdate",
     "TransportError",
     "Unreachable",
     "Unsaved",
+    "Update",
+    "UpdateFeed",
     "UpdateRefused",
     "connect",
 ]

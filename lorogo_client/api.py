@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from lorogo_client.context import Context
 from lorogo_client.errors import NotServed, Timeout
-from lorogo_client.outbox import backoff
 from lorogo_client.receipt import Receipt, from_answer
+from lorogo_client.verdicts import backoff
 from lorogo_protocol import calls
 from lorogo_protocol.calls import Body, Refused
 from lorogo_protocol.reasons import Reason

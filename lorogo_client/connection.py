@@ -1,19 +1,24 @@
 """The door: `connect()` gives a Client, a Client opens sessions and makes calls."""
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import nanoid
 
 from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
-from lorogo_client.errors import SessionClosed
+from lorogo_client.errors import DocumentFailed, NotServed, SessionClosed
+from lorogo_client.feed import Since, UpdateFeed, beginning
 from lorogo_client.room import Room
 from lorogo_client.sending import Replies
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
+from lorogo_client.storing.place import StoredDocument
 from lorogo_client.waiting import Door
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import check_document_id
@@ -25,6 +30,9 @@ from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
+
+if TYPE_CHECKING:
+    from lorogo_client.storing.local import LocalStore
 
 log = get_logger(__name__)
 
@@ -39,6 +47,7 @@ def new_nanoid() -> str:
 def connect(
     where: str | Transport = DEFAULT_URL,
     *,
+    store: str | os.PathLike[str] | None = None,
     settings: ClientSettings | None = None,
     name: str = "lorogo-client",
     clock: Clock | None = None,
@@ -49,32 +58,55 @@ def connect(
 
     `where` is the address of NATS (several with commas between), or a transport that is already
     connected; that one is left open. Raises Unreachable.
+
+    `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
+    Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
+    time: raises StoreLocked, StoreFailed.
     """
     chosen = settings or ClientSettings()
 
     async def enter() -> Client:
-        if isinstance(where, str):
-            # nats-py is loaded only when it is needed: an app may bring another transport
-            from lorogo_transport import jetstream  # noqa: PLC0415
-
-            transport: Transport = await jetstream.connect(where, name=name, timeout=chosen.connect_seconds)
-        else:
+        async with AsyncExitStack() as undo:
+            kept = None if store is None else await _open_store(store)
+            if kept is not None:
+                undo.push_async_callback(kept.close)
             transport = where
-        client = Client(
-            transport,
-            chosen,
-            clock=clock or SystemClock(),
-            rng=rng or random.Random(),
-            new_id=new_id,
-            owns_transport=isinstance(where, str),
-        )
-        await client.start()
+            if isinstance(transport, str):
+                transport = await _dial(transport, name, chosen, patient=kept is not None)
+                undo.push_async_callback(transport.close)
+            client = Client(
+                transport,
+                chosen,
+                clock=clock or SystemClock(),
+                rng=rng or random.Random(),
+                new_id=new_id,
+                owns_transport=isinstance(where, str),
+                store=kept,
+            )
+            await client.start()
+            undo.pop_all()
         return client
 
     async def leave(client: Client, calm: bool) -> None:
         await client.leave(calm=calm)
 
     return Door(enter, leave)
+
+
+async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
+    from lorogo_client.storing.local import LocalStore  # noqa: PLC0415 - loads the log
+
+    store = LocalStore(path)
+    await store.open()
+    return store
+
+
+async def _dial(url: str, name: str, settings: ClientSettings, *, patient: bool) -> Transport:
+    # nats-py is loaded only when it is needed: an app may bring another transport
+    from lorogo_transport import jetstream  # noqa: PLC0415
+
+    wait = settings.store_open_seconds if patient else None
+    return await jetstream.connect(url, name=name, timeout=settings.connect_seconds, wait_seconds=wait)
 
 
 class Client:
@@ -89,6 +121,7 @@ class Client:
         rng: random.Random,
         new_id: Callable[[], str],
         owns_transport: bool,
+        store: "LocalStore | None" = None,
     ) -> None:
         self.transport = transport
         self.settings = settings
@@ -102,35 +135,73 @@ class Client:
             caller=Caller(transport.bus, clock, new_id),
             replies=Replies(transport.bus),
             starter=Starter(transport, clock, rng, new_id, settings),
+            store=store,
         )
         self._statuses = Statuses(transport)
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, Room] = {}
+        self._feeds: set[UpdateFeed] = set()
         self._stop_watching: Callable[[], None] = lambda: None
         self._closed = False
 
     async def start(self) -> None:
         """Listen for answers; `connect()` does it."""
         self._stop_watching = self.transport.bus.watch_connection(self._context.starter.connection)
+        self._context.starter.connection(self.transport.bus.connected)
         await self._context.caller.start()
         await self._context.replies.start()
 
     def open(
-        self, document_id: str, *, read_only: bool = False, timeout: float | None = None
+        self,
+        document_id: str,
+        *,
+        read_only: bool = False,
+        create: bool = False,
+        timeout: float | None = None,
     ) -> Door[Session]:
         """A session: `async with client.open(id) as session`. It is usable: synced once.
 
         Leaving it waits, within `close_seconds`, until every edit is ACKed, and raises Unsaved if that
         did not happen. Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted.
+
+        With a store, a document that is in it opens at once when there is no connection, else after
+        the sync or after `store_open_seconds`; `session.ready()` waits for the sync. One that is not in
+        it raises NotStored when there is no connection, unless `create` asks for an empty one, which is
+        merged with whatever the server has later (when connected, only after `timeout`). Leaving raises
+        no Unsaved if all edits are stored.
         """
         check_document_id(document_id)
         allowed = self.settings.open_seconds if timeout is None else timeout
 
         async def enter() -> Session:
-            return await self._open(document_id, read_only, allowed)
+            return await self._open(document_id, read_only, create, allowed)
 
         async def leave(session: Session, calm: bool) -> None:
             await self.close_session(session, calm=calm)
+
+        return Door(enter, leave)
+
+    def feed(self, since: Since = "now", documents: Iterable[str] | None = None) -> Door[UpdateFeed]:
+        """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
+
+        `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
+        its zone; or a FeedPosition (or its text), which goes on exactly where `feed.position` was.
+        Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError.
+        """
+        begin, wanted = beginning.check(since, documents)
+
+        async def enter() -> UpdateFeed:
+            if self._closed:
+                raise SessionClosed("the client is closed")
+            state = await beginning.begin(self.transport, begin, wanted)
+            feed = UpdateFeed(self._context, state)
+            await feed.start()
+            self._feeds.add(feed)
+            return feed
+
+        async def leave(feed: UpdateFeed, _calm: bool) -> None:
+            self._feeds.discard(feed)
+            await feed.close()
 
         return Door(enter, leave)
 
@@ -141,6 +212,14 @@ class Client:
     def statuses(self) -> AsyncIterator[tuple[str, Entry]]:
         """Every document that has a status, in any order."""
         return self._statuses.all()
+
+    def stored_documents(self) -> list[StoredDocument]:
+        """What the local store holds; those with `unsaved` go on when they are opened."""
+        return [] if self._context.store is None else self._context.store.documents()
+
+    async def forget(self, document_id: str) -> bool:
+        """Drop the local copy of a document that is not open, unsaved edits included. Raises StoreFailed."""
+        return self._context.store is not None and await self._context.store.forget(document_id)
 
     async def reset(self, document_id: str) -> bool:
         """Take a document out of ERROR, so that servers try again; False if it was not in ERROR."""
@@ -192,14 +271,18 @@ class Client:
 
     async def _shut(self) -> None:
         self._stop_watching()
+        while self._feeds:
+            await self._feeds.pop().close()
         for session, room in list(self._sessions.items()):
             await self._leave_room(session, room)
         await self._context.replies.close()
         await self._context.caller.close()
         if self._owns_transport:
             await self.transport.close()
+        if self._context.store is not None:
+            await self._context.store.close()
 
-    async def _open(self, document_id: str, read_only: bool, allowed: float) -> Session:
+    async def _open(self, document_id: str, read_only: bool, create: bool, allowed: float) -> Session:
         if self._closed:
             raise SessionClosed("the client is closed")
         key = (document_id, read_only)  # rights are not shared: an edit must not leave through another's
@@ -213,13 +296,29 @@ class Client:
         opened = False
         try:
             if new:
-                await room.start()
-            await session.ready(allowed)
+                await room.start(create=create)
+            else:
+                await room.started(allowed)
+            await self._usable(session, room, allowed)
             opened = True
         finally:
             if not opened:
                 await self._leave_room(session, room)
         return session
+
+    async def _usable(self, session: Session, room: Room, allowed: float) -> None:
+        """Return when the session may be given to the app: synced, or with a copy from the store."""
+        if not room.archive.usable:
+            if self._context.store is not None and not room.connected:
+                raise room.archive.why_not()
+            await session.ready(allowed)
+        elif room.connected:
+            # an empty document is given only if the server cannot say what is in it
+            patience = allowed if room.archive.blank else min(allowed, self.settings.store_open_seconds)
+            try:
+                await session.ready(patience)
+            except (NotServed, DocumentFailed) as error:
+                log.info("opened from the store", document=room.document_id, why=str(error))
 
     async def _leave_room(self, session: Session, room: Room) -> None:
         if self._sessions.pop(session, None) is None:

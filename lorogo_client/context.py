@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
@@ -10,6 +11,9 @@ from lorogo_client.starting import Starter
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
+
+if TYPE_CHECKING:
+    from lorogo_client.storing.local import LocalStore  # loads the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class Context:
     caller: Caller
     replies: Replies
     starter: Starter
+    store: "LocalStore | None" = None
 
     @property
     def bus(self) -> Bus:

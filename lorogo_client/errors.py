@@ -11,6 +11,11 @@
     │   ├── NotServed           retriable: no server took the document in time
     │   ├── Timeout             retriable: it took longer than the caller allowed
     │   ├── Unsaved             a session was left, and these edits have no ACK
+    │   ├── FeedUnavailable     a server keeps no journal, so a feed would leave its updates out
+    │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory
+    │   │   ├── StoreLocked     retriable: another process has it
+    │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
+    │   ├── NotStored           retriable: offline, and the store has no copy of this document
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
@@ -29,12 +34,17 @@ __all__ = [
     "ClientError",
     "DocumentDeleted",
     "DocumentFailed",
+    "FeedUnavailable",
     "NotServed",
+    "NotStored",
     "OfflineBufferFull",
     "ReadOnly",
     "Refused",
     "SessionClosed",
     "StorageFull",
+    "StoreDamaged",
+    "StoreFailed",
+    "StoreLocked",
     "Timeout",
     "TooLargeUpdate",
     "Unsaved",
@@ -129,6 +139,67 @@ class Unsaved(ClientError):
         super().__init__(f"{document_id} was left with {updates} update(s) not ACKed: {why}")
         self.document_id = document_id
         self.updates = updates
+
+
+class FeedUnavailable(ClientError):
+    """A server keeps no journal: what it accepts cannot be given."""
+
+    code = "feed-unavailable"
+
+    def __init__(self, server_id: str, durability: str) -> None:
+        super().__init__(
+            f"server {server_id} keeps no journal (durability {durability or 'unknown'}), so there is no feed"
+            " of what it accepts; run it with durability 'journal'"
+        )
+        self.server_id = server_id
+        self.durability = durability
+
+
+class StoreFailed(ClientError):
+    """The local store cannot be used: nothing more is kept on this disk. Edits go on in memory."""
+
+    code = "store-failed"
+
+
+class StoreLocked(StoreFailed):
+    """Another process has the store open."""
+
+    code = "store-locked"
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the store {path} is open in another process or client; close that one,"
+            " or give this one a store of its own"
+        )
+        self.path = path
+
+
+class StoreDamaged(StoreFailed):
+    """Some of the document's records in the store are lost."""
+
+    code = "store-damaged"
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(
+            f"the copy of {document_id} in the store is damaged; it opens when a server is reachable,"
+            " with those unsaved edits that could be read"
+        )
+        self.document_id = document_id
+
+
+class NotStored(ClientError):
+    """There is no connection, and no copy of the document in the store."""
+
+    code = "not-stored"
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(
+            f"there is no connection to NATS, and {document_id} is not in the store;"
+            " open(..., create=True) begins an empty one that is merged later"
+        )
+        self.document_id = document_id
 
 
 class SessionClosed(ClientError):

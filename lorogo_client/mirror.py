@@ -10,10 +10,15 @@ from loro import DiffEvent
 
 from lorogo_client.accepted import Arrived, Chain
 from lorogo_client.errors import DocumentDeleted, StorageFull, TooLargeUpdate, UpdateRefused
-from lorogo_client.outbox import Flight, Next, Outbox
+from lorogo_client.keeping import Keeping
+from lorogo_client.outbox import Flight, Outbox
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
+from lorogo_client.storing.records import Pending
+from lorogo_client.storing.replay import Kept
+from lorogo_client.storing.restoring import restore
 from lorogo_client.syncing import Synced, fresh_replica, needs_fresh
+from lorogo_client.verdicts import Next
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import Entry
@@ -72,9 +77,56 @@ class Mirror:
         self._new_id = new_id
         self._hearers = hearers
         self._synced_lease = 0
+        self._asked_for_all = False  # the sync under way
         self._settled_meanwhile: list[bytes] = []  # ACKed while a sync was under way
         self._rebasing: list[bytes] | None = None  # collects the update that a rebase makes
+        self.damaged = False  # what the store kept is not whole: the owner must complete it
+        self.lost: list[Pending] = []  # unsaved edits that build on what is lost
+        self._loose: list[Pending] = []  # unsaved edits that may build on what the owner has
+        self.keeping = Keeping()
         self.replica = LocalReplica(Listeners(self._on_local, self._on_remote))
+
+    # --- the store
+
+    def restore(self, kept: Kept) -> None:
+        """Begin with what the store kept."""
+        restored = restore(kept)
+        self.replica.retire()
+        self.replica = LocalReplica(Listeners(self._on_local, self._on_remote), restored.replica)
+        self.generation = kept.generation
+        if not self.read_only:  # what others of this process have not saved is theirs to send
+            sent = [(one.first, one.last, one.log_id, one.payload) for one in restored.sent]
+            unsent = [(one.first, one.payload) for one in restored.unsent]
+            self.outbox.restore(sent, unsent, kept.commits)
+            self._loose = restored.loose
+        self.damaged = not restored.whole
+
+    def keep_whole(self) -> bool:
+        """Write a snapshot into the store; False if there was no room for it now."""
+        if not self.keeping.active:
+            return True
+        if self.read_only and (self.need.fresh or self.replica.open_edits):
+            return True  # it holds an edit that is being dropped: that must not get into the store
+        if isinstance(self.failure, DocumentDeleted):
+            return True  # the mark of that stays until the owner has another state
+        if not self.read_only:
+            self.keeping.fall_behind()  # what is committed now is in the snapshot
+            self.replica.commit()
+            self.outbox.merge(self.replica.merged)
+        return self.keeping.snapshot(self.replica, self.outbox, self.generation)
+
+    def _mend(self) -> None:
+        """The owner's state is here: put edits that a damaged store still had on it, if they fit."""
+        loose, self._loose, self.damaged = self._loose, [], False
+        for entry in loose:
+            try:
+                outcome = self.replica.apply(entry.payload)
+            except CrdtError:
+                outcome = Unready()
+            if isinstance(outcome, Unready):
+                self.lost.append(entry)
+            elif outcome.new:
+                self.outbox.add(entry.payload)
 
     # --- local edits
 
@@ -85,7 +137,9 @@ class Mirror:
         if self.read_only:
             self.drop_local()
         else:
-            self.outbox.add(update)
+            at_once = self.keeping.active and self.ready and not (self.need.sync or self.need.owner)
+            log_id = self._new_id() if at_once else ""
+            self.keeping.local(self.outbox.add(update, log_id), log_id, update)
             if len(update) > self._settings.update_bytes_max:
                 message = f"it has {len(update)} bytes, at most {self._settings.update_bytes_max} are allowed"
                 self.fail(TooLargeUpdate("", Reason.TOO_LARGE, message))
@@ -99,6 +153,8 @@ class Mirror:
         """For good: nothing more is sent."""
         if self.failure is None:
             self.failure = error
+            if isinstance(error, DocumentDeleted):
+                self.keeping.deleted()
 
     # --- what the owner tells
 
@@ -168,6 +224,7 @@ class Mirror:
         if isinstance(self.replica.apply(update.payload), Unready):
             self.chain.head = before
             return False
+        self.keeping.remote(update.payload)
         return True
 
     def answered(self, reply: Reply, *, now: float, jitter: float) -> Flight | None:
@@ -180,6 +237,7 @@ class Mirror:
         match reply:
             case Ack() if verdict is Next.SETTLED:
                 self.receipt = reply
+                self.keeping.settled(flight.log_id)
                 if self.chain.holding:
                     self._settled_meanwhile.append(flight.payload)
                 return flight
@@ -213,6 +271,7 @@ class Mirror:
     def syncing(self) -> None:
         """A sync begins: what it is needed for from now on is another one."""
         self.need.sync = False
+        self._asked_for_all = self.need.fresh
         self.chain.hold()
         self._settled_meanwhile = []
 
@@ -229,12 +288,25 @@ class Mirror:
             if answer.mode != "snapshot":
                 self.sync_failed()  # ask again, for all of it
                 return
+        elif self.need.fresh and not self._asked_for_all and answer.mode != "snapshot":
+            self.sync_failed()  # the need came up after we had asked: this answer is not all of it
+            return
+        replaced = self.need.fresh or answer.mode == "snapshot" or self.generation != answer.generation
+        replaced |= self.damaged
+        if replaced:
+            self.keeping.fall_behind()
         if not self._applied(answer, now, jitter):
             self.sync_failed()
             return
         self.generation = answer.generation
+        if self.damaged:
+            self._mend()
         if not self.read_only:
             self._prepare(answer, now, jitter)
+        if replaced:
+            # one record for replica, generation and outbox: after a crash it is all of them or none,
+            # and what was rebased once is never rebased again
+            self.keep_whole()
         held, dropped = self.chain.synced(answer.sequence)
         for update in held:
             self._take(update)
@@ -249,6 +321,8 @@ class Mirror:
                 self._rebase(answer, now, jitter)
                 return True
             if not answer.payload or not isinstance(self.replica.apply(answer.payload), Unready):
+                if answer.payload:
+                    self.keeping.remote(answer.payload)
                 return not self.need.fresh  # a read-only copy may just have found edits in itself
         except CrdtError as error:
             log.warning("a sync could not be applied", document=self.document_id, problem=str(error))
@@ -265,7 +339,7 @@ class Mirror:
         known = [] if self.need.everything else [*self.outbox.payloads(), *self._settled_meanwhile]
         lacking = self.replica.lacking(answer.vector, known)
         if lacking is not None:
-            self.outbox.replace(lacking, self._new_id(), now=now, jitter=jitter)
+            self.keeping.assigned([self.outbox.replace(lacking, self._new_id(), now=now, jitter=jitter)])
         elif self.need.resend or self.need.everything or answer.lease != self._synced_lease:
             self.outbox.resend(now)
         self.need.everything = self.need.resend = False

@@ -6,52 +6,15 @@ only what was never sent may be merged.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from lorogo_client.settings import ClientSettings
+from lorogo_client.verdicts import Next, backoff, decide
 from lorogo_protocol.digest import digest
-from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
 
 _SETTLED_MAX = 4096  # own log ids that are remembered to recognise their accepted copies
-
-
-class Next(Enum):
-    """What an answer asks for."""
-
-    SETTLED = auto()  # saved
-    AGAIN = auto()  # send the same bytes under the same id, after a pause
-    FIND_OWNER = auto()  # the same, but first look who serves the document
-    SYNC = auto()  # the owner lacks something: sync, then send all that it lacks
-    REBASE = auto()  # put our edits on the current state
-    DELETED = auto()
-    FULL = auto()  # the stream takes no more
-    REFUSED = auto()  # never
-    IGNORED = auto()  # not about anything that we sent
-
-
-def decide(reason: Reason) -> Next:
-    """What a NACK asks for."""
-    match reason:
-        case Reason.NOT_OWNER:
-            return Next.FIND_OWNER
-        case Reason.MISSING_DEPENDENCIES:
-            return Next.SYNC
-        case Reason.HISTORY_TRIMMED:
-            return Next.REBASE
-        case Reason.DELETED:
-            return Next.DELETED
-        case Reason.STORAGE_FULL:
-            return Next.FULL
-        case _:
-            return Next.AGAIN if reason.retriable else Next.REFUSED
-
-
-def backoff(attempt: int, *, least: float, most: float, jitter: float) -> float:
-    """Seconds to wait before attempt number `attempt` + 1; `jitter` is a number from 0 to 1."""
-    return min(most, least * 2.0 ** min(attempt, 30)) * (0.5 + jitter / 2)
 
 
 @dataclass(slots=True)
@@ -67,6 +30,17 @@ class Flight:
     waiting: bool = False  # it was sent, and `due` is when we stop waiting for the answer
     due: float = 0.0  # when to send it, or send it again
     sent_at: float = 0.0
+    plain: bool = False  # the bytes are those of one commit, as it was made
+    stored: bool = False  # the local store knows this id with these bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A commit, or several merged, that was never sent."""
+
+    commit: int  # the first of them
+    payload: bytes
+    log_id: str = ""  # given to it when it was made, because it was to be sent at once
 
 
 class Outbox:
@@ -74,7 +48,7 @@ class Outbox:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._queue: deque[tuple[int, bytes]] = deque()  # commits without a log id
+        self._queue: deque[Queued] = deque()
         self._queue_bytes = 0
         self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
         self._flight_bytes = 0
@@ -110,7 +84,7 @@ class Outbox:
 
     def saved_through(self, commit: int) -> bool:
         """Whether that commit and all before it are ACKed."""
-        if self._queue and self._queue[0][0] <= commit:
+        if self._queue and self._queue[0].commit <= commit:
             return False
         return all(flight.first > commit for flight in self._flights.values())
 
@@ -125,14 +99,38 @@ class Outbox:
     def payloads(self) -> Iterator[bytes]:
         """Every update that is not ACKed, oldest first."""
         yield from (flight.payload for flight in self._flights.values())
-        yield from (payload for _, payload in self._queue)
+        yield from (queued.payload for queued in self._queue)
+
+    def entries(self) -> Iterator[tuple[int, int, str, bytes]]:
+        """Every update that is not ACKed, oldest first: its commits, its log id ("": none), its bytes."""
+        for flight in self._flights.values():
+            yield flight.first, flight.last, flight.log_id, flight.payload
+        ends = [queued.commit - 1 for queued in self._queue][1:]
+        for queued, last in zip(self._queue, [*ends, self._commits], strict=False):
+            yield queued.commit, last, queued.log_id, queued.payload
+
+    def stored(self) -> None:
+        """The local store knows everything as it is now."""
+        for flight in self._flights.values():
+            flight.stored = True
 
     # --- what comes in
 
-    def add(self, payload: bytes) -> int:
+    def restore(
+        self, sent: Iterable[tuple[int, int, str, bytes]], unsent: Iterable[tuple[int, bytes]], commits: int
+    ) -> None:
+        """Begin with what a store kept: what may have been sent, and what surely was not."""
+        for first, last, log_id, payload in sent:
+            self._fly(Flight(log_id, payload, digest(payload), first, last, stored=True))
+        for commit, payload in unsent:
+            self._queue.append(Queued(commit, payload))
+            self._queue_bytes += len(payload)
+        self._commits = commits
+
+    def add(self, payload: bytes, log_id: str = "") -> int:
         """Take a local commit; returns its number. Never refuses: the bytes are in the document."""
         self._commits += 1
-        self._queue.append((self._commits, payload))
+        self._queue.append(Queued(self._commits, payload, log_id))
         self._queue_bytes += len(payload)
         return self._commits
 
@@ -140,23 +138,25 @@ class Outbox:
         """Make as few updates as possible of what was never sent."""
         if len(self._queue) < 2:
             return
-        groups: list[list[tuple[int, bytes]]] = [[]]
+        groups: list[list[Queued]] = [[]]
         size = 0
-        for commit, payload in self._queue:
-            if groups[-1] and size + len(payload) > self._settings.update_bytes_max:
+        for queued in self._queue:
+            if groups[-1] and size + len(queued.payload) > self._settings.update_bytes_max:
                 groups.append([])
                 size = 0
-            groups[-1].append((commit, payload))
-            size += len(payload)
+            groups[-1].append(queued)
+            size += len(queued.payload)
         self._queue.clear()
         self._queue_bytes = 0
         for group in groups:
-            payload = group[0][1] if len(group) == 1 else join([one for _, one in group])
             # a merged update is known by its first commit: who waits for any of them waits for all
-            self._queue.append((group[0][0], payload))
-            self._queue_bytes += len(payload)
+            merged = group[0]
+            if len(group) > 1:
+                merged = Queued(merged.commit, join([one.payload for one in group]))
+            self._queue.append(merged)
+            self._queue_bytes += len(merged.payload)
 
-    def replace(self, payload: bytes, log_id: str, *, now: float, jitter: float) -> None:
+    def replace(self, payload: bytes, log_id: str, *, now: float, jitter: float) -> Flight:
         """One update that holds everything which is not ACKed, instead of what was here.
 
         If what was here had been sent, it goes out after a pause: else an owner that keeps saying no
@@ -170,6 +170,7 @@ class Outbox:
         self._fly(flight)
         if attempts:
             self._again(flight, now, jitter)
+        return flight
 
     def clear(self) -> None:
         """Forget what is not ACKed."""
@@ -186,10 +187,12 @@ class Outbox:
             return first if first.due <= now else None  # in order: what comes after it waits with it
         if not self._queue or not self._window_open():
             return None
-        commit, payload = self._queue.popleft()
+        queued = self._queue.popleft()
+        commit, payload = queued.commit, queued.payload
         self._queue_bytes -= len(payload)
-        last = self._queue[0][0] - 1 if self._queue else self._commits
-        flight = Flight(new_id(), payload, digest(payload), commit, last)
+        last = self._queue[0].commit - 1 if self._queue else self._commits
+        flight = Flight(queued.log_id or new_id(), payload, digest(payload), commit, last)
+        flight.plain, flight.stored = commit == last, bool(queued.log_id)
         self._fly(flight)
         return flight
 
@@ -267,7 +270,7 @@ class Outbox:
         """The oldest commit that is not ACKed; one after the newest if all are."""
         firsts = [flight.first for flight in self._flights.values()]
         if self._queue:
-            firsts.append(self._queue[0][0])
+            firsts.append(self._queue[0].commit)
         return min(firsts, default=self._commits + 1)
 
     def _window_open(self) -> bool:
@@ -276,7 +279,7 @@ class Outbox:
         settings = self._settings
         return (
             len(self._flights) < settings.in_flight_updates_max
-            and self._flight_bytes + len(self._queue[0][1]) <= settings.in_flight_bytes_max
+            and self._flight_bytes + len(self._queue[0].payload) <= settings.in_flight_bytes_max
         )
 
     def _fly(self, flight: Flight) -> None:

@@ -83,6 +83,10 @@ class LocalReplica:
     def covers(self, update: bytes) -> bool:
         return self._replica.covers(update)
 
+    def snapshot(self) -> bytes:
+        """Everything that is committed."""
+        return self._replica.snapshot()
+
     def merged(self, payloads: Sequence[bytes]) -> bytes:
         """One update that holds what these local updates hold."""
         with crdt.guard():

@@ -14,15 +14,17 @@ from contextlib import suppress
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrivals
+from lorogo_client.archive import Archive
 from lorogo_client.context import Context
-from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed, StorageFull
+from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed
 from lorogo_client.feeds import Change, Rebased, State
 from lorogo_client.mirror import Hearers, Mirror
-from lorogo_client.outbox import Flight, backoff
 from lorogo_client.presence import RoomPresence
-from lorogo_client.sending import send
+from lorogo_client.sender import Sender
 from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
+from lorogo_client.verdicts import backoff
+from lorogo_client.waiting import within
 from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
@@ -59,6 +61,8 @@ class Room:
         )
         self.hindrance: LorogoError | None = None  # why it takes so long
         self.closed = False
+        self.archive = Archive(context, document_id, self.mirror, on_change=self.tell)
+        self._started = asyncio.Event()
         self._context = context
         self._settings = settings
         self._bus = context.bus
@@ -70,7 +74,7 @@ class Room:
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # ends a pause after a failure
-        self._expected: set[str] = set()
+        self._sender = Sender(context, document_id, self.mirror, self._on_answer)
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
@@ -80,8 +84,24 @@ class Room:
         """Why our edits cannot be saved right now, or ever; None if nothing is wrong."""
         return self.mirror.failure or self._halted or self.mirror.stalled
 
-    async def start(self) -> None:
-        """Subscribe, and begin to catch up."""
+    @property
+    def connected(self) -> bool:
+        return self._bus.connected
+
+    async def start(self, *, create: bool = False) -> None:
+        """Take what the store has (or begin with nothing, to `create`), subscribe, begin to catch up."""
+        try:
+            await self.archive.open(create=create)
+            await self._begin()
+        finally:
+            self._started.set()
+
+    async def started(self, timeout: float) -> None:
+        """Return when whoever came first has opened it. Raises NotServed."""
+        if not await within(timeout, _wait(self._started)):
+            raise NotServed(self.document_id, f"the store did not answer in {timeout:g} s")
+
+    async def _begin(self) -> None:
         self._stop_watching = self._bus.watch_connection(self._on_connection)
         for subject, handler in (
             (subjects.accepted(self.document_id), self._on_accepted),
@@ -91,10 +111,11 @@ class Room:
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
         name = self.document_id
         self._tasks.spawn(self._keep(), name=f"room {name}")
+        self._tasks.spawn(self.archive.run(), name=f"archive {name}")
         self._tasks.spawn(self.presence.run(), name=f"presence {name}", on_error=self._presence_broke)
 
     async def close(self) -> None:
-        """Stop everything; what is not ACKed is lost with it."""
+        """Stop everything; what is neither ACKed nor in a local store is lost with it."""
         if self.closed:
             return
         self.closed = True
@@ -105,8 +126,8 @@ class Room:
         finally:
             for subscription in self._subscriptions:
                 await subscription.close()
-            for log_id in self._expected:
-                self._context.replies.forget(log_id)
+            self._sender.close()
+            await self.archive.close()
             self.mirror.replica.retire()
             self.tell()
             self.standing.close(None)
@@ -199,12 +220,7 @@ class Room:
         if not self.mirror.need.owner:
             self._urgent.set()
 
-    def _on_reply(self, reply: replies.Reply) -> None:
-        context = self._context
-        flight = self.mirror.answered(reply, now=context.clock.now(), jitter=context.rng.random())
-        if flight is not None:
-            self._expected.discard(flight.log_id)
-            context.replies.forget(flight.log_id)
+    def _on_answer(self) -> None:
         self.tell()
         self._wake.set()
 
@@ -253,11 +269,7 @@ class Room:
         await self._doubt(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):
             await self._catch_up()
-        while self._may_send():
-            flight = mirror.outbox.next_to_send(self._context.clock.now(), self._context.new_id)
-            if flight is None:
-                return
-            await self._send(flight)
+        await self._sender.send_ready(self._may_send)
 
     async def _doubt(self, now: float) -> None:
         """Answers are late: is the owner there? A dead one shows by a ping, long before it is stale."""
@@ -301,39 +313,18 @@ class Room:
                 mirror.sync_failed()
                 raise RequestTimeout("a server that lost the document answered the sync")
             mirror.absorb(answer, now=context.clock.now(), jitter=context.rng.random())
+            await self.archive.put_aside()
             if answer.presence:
                 self.presence.apply(answer.presence)
         self._connecting = False
         self.hindrance = None
-        self._forget_replaced()
+        self._sender.forget_replaced()
         self.tell()
-
-    def _forget_replaced(self) -> None:
-        """Expect no answer to what a sync has replaced."""
-        for log_id in [one for one in self._expected if not self.mirror.outbox.flying(one)]:
-            self._expected.discard(log_id)
-            self._context.replies.forget(log_id)
 
     def _may_send(self) -> bool:
         need = self.mirror.need
         fine = self.problem is None and self._bus.connected
         return fine and not self.mirror.read_only and not need.sync and not need.owner
-
-    async def _send(self, flight: Flight) -> None:
-        context, outbox = self._context, self.mirror.outbox
-        self._expected.add(flight.log_id)
-        inbox = context.replies.expect(flight.log_id, self._on_reply)
-        outbox.sending(flight.log_id, context.clock.now())
-        try:
-            await send(context.transport, self.document_id, flight, inbox, self._settings)
-        except StorageFull as error:
-            outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
-            self.mirror.stalled = error
-        except _PASSING:
-            outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
-            raise
-        else:
-            outbox.sent(flight.log_id, context.clock.now())
 
     async def _rest(self, pause: float | None) -> None:
         """Until there is something to do; after a failure for the pause, or until things look better."""
@@ -362,3 +353,7 @@ class Room:
 
     def _presence_broke(self, error: Exception) -> None:
         log.error("presence stopped", document=self.document_id, problem=str(error))
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()

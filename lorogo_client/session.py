@@ -7,6 +7,7 @@ from lorogo_client.errors import (
     OfflineBufferFull,
     ReadOnly,
     SessionClosed,
+    StoreFailed,
     Timeout,
     Unsaved,
 )
@@ -59,8 +60,8 @@ class Session:
 
     @property
     def problem(self) -> LorogoError | None:
-        """Why edits cannot be saved now, or ever; None if nothing is wrong."""
-        return self._room.problem
+        """Why edits cannot be saved now, or ever, or not on this disk; None if nothing is wrong."""
+        return self._room.problem or self._room.archive.failure
 
     @property
     def unsaved(self) -> int:
@@ -114,6 +115,23 @@ class Session:
             return None
         return Receipt(ack.sequence, ack.lease, ack.durability, self.version().frontiers)
 
+    async def stored(self, timeout: float | None = None) -> None:
+        """Commit, and return when every local edit is in the local store: it survives this process.
+
+        Says nothing about the server: that is `flush()`. Raises StoreFailed (also if the client has no
+        store), Timeout, SessionClosed.
+        """
+        self._check_open()
+        if self.read_only:
+            return
+        keeping, outbox = self._mirror.keeping, self._mirror.outbox
+        if keeping.shelf is None:
+            raise StoreFailed("this client has no store: connect(..., store=path) gives it one")
+        self._mirror.replica.commit()
+        commit = outbox.commits
+        if not await within(timeout, self._on_disk(commit)):
+            raise Timeout(f"the store did not take the edits of {self.document_id} in {timeout:g} s")
+
     def states(self) -> Feed[State]:
         """The state now, and whenever it changes; the latest wins."""
         self._check_open()
@@ -148,11 +166,25 @@ class Session:
             return None
         if self._mirror.outbox.empty and not self._mirror.replica.open_edits:
             return None  # also when the document is gone: nothing of ours is lost with it
+        kept = await self._kept()
+        if kept and not self._room.connected:
+            return None
         try:
             await self.flush(self._close_seconds)
         except LorogoError as error:
+            if kept and self._mirror.failure is None:
+                log.info("edits wait in the store", document=self.document_id, why=str(error))
+                return None
             return Unsaved(self.document_id, max(1, self.unsaved), str(error))
         return None
+
+    async def _kept(self) -> bool:
+        """Whether every edit is in the store, so that leaving loses nothing."""
+        try:
+            await self.stored(self._close_seconds)
+        except (StoreFailed, Timeout, SessionClosed):
+            return False
+        return True
 
     def end(self) -> None:
         """The session is over: its readers end, its entry in the presence goes."""
@@ -167,6 +199,14 @@ class Session:
             self._check_open()
             if (problem := self._room.problem) is not None:
                 raise problem
+            await self._room.standing.progress()
+
+    async def _on_disk(self, commit: int) -> None:
+        keeping = self._mirror.keeping
+        while not keeping.stored(commit):
+            self._check_open()
+            if not keeping.active:
+                raise keeping.failure or StoreFailed(f"another session keeps {self.document_id} now")
             await self._room.standing.progress()
 
     async def _synced(self) -> None:

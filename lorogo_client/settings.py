@@ -15,6 +15,11 @@ class ClientSettings:
     call_seconds: float = 30.0  # for a call to a document's owner, unless it says otherwise
     close_seconds: float = 5.0  # how long leaving a session waits for what is not ACKed yet
 
+    # With a local store: how long connect() and open() wait for the network before they go on without it,
+    # and how long the disk may take before the store is given up.
+    store_open_seconds: float = 1.0
+    store_seconds: float = 10.0
+
     reply_seconds: float = limits.REPLY_SECONDS  # without an answer: find the owner, send again
     doubt_seconds: float = 1.0  # without an answer: ping once, so that a dead owner shows early
     ping_seconds: float = 0.5
@@ -31,6 +36,11 @@ class ClientSettings:
     in_flight_bytes_max: int = 8 * limits.MIB
     confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
     changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
+
+    feed_page_bytes: int = limits.MIB  # of one journal, read ahead by a feed; about twice that is kept
+    feed_wait_seconds: float = 20.0  # how long a server may keep a feed's question open
+    feed_search_seconds: float = 5.0  # between two looks for new servers
+    feed_patience_seconds: float = 10.0  # for a server that is away, before a Gap is told without it
 
     presence_seconds: float = limits.PRESENCE_SECONDS
     presence_bytes_max: int = limits.AWARENESS_BYTES_MAX

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lorogo_client.errors import DocumentFailed, NotServed
-from lorogo_client.outbox import backoff
 from lorogo_client.settings import ClientSettings
+from lorogo_client.verdicts import backoff
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease, subjects
 from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait

@@ -11,6 +11,7 @@
     ├── QueueFullError         `append_nowait` found no room (retriable)
     ├── TooLargeError          a record or batch above the limits
     ├── StaleEpochError        a newer writer has taken over
+    ├── ReplicaError           an append to a replica
     ├── LogClosedError         used after close
     └── LogFailedError         a write or sync failed: the log has stopped, waiting appends are unsure
 
@@ -76,6 +77,10 @@ class TooLargeError(LogError):
 
 class StaleEpochError(LogError):
     """A writer with a newer epoch was here: this one must stop."""
+
+
+class ReplicaError(LogError):
+    """Records are appended at the coordinator, never at a replica."""
 
 
 class LogClosedError(LogError):

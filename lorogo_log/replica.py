@@ -4,42 +4,46 @@
 async with Replica("copy", coordinator=("10.0.0.1", 7400)) as replica:
     await replica.caught_up(timeout=60)
     replica.lookup(17)
+    replica.stats()                                # where it stands, and what keeps it from going on
 ```
 
-It connects again by itself, with backoff. To take over: close it, and open its directory with
-`Log.open(path, epoch=replica.next_epoch)`.
-
-Not for use yet: docs/LOG_FORMAT.md, "State of the code".
+It connects again by itself, with backoff, whatever came from the other side. It acknowledges a record only
+when it holds, on its disk, that record and every one before it that the coordinator's log still offers.
+Nobody appends to it. To take over: close it, and open its directory with `Log.open(path)`: the epoch is
+above everything that was promised here. `docs/LOG_FORMAT.md`, "Taking over", says which replica may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
-import struct
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from lorogo_log import limits, wire
+from lorogo_log import wire
 from lorogo_log.batch import Record
 from lorogo_log.core import BlockingLog, Options
-from lorogo_log.errors import LogClosedError, LogError, LogFailedError, StaleEpochError
+from lorogo_log.errors import LogClosedError, LogFailedError, StaleEpochError
+from lorogo_log.replica_check import ConflictError
 from lorogo_log.replica_fetch import PARALLEL
 from lorogo_log.replica_repair import Repairer
-from lorogo_log.replica_session import Session
+from lorogo_log.replica_session import Session, SessionOptions
 from lorogo_log.replica_store import ReplicaStore
 from lorogo_log.storage import Storage
 from lorogo_log.transfer import SegmentServer
-from lorogo_log.wire import Hello, Kind, Purpose, Reason, Refused, Welcome
+from lorogo_log.wire import Hello, Purpose, Reason, Refused, Welcome
 from lorogo_log.wire_socket import Address
 from lorogo_log.wire_stream import Stream
 
-_ANSWERS = frozenset({Kind.WELCOME, Kind.REFUSED})
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -60,7 +64,15 @@ class ReplicaStats:
     fetched_bytes: int
     streamed_bytes: int
     aside: int
+    #: why the last connection ended, or could not begin
     trouble: str | None
+    #: a hole that cannot be filled now: nothing behind it is acknowledged
+    waiting: str | None
+    #: the epoch of the last frame here
+    log_epoch: int
+    #: names of what was put aside because a newer coordinator's history won
+    diverged: tuple[str, ...]
+    failed: str | None
 
 
 class Replica:
@@ -81,6 +93,9 @@ class Replica:
         parallel: int = PARALLEL,
         timeout: float = 30.0,
         silence_seconds: float = 10.0,
+        audit_seconds: float = 5.0,
+        secret: bytes | None = None,
+        server: SegmentServer | None = None,
         backoff_seconds: float = 0.05,
         backoff_seconds_max: float = 5.0,
         jitter: Callable[[], float] = random.random,
@@ -98,11 +113,15 @@ class Replica:
         self._parallel = parallel
         self._timeout = timeout
         self._silence = silence_seconds
+        self._audit = audit_seconds
+        self._secret = secret
+        #: a server for many logs, which its owner closes; None: one of its own
+        self._shared = server
         self._backoff, self._backoff_max = backoff_seconds, backoff_seconds_max
         self._jitter = jitter
         self._addresses: tuple[Address, ...] = ()
         self.follow(coordinator)
-        self._repairer = Repairer(lambda: (*self._addresses, *self.sources), timeout=timeout)
+        self._repairer = Repairer(lambda: (*self._addresses, *self.sources), timeout=timeout, secret=secret)
         self._store: ReplicaStore | None = None
         self._server: SegmentServer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -116,32 +135,46 @@ class Replica:
 
     def follow(self, coordinator: Address | Sequence[Address]) -> None:
         """Whom to follow from the next connection on: one address, or several to try in turn."""
-        match coordinator:
-            case (str(host), int(port)):
-                self._addresses = ((host, port),)
-            case _:
-                self._addresses = tuple((host, port) for host, port in coordinator)
-        if not self._addresses:
-            raise ValueError("a replica needs the address of a coordinator")
+        self._addresses = addresses(coordinator)
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-replica")
-        self._store = await self._on_disk(
-            partial(
-                ReplicaStore,
-                self._path,
-                self._options,
-                storage=self._storage,
-                on_damage=self._repairer.damaged,
-                forward=self._repairer.forward,
+        async with AsyncExitStack() as undo:
+            self._disk = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-replica")
+            undo.callback(self._disk.shutdown, wait=False)
+            opening = asyncio.ensure_future(
+                self._on_disk(
+                    partial(
+                        ReplicaStore,
+                        self._path,
+                        self._options,
+                        storage=self._storage,
+                        on_damage=self._repairer.damaged,
+                        forward=self._repairer.forward,
+                    )
+                )
             )
-        )
-        self._server = SegmentServer(
-            self._store.core, host=self._host, port=self._port, timeout=self._timeout
-        )
-        self._repairer.start(self._store.core)
-        self._task = self._loop.create_task(self._run())
+            try:
+                store = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                # the thread opens it all the same: what nobody wants any more must not hold the lock
+                opening.add_done_callback(_close_unwanted)
+                raise
+            self._store = store
+            undo.push_async_callback(self._on_disk, store.close)
+            server = self._shared
+            if server is None:
+                server = SegmentServer(
+                    host=self._host, port=self._port, timeout=self._timeout, secret=self._secret
+                )
+                undo.push_async_callback(asyncio.to_thread, server.close)
+            self._server = server
+            served = server.serve(store.core, node=store.state.replica_id)
+            undo.push_async_callback(asyncio.to_thread, server.leave, served)
+            self._repairer.start(store.core)
+            undo.push_async_callback(asyncio.to_thread, self._repairer.close)
+            self._task = self._loop.create_task(self._run())
+            self._undo = undo.pop_all()
         return self
 
     async def __aexit__(
@@ -156,11 +189,7 @@ class Replica:
             return
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert self._server is not None
-        await asyncio.to_thread(self._server.close)
-        await asyncio.to_thread(self._repairer.close)
-        await self._on_disk(self.store.close)
-        self._disk.shutdown(wait=False)
+        await self._undo.aclose()
 
     async def _on_disk(self, work: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._disk, work)
@@ -192,7 +221,7 @@ class Replica:
     @property
     def next_epoch(self) -> int:
         """The epoch to take over with: above every one that was promised or seen here."""
-        return self.store.epoch + 1
+        return self.store.state.next_epoch(self.store.head.epoch)
 
     def lookup(self, sequence: int) -> Record:
         """One record, verified."""
@@ -206,7 +235,7 @@ class Replica:
             end_offset=self.store.head.end_offset,
             epoch=self.store.epoch,
             connected=session is not None,
-            caught_up=session is not None and session.proven and not session.rules.behind,
+            caught_up=session is not None and session.caught_up,
             buffered_bytes=session.rules.buffered_bytes if session else 0,
             drops=self._drops + (session.rules.drops if session else 0),
             rounds=self._rounds,
@@ -214,8 +243,19 @@ class Replica:
             fetched_bytes=self._fetched + (session.fetcher.fetched_bytes if session else 0),
             streamed_bytes=self._streamed,
             aside=self._aside,
-            trouble=str(self.trouble) if self.trouble else None,
+            trouble=f"{self.trouble}" or type(self.trouble).__name__ if self.trouble else None,
+            waiting=self._waiting(session),
+            log_epoch=self.store.head.epoch,
+            diverged=tuple(self.store.diverged),
+            failed=str(self.failed) if self.failed else None,
         )
+
+    def _waiting(self, session: Session | None) -> str | None:
+        if (sound := self.store.sound_to()) is not None:
+            return f"damage here behind record {sound}: it is being repaired"
+        if session is None or (session.covered is None and not session.waiting):
+            return None
+        return session.waiting or f"what comes after record {session.covered} is missing here"
 
     async def caught_up(self, timeout: float) -> None:
         """Return when frames are taken as they come."""
@@ -255,8 +295,9 @@ class Replica:
                 await self._one_session(address)
             except* LogFailedError as failed:
                 self.failed = next(one for one in _leaves(failed) if isinstance(one, LogFailedError))
-            except* (OSError, LogError, struct.error) as errors:
-                self.trouble = next(iter(_leaves(errors)))
+            except* Exception as errors:  # noqa: BLE001 - whatever comes from a peer, a replica goes on
+                self.trouble = _leaves(errors)[0]
+                _log.info("replica %s: %s: %s", self._name, type(self.trouble).__name__, self.trouble)
             self.notify()
             if self.failed is not None:
                 return
@@ -269,8 +310,7 @@ class Replica:
         session: Session | None = None
         try:
             welcome = await self._greet(stream)
-            bound = self._buffer_bytes or min(welcome.segment_bytes, limits.SEGMENT_BYTES)
-            session = self._session = Session(self, stream, address, welcome, bound)
+            session = self._session = Session(self, stream, address, welcome)
             self._sessions += 1
             await session.run()
         finally:
@@ -290,22 +330,22 @@ class Replica:
             Purpose.FOLLOW,
             store.log_id,
             store.state.replica_id,
-            self._options.partition if not store.log_id.strip(b"\0") else store.core.writer.engine.partition,
+            store.core.writer.engine.partition,
             store.epoch,
             head.next_sequence,
             head.end_offset,
             self.address[1],
             self._name,
+            store.state.incarnation if store.state.epoch == store.epoch else bytes(16),
+            os.urandom(wire.NONCE_BYTES),
         )
-        await stream.send(wire.message(hello), self._silence)
-        welcome = wire.unpack(*await stream.receive(self._silence, _ANSWERS))
-        if isinstance(welcome, Refused):
-            raise welcome.error
-        assert isinstance(welcome, Welcome)
+        welcome = await stream.greet(hello, self._secret, self._silence)
         try:
-            await self._on_disk(partial(store.accept, welcome.log_id, welcome.partition, welcome.epoch))
-        except StaleEpochError as stale:
-            await stream.send(wire.message(Refused(Reason.STALE_EPOCH, str(stale))), self._silence)
+            await self._on_disk(partial(store.accept, welcome))
+        except (StaleEpochError, ConflictError) as refused:
+            stale = isinstance(refused, StaleEpochError)
+            reason = Reason.STALE_EPOCH if stale else Reason.CONFLICT
+            await stream.send(wire.message(Refused(reason, str(refused))), self._silence)
             await stream.close()
             raise
         return welcome
@@ -323,9 +363,33 @@ class Replica:
         return await self._on_disk(work)
 
     @property
-    def options(self) -> tuple[float, float, int]:
-        """Timeout, silence, parallel fetches."""
-        return self._timeout, self._silence, self._parallel
+    def options(self) -> SessionOptions:
+        """For the session."""
+        return SessionOptions(
+            self._timeout, self._silence, self._parallel, self._buffer_bytes, self._audit, self._secret
+        )
+
+
+def addresses(given: Address | Sequence[Address]) -> tuple[Address, ...]:
+    """One address or several, checked. Raises ValueError."""
+    single = isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], tuple)
+    several: list[object] = [given] if single or isinstance(given, (str, bytes)) else list(given)
+    if not several:
+        raise ValueError("a replica needs the address of a coordinator")
+    found: list[Address] = []
+    for one in several:
+        match one:
+            case (str(host), int(port)) if host and 0 < port < 1 << 16:
+                found.append((host, port))
+            case _:
+                raise ValueError(f"{one!r} is no address: give (host, port) with a port of 1 to 65535")
+    return tuple(found)
+
+
+def _close_unwanted(opening: asyncio.Future[ReplicaStore]) -> None:
+    """Give back a store whose opener was cancelled, in a thread of its own: closing waits for the disk."""
+    if not opening.cancelled() and opening.exception() is None:
+        threading.Thread(target=opening.result().close, name="lorogo-log-close", daemon=True).start()
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

@@ -85,7 +85,7 @@ def _entry(
             size=0,
             epoch=0,
             header_checksum=0,
-            chain=0,
+            chain=next_chain,
             sealed=False,
             rewritten=False,
             damaged=True,
@@ -115,6 +115,7 @@ def _entry(
             rewritten=bool(header.flags & REWRITTEN),
             digest=footer.digest if footer else bytes(16),
             damaged=segment.damage is not None or any(known.path == segment.path for known in core.damage),
+            chain_before=header.chain,
         )
         return entry, header.chain
     finally:

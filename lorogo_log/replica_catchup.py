@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from lorogo_log import limits
 from lorogo_log.errors import CorruptionError
 from lorogo_log.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, unpack_frame_header
+from lorogo_log.replica_check import ConflictError, DivergedError
 from lorogo_log.replica_fetch import Fetcher
-from lorogo_log.replica_rules import Piece, plan
-from lorogo_log.replica_store import DivergedError, ReplicaStore
+from lorogo_log.replica_rules import Piece, Wanted, plan
+from lorogo_log.replica_store import ReplicaStore
 from lorogo_log.transfer import SegmentClient
 from lorogo_log.wire import Entry, PeerError
 from lorogo_log.wire_socket import Address
@@ -25,7 +27,18 @@ class Round(Enum):
     FETCHED = "fetched sealed segments"
     FOLLOWED = "went on in the open segment"
     AGAIN = "found that the other side's segment changed: compare again"
+    BLOCKED = "found that the other side's copy of what comes next is damaged"
     NOTHING = "found nothing to fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a round ended."""
+
+    round: Round
+    #: everything that the other side offers up to here is held; None: to the end
+    covered: int | None = None
+    trouble: str = ""
 
 
 def catch_up_round(
@@ -35,33 +48,61 @@ def catch_up_round(
     *,
     until: Callable[[], int | None],
     progress: Callable[[], None],
-) -> Round:
-    """Bring the store nearer to the other side's end. `until`: where the buffer begins, if there is one."""
+) -> Done:
+    """Bring the store nearer to the other side's end. `until`: where the buffer begins, if there is one.
+
+    Raises ConflictError if this side holds what the other has not, and nothing says that the other is newer.
+    """
     client = fetcher.client(address)
     try:
         remote = client.catalog()
         local = store.catalog()
-        todo = plan(local, remote)
+        todo = plan(local, remote, end=client.welcome.end_offset, epoch=client.welcome.epoch)
+        if todo.ahead:
+            raise ConflictError(todo.ahead)
         if todo.aside:
-            store.aside(todo.aside)
-            return Round.ASIDE
-        store.sweep([wanted.entry for wanted in todo.fetch])
+            oldest = todo.aside[-1]
+            theirs = next((one for one in remote if one.name == oldest.name), None)
+            if theirs is not None and theirs.sealed and not theirs.damaged:
+                # fetched first: what both have in common is never away from this disk
+                fetcher.fetch(store, Wanted(theirs))
+                store.replace(theirs, todo.aside)
+            else:
+                store.aside(todo.aside)
+            return Done(Round.ASIDE, 0)  # what is left has yet to be compared
+        store.sweep([*todo.fill, *(wanted.entry for wanted in todo.fetch)])
+        for entry in todo.suspect:
+            store.suspect(entry)
+        if todo.fill:
+            fetcher.fetch_all(store, [Wanted(entry) for entry in todo.fill], store.fill)
+            return Done(Round.AGAIN, todo.covered)
+        trouble = f"{todo.blocked.name} is damaged at the coordinator" if todo.blocked else ""
         if todo.fetch:
 
             def install(entry: Entry) -> None:
                 store.install(entry)
-                progress()
+                if todo.covered is None:
+                    progress()
 
-            fetcher.fetch_all(store, todo.fetch, install)
-            return Round.FETCHED
+            try:
+                fetcher.fetch_all(store, todo.fetch, install)
+            except DivergedError:
+                # it looked like the beginning of theirs and is not: two of one epoch began it alike
+                have = todo.fetch[0].have
+                if have is None or client.welcome.epoch <= have.epoch:
+                    raise
+                store.replace(todo.fetch[0].entry, (have,))
+                return Done(Round.ASIDE, 0)
+            return Done(Round.FETCHED, todo.covered, trouble)
         if todo.follow is None:
-            return Round.NOTHING
+            return Done(Round.BLOCKED if todo.blocked else Round.NOTHING, todo.covered, trouble)
         try:
             _follow(store, client, todo.follow, local, until)
         except DivergedError:
-            return _diverged(store, client, todo.follow, local)
-        progress()
-        return Round.FOLLOWED
+            return Done(_diverged(store, client, todo.follow, local), todo.covered)
+        if todo.covered is None:
+            progress()
+        return Done(Round.FOLLOWED, todo.covered, trouble)
     finally:
         fetcher.release(client)
 
@@ -71,6 +112,11 @@ def _diverged(store: ReplicaStore, client: SegmentClient, entry: Entry, local: l
     now = next((one for one in client.catalog() if one.first_sequence == entry.first_sequence), None)
     mine = [one for one in local if one.first_sequence >= entry.first_sequence]
     if now is not None and now.header_checksum == entry.header_checksum and not now.sealed and mine:
+        newest = max(one.epoch for one in mine)
+        if client.welcome.epoch <= newest:
+            raise ConflictError(
+                f"{entry.name} here has other frames than the coordinator's of epoch {newest}"
+            )
         store.aside(tuple(reversed(mine)))
         return Round.ASIDE
     return Round.AGAIN
@@ -91,7 +137,11 @@ def _follow(
             store.adopt(local[-1])
         else:
             header = client.segment_header(entry)
-            if header.checksum != entry.header_checksum:
+            if (header.checksum, header.first_sequence, header.first_offset) != (
+                entry.header_checksum,
+                entry.first_sequence,
+                entry.first_offset,
+            ):
                 raise PeerError("the segment's header changed")
             if store.head.end_offset != entry.first_offset:
                 store.rotate()

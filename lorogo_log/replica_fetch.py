@@ -15,8 +15,8 @@ from typing import Protocol
 
 from lorogo_log import names
 from lorogo_log.errors import DamageError, FormatError, LogClosedError, LogError
+from lorogo_log.replica_check import verify_part
 from lorogo_log.replica_rules import Wanted
-from lorogo_log.replica_store import verify_part
 from lorogo_log.storage import Directory, File, write_all
 from lorogo_log.transfer import SegmentClient
 from lorogo_log.wire import Entry
@@ -48,7 +48,11 @@ class Fetcher:
         parallel: int = PARALLEL,
         tries: int = TRIES,
         backoff_seconds: float = 0.05,
+        secret: bytes | None = None,
+        partition: int = 0,
     ) -> None:
+        self._secret = secret
+        self._partition = partition
         self._sources = sources
         self._log_id = log_id
         self._timeout = timeout
@@ -75,7 +79,13 @@ class Fetcher:
         """A connection that `close()` ends."""
         if self._closed.is_set():
             raise LogClosedError("the replica is closed")
-        client = SegmentClient(address, timeout=self._timeout, log_id=self._log_id())
+        client = SegmentClient(
+            address,
+            timeout=self._timeout,
+            log_id=self._log_id(),
+            partition=self._partition,
+            secret=self._secret,
+        )
         with self._lock:
             self._clients.add(client)
         if self._closed.is_set():

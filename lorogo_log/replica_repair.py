@@ -19,14 +19,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from lorogo_log import limits
+from lorogo_log import limits, maintain
 from lorogo_log.batch import Record
 from lorogo_log.core import BlockingLog
 from lorogo_log.errors import DamageError, LogError
+from lorogo_log.listing import list_segments
 from lorogo_log.names import parse_segment
+from lorogo_log.replica_check import DivergedError, repair_install
 from lorogo_log.replica_fetch import Fetcher, fetch_into
 from lorogo_log.replica_rules import Wanted
-from lorogo_log.replica_store import repair_install
 from lorogo_log.transfer import SegmentClient
 from lorogo_log.wire import Entry
 from lorogo_log.wire_socket import Address
@@ -53,11 +54,13 @@ class Repairer:
         *,
         timeout: float = 10.0,
         retry_seconds: float = 1.0,
+        secret: bytes | None = None,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.sources: Sources = sources or (lambda: ())
         self._timeout = timeout
         self._retry = retry_seconds
+        self._secret = secret
         self._monotonic = monotonic
         self._lock = threading.Condition()
         self._waiting: dict[str, DamageError] = {}
@@ -90,13 +93,13 @@ class Repairer:
             return None
         for address in self.sources():
             with suppress(OSError, LogError, struct.error):
-                record = self._ask(address, core.writer.engine.log_id, sequence)
+                record = self._ask(address, core, sequence)
                 if record is not None:
                     self.forwarded += 1
                     return record
         return None
 
-    def _ask(self, address: Address, log_id: bytes, sequence: int) -> Record | None:
+    def _ask(self, address: Address, core: BlockingLog, sequence: int) -> Record | None:
         """Over a connection that nobody uses now, or a new one; it is kept for the next lookup."""
         with self._lock:
             client = self._idle.pop(address, None)
@@ -106,7 +109,13 @@ class Repairer:
                 self._keep(address, client)
                 return record
             client.close()
-        client = SegmentClient(address, timeout=self._timeout, log_id=log_id)
+        client = SegmentClient(
+            address,
+            timeout=self._timeout,
+            log_id=core.writer.engine.log_id,
+            partition=core.writer.engine.partition,
+            secret=self._secret,
+        )
         with ExitStack() as undo:
             undo.callback(client.close)
             record = client.lookup(sequence)
@@ -131,6 +140,8 @@ class Repairer:
             log_id=lambda: core.writer.engine.log_id,  # a new replica learns it later
             timeout=self._timeout,
             tries=2,
+            secret=self._secret,
+            partition=core.writer.engine.partition,
         )
         self._thread = threading.Thread(target=self._run, name="lorogo-log-repair", daemon=True)
         self._thread.start()
@@ -160,7 +171,7 @@ class Repairer:
             return self._lock.wait_for(lambda: not self._waiting, timeout)
 
     def _run(self) -> None:
-        while True:
+        while True:  # until closed
             with self._lock:
                 self._lock.wait_for(lambda: self._closed or bool(self._waiting))
                 if self._closed:
@@ -184,8 +195,12 @@ class Repairer:
         if name == core.writer.engine.active.name:
             self.trouble = LogError(f"{name} is being written: it is repaired when it is sealed")
             return False
+        if _whole(core, name):
+            core.mended(name)  # told late, by a reader that still had the file of before
+            return True
         self.trouble = LogError(f"{name}: no replica is connected")
         for address in self.sources():
+            entry: Entry | None = None
             try:
                 entry = self._find(fetcher, address, name)
                 if entry is None:
@@ -194,8 +209,10 @@ class Repairer:
                 self._source = (address,)
                 fetcher.fetch(fetch_into(core.directory), Wanted(entry))
                 broken = repair_install(core, entry)
-            except (OSError, LogError, struct.error) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a peer sends, repairs go on
                 self.trouble = error
+                if isinstance(error, DivergedError) and entry is not None:
+                    fetch_into(core.directory).discard(entry)  # its copy is none for this place
                 if self._closed:
                     return False
                 continue
@@ -213,3 +230,17 @@ class Repairer:
             return None
         finally:
             fetcher.release(client)
+
+
+def _whole(core: BlockingLog, name: str) -> bool:
+    """Whether the segment that stands there now is sealed and checks."""
+    entries = list_segments(core.directory)
+    for number, entry in enumerate(entries):
+        if entry.name == name:
+            following = entries[number + 1] if number + 1 < len(entries) else None
+            try:
+                report = maintain.verify(core.directory, entry, newest=following is None, after=following)
+            except (LogError, OSError):
+                return False
+            return report.sealed and not report.damage
+    return False

@@ -13,9 +13,11 @@ disk or a socket.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from lorogo_log.format import (
     FRAME_HEADER_BYTES,
@@ -159,6 +161,10 @@ class CatchUp:
             self.at = ready[-1].end
         return ready
 
+    def lost(self) -> None:
+        """Something that was here is gone: compare again; frames wait meanwhile."""
+        self.behind = True
+
     def _drop(self) -> int:
         dropped, self.buffered_bytes = self.buffered_bytes, 0
         self._buffer.clear()
@@ -180,76 +186,185 @@ class Plan:
 
     #: local segments that contradict the other side's history: put aside, newest first
     aside: tuple[Entry, ...] = ()
-    #: sealed segments to fetch, in order
+    #: why they may not be put aside: the other side has no newer epoch, and less (or other) records
+    ahead: str = ""
+    #: segments that are missing here between others
+    fill: tuple[Entry, ...] = ()
+    #: local segments that hold less than the other side's and are followed by others: to be repaired
+    suspect: tuple[Entry, ...] = ()
+    #: sealed segments to fetch at the end, in order
     fetch: tuple[Wanted, ...] = ()
     #: the open segment to go on in
     follow: Entry | None = None
+    #: the first segment that is not whole here and damaged at the other side: nothing is taken behind it
+    blocked: Entry | None = None
+    #: everything that the other side offers up to here is held; None: up to the end of the log here
+    covered: int | None = None
 
 
 def same_history(mine: Entry, theirs: Entry) -> bool:
-    """Whether two segments hold the same frames (one may be cleaned or compressed since)."""
-    return (mine.first_sequence, mine.first_offset, mine.last_sequence, mine.end_offset, mine.chain) == (
+    """Whether two segments hold the same frames (one may be cleaned or compressed since).
+
+    The chain value vouches for all frames. The last sequences may differ by the one that a segment without
+    records takes for itself when it is sealed.
+    """
+    return (mine.first_sequence, mine.first_offset, mine.end_offset, mine.chain) == (
         theirs.first_sequence,
         theirs.first_offset,
-        theirs.last_sequence,
         theirs.end_offset,
         theirs.chain,
     )
 
 
-def plan(local: Sequence[Entry], remote: Sequence[Entry]) -> Plan:
-    """Compare both lists of segments (each in order).
+class _Verdict(Enum):
+    WHOLE = "the same, or only here"
+    PREFIX = "the beginning of theirs"
+    LESS = "not whole, and nothing contradicts it"
+    REPLACE = "theirs was rewritten, or ours is damaged, and theirs reaches as far"
+    OTHER = "another history"
 
-    What a replica has before the other side's first segment, or where the other side has nothing, stays:
-    retention and cleaning are each side's own. What contradicts is put aside, with everything after it.
+
+def plan(local: Sequence[Entry], remote: Sequence[Entry], *, end: int = 0, epoch: int = 0) -> Plan:
+    """Compare both lists of segments (each in order). `end` and `epoch` are the other side's.
+
+    What a replica has before the other side's first segment, or where the other side has nothing, stays.
+    What contradicts is put aside with everything after it, if the other side's epoch is newer than that of
+    every frame in it; else it stays, and that is said. What the other side offers and is not whole here is
+    fetched, wherever it is missing.
     """
-    theirs = {entry.first_sequence: entry for entry in remote}
-    end = remote[-1].end_offset if remote else 0
-    good: Entry | None = None
+    end = max(end, remote[-1].end_offset if remote else 0)
+    place = {entry.first_sequence: number for number, entry in enumerate(remote)}
+    firsts = [entry.first_sequence for entry in remote]
+    held: set[int] = set()
+    less: dict[int, Entry] = {}
+    kept: Entry | None = None
     prefix: Entry | None = None
-    aside: tuple[Entry, ...] = ()
     for number, mine in enumerate(local):
-        other = theirs.get(mine.first_sequence)
+        at = place.get(mine.first_sequence)
         last = number + 1 == len(local)
-        if other is None:
-            overlaps = any(
-                entry.first_sequence <= mine.last_sequence and mine.first_sequence <= entry.last_sequence
-                for entry in remote
-            )
-            contradicts = overlaps or mine.end_offset > end
-        elif same_history(mine, other) or other.damaged or (mine.damaged and not last):
-            contradicts = False  # what is damaged is for repair, not for catching up
-        elif last and _may_be_prefix(mine, other):
-            prefix = mine
-            break
+        if at is None:
+            verdict = _alone(mine, remote, firsts, end)
         else:
-            contradicts = True
-        if contradicts:
-            aside = tuple(reversed(local[number:]))
-            break
-        good = mine
-    at = good.end_offset if good else 0
+            after = remote[at + 1] if at + 1 < len(remote) else None
+            verdict = _judge(mine, remote[at], after, end, last=last)
+        match verdict:
+            case _Verdict.WHOLE:
+                held.add(mine.first_sequence)
+            case _Verdict.LESS:
+                less[mine.first_sequence] = mine
+            case _Verdict.PREFIX:
+                prefix = mine
+                break
+            case _Verdict.REPLACE | _Verdict.OTHER:
+                rest = tuple(reversed(local[number:]))
+                newest = max(one.epoch for one in rest)
+                if verdict is _Verdict.REPLACE or epoch > newest:
+                    return Plan(aside=rest)
+                return Plan(
+                    ahead=f"{mine.name} holds other records than the coordinator's log, or more of them,"
+                    f" and its epoch {epoch} is not above {newest}",
+                    covered=mine.first_sequence - 1,
+                )
+        kept = mine
+    return _missing(remote, held, less, kept, prefix)
+
+
+def _missing(
+    remote: Sequence[Entry], held: set[int], less: dict[int, Entry], kept: Entry | None, prefix: Entry | None
+) -> Plan:
+    """What to fetch, in the order of the other side's segments."""
+    fill: list[Entry] = []
+    suspect: list[Entry] = []
     fetch: list[Wanted] = []
     follow: Entry | None = None
+    covered: int | None = None
+    blocked: Entry | None = None
+    newest = prefix or kept
     for entry in remote:
-        covered = good is not None and entry.first_sequence <= good.first_sequence
-        if (covered or entry.end_offset <= at) and (entry.sealed or entry.damaged):
+        if entry.first_sequence in held:
+            if not entry.sealed and not entry.damaged:
+                follow = entry
             continue
-        if entry.damaged:
-            break  # nothing behind it can be joined to what is here: wait, or ask another
         begins = prefix is not None and entry.first_sequence == prefix.first_sequence
-        if entry.sealed:
+        inside = newest is not None and entry.first_sequence <= newest.first_sequence and not begins
+        mine = less.get(entry.first_sequence)
+        if inside and covered is None:
+            same = mine is not None and not mine.damaged and mine.header_checksum == entry.header_checksum
+            covered = mine.last_sequence if mine is not None and same else entry.first_sequence - 1
+        if entry.damaged:
+            if blocked is None:
+                blocked = entry
+            if not inside or mine is newest:
+                break  # nothing behind it can be joined to what is here
+        elif mine is not None:
+            if not mine.damaged:  # else it is known, and being repaired
+                suspect.append(mine)
+        elif inside:
+            if entry.sealed:
+                fill.append(entry)
+        elif entry.sealed:
             fetch.append(Wanted(entry, prefix if begins else None))
-        elif follow is None or follow.end_offset <= at:
+        else:
             follow = entry
-    return Plan(aside, tuple(fetch), follow)
+            break
+    return Plan(
+        fill=tuple(fill),
+        suspect=tuple(suspect),
+        fetch=tuple(fetch),
+        follow=follow,
+        blocked=blocked,
+        covered=covered,
+    )
 
 
-def _may_be_prefix(mine: Entry, other: Entry) -> bool:
+def _alone(mine: Entry, remote: Sequence[Entry], firsts: Sequence[int], end: int) -> _Verdict:
+    """A segment where the other side has none that begins with the same sequence."""
+    at = bisect_right(firsts, mine.first_sequence)
+    before = at > 0 and remote[at - 1].last_sequence >= mine.first_sequence
+    guess = mine.damaged and not mine.sealed
+    behind = at < len(remote) and remote[at].first_sequence <= mine.last_sequence and not guess
+    # beyond everything that it lists: its file may be gone, or it has never written that
+    beyond = at == len(remote) and mine.end_offset > end
+    return _Verdict.OTHER if before or behind or beyond else _Verdict.WHOLE
+
+
+def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bool) -> _Verdict:
+    """Two segments that begin with the same sequence."""
+    if mine.damaged and not mine.sealed and not last:
+        return _Verdict.LESS  # without a footer its end is only a guess
+    if after is not None and mine.last_sequence >= after.first_sequence:
+        return _Verdict.OTHER
+    if other.damaged:
+        whole = not mine.damaged and (same_history(mine, other) or _leads_to(mine, after))
+        return _Verdict.WHOLE if whole else _Verdict.LESS
+    reaches = other.last_sequence >= mine.last_sequence and other.end_offset >= mine.end_offset
+    if mine.damaged:
+        if not reaches:
+            return _Verdict.OTHER
+        # in the middle, or at the end: what is damaged is repaired; at the end it may also just be fetched
+        return _Verdict.REPLACE if last else _Verdict.LESS
+    if same_history(mine, other):
+        return _Verdict.WHOLE
+    if not reaches or mine.first_offset != other.first_offset:
+        return _Verdict.OTHER
+    if mine.end_offset == other.end_offset:
+        return _Verdict.OTHER  # as long, with another chain
+    if other.rewritten:
+        return _Verdict.REPLACE if last else _Verdict.LESS
+    if mine.header_checksum != other.header_checksum or mine.rewritten:
+        return _Verdict.OTHER
+    return _Verdict.PREFIX if last else _Verdict.LESS
+
+
+def _leads_to(mine: Entry, after: Entry | None) -> bool:
+    """Whether the other side's next segment says that it comes after this one.
+
+    One that was begun while the segment before it was damaged may leave room for what stood there.
+    """
     return (
-        mine.first_offset == other.first_offset
-        and mine.header_checksum == other.header_checksum
-        and mine.end_offset < other.end_offset
-        and not mine.rewritten
-        and not other.rewritten
+        after is not None
+        and not after.damaged
+        and mine.last_sequence + 1 == after.first_sequence
+        and mine.chain == after.chain_before
+        and mine.end_offset <= after.first_offset
     )

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,18 @@ _IDLE_ROUNDS = 8
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session is told by its replica."""
+
+    timeout: float
+    silence_seconds: float
+    parallel: int
+    buffer_bytes: int | None
+    audit_seconds: float
+    secret: bytes | None
+
+
 class Owner(Protocol):
     """What a session needs of its replica."""
 
@@ -34,7 +47,7 @@ class Owner(Protocol):
     @property
     def store(self) -> ReplicaStore: ...
     @property
-    def options(self) -> tuple[float, float, int]: ...
+    def options(self) -> SessionOptions: ...
     def notify(self) -> None: ...
     def count(self, *, streamed: int = 0, rounds: int = 0, aside: int = 0) -> None: ...
     async def on_disk(self, work: Callable[[], _T]) -> _T: ...
@@ -43,25 +56,32 @@ class Owner(Protocol):
 class Session:
     """One connection to a coordinator, from WELCOME to its end."""
 
-    def __init__(
-        self, replica: Owner, stream: Stream, address: Address, welcome: Welcome, buffer_bytes: int
-    ) -> None:
-        timeout, self._silence, parallel = replica.options
+    def __init__(self, replica: Owner, stream: Stream, address: Address, welcome: Welcome) -> None:
+        options = replica.options
+        self._silence = options.silence_seconds
+        self._audit_seconds = options.audit_seconds
+        bound = options.buffer_bytes or min(welcome.segment_bytes, limits.SEGMENT_BYTES)
         self._loop = asyncio.get_running_loop()
         self._replica = replica
         self._store = replica.store
         self._stream = stream
         self._address = address
-        self.rules = CatchUp(self._store.head.end_offset, buffer_bytes)
+        self.rules = CatchUp(self._store.head.end_offset, bound)
         self.rules.head(welcome.end_offset)
         self.fetcher = Fetcher(
             lambda: (address, *replica.sources),
             log_id=lambda: welcome.log_id,
-            timeout=timeout,
-            parallel=parallel,
+            timeout=options.timeout,
+            parallel=options.parallel,
+            secret=options.secret,
+            partition=welcome.partition,
         )
         #: our log is known to be a beginning of the coordinator's
         self.proven = False
+        #: there is a hole behind this sequence, which cannot be filled now: nothing above it is acknowledged
+        self.covered: int | None = None
+        #: why there is one
+        self.waiting = ""
         self._synced = (0, 0)
         self._epoch = welcome.epoch
         self._queue: deque[Piece] = deque()
@@ -74,11 +94,17 @@ class Session:
         self._behind = asyncio.Event()
         self._behind.set()
 
+    @property
+    def caught_up(self) -> bool:
+        """Frames are taken as they come, and everything before them is held."""
+        return self.proven and not self.rules.behind and self.covered is None
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear())
             group.create_task(self._apply())
             group.create_task(self._catch_up())
+            group.create_task(self._audit())
 
     async def _hear(self) -> None:
         while True:
@@ -112,6 +138,8 @@ class Session:
     def _check_epoch(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise StaleEpochError(f"the coordinator went back from epoch {self._epoch} to {epoch}")
+        if epoch > wire.EPOCH_MAX:
+            raise PeerError(f"epoch {epoch} is above every bound")
         self._epoch = epoch
 
     def _put(self, piece: Piece) -> None:
@@ -146,9 +174,29 @@ class Session:
         return self._store.apply(pieces), self._store.head.end_offset
 
     def _ack(self) -> Ack:
-        """What was synced when the last piece of work was done; nothing before it is proven."""
+        """What was synced when the last piece of work was done; nothing before it is proven.
+
+        Never above a hole or a known damage: everything up to the sequence can be read here.
+        """
         sequence, end_offset = self._synced if self.proven else (0, 0)
-        return Ack(sequence, end_offset, self._store.epoch, self.proven and not self.rules.behind)
+        sound = [limit for limit in (self.covered, self._store.sound_to()) if limit is not None]
+        if sound and min(sound) < sequence:
+            sequence, end_offset = min(sound), 0
+        return Ack(
+            sequence,
+            end_offset,
+            self._store.epoch,
+            self.proven and not self.rules.behind and not sound,
+            bool(sound) or bool(self.waiting),
+        )
+
+    async def _audit(self) -> None:
+        """Look now and then whether what was here still is, and whether a hole can be filled by now."""
+        while True:
+            await asyncio.sleep(self._audit_seconds)
+            if self.covered is not None or await asyncio.to_thread(self._store.vanished):
+                self.rules.lost()
+                self._behind.set()
 
     async def _catch_up(self) -> None:
         """Whenever frames are missing: fetch, round after round, until the buffer (or the end) is reached."""
@@ -169,20 +217,29 @@ class Session:
                         progress=self._progress,
                     )
                 )
-                self._replica.count(rounds=1, aside=done is Round.ASIDE)
+                self.covered, self.waiting = done.covered, done.trouble
+                self._replica.count(rounds=1, aside=done.round is Round.ASIDE)
                 at = self._store.head.end_offset
-                proven = done not in {Round.ASIDE, Round.AGAIN}
+                proven = done.round not in {Round.ASIDE, Round.AGAIN}
                 if proven and (ready := self.rules.fetched(at)) is not None:
                     for piece in ready:
                         self._put(piece)
                 self._progressed((self._store.core.writer.durable, at), proven)
-                idle = 0 if at != before or done is Round.ASIDE else idle + 1
+                if done.round is Round.BLOCKED and self.rules.behind:
+                    await asyncio.sleep(min(1.0, self._audit_seconds))
+                    continue
+                idle = 0 if at != before or done.round is Round.ASIDE else idle + 1
                 if idle and self.rules.behind:
                     if idle > _IDLE_ROUNDS:
                         raise PeerError("the coordinator has not what is missing here")
-                    with suppress(TimeoutError):  # more may come meanwhile
-                        async with asyncio.timeout(0.01 * 2**idle):
-                            await self._behind.wait()
+                    await self._pause(0.01 * 2**idle)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next round; less if more comes meanwhile."""
+        self._behind.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._behind.wait()
 
     def _progress(self) -> None:
         """Called by the disk's thread when something fetched is in its place."""

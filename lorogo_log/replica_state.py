@@ -1,7 +1,8 @@
-"""What a replica must remember beside its log: who it is, and the newest epoch that it has promised to.
+"""What a member of a replicated log must remember beside the log: who it is, and whom it has promised to.
 
-A replica that has met a coordinator of epoch 7 never again takes frames from one of epoch 6, even if it was
-restarted before the first frame of epoch 7 came. 64 bytes, replaced as a whole: temp, fsync, rename,
+A replica that has met a coordinator of epoch 7 never again takes frames from one of epoch 6, nor from
+another one of epoch 7, even if it was restarted before the first frame of epoch 7 came. A coordinator writes
+the same file about itself, before it welcomes anybody. 128 bytes, replaced as a whole: temp, fsync, rename,
 directory fsync.
 """
 
@@ -18,20 +19,34 @@ from lorogo_log.errors import CorruptionError
 from lorogo_log.storage import Directory, write_all
 
 MAGIC = b"LGREPL\r\n"
-_STATE = struct.Struct("<8s16sQ28x")
+_STATE = struct.Struct("<8s16sQ16s16s60x")
 STATE_BYTES = _STATE.size + 4
+assert STATE_BYTES == 128
+#: A takeover goes to the next multiple of this, a restart only one up: however often the old coordinator is
+#: restarted, it does not get above its successor.
+TAKEOVER_STEP = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica's identity and promise."""
+    """A member's identity and promise."""
 
     replica_id: bytes
     epoch: int = 0
+    #: which opening of a log has that epoch, and whose directory it is; zeros: nobody yet
+    incarnation: bytes = bytes(16)
+    node: bytes = bytes(16)
 
     def pack(self) -> bytes:
-        head = _STATE.pack(MAGIC, self.replica_id, self.epoch)
+        head = _STATE.pack(MAGIC, self.replica_id, self.epoch, self.incarnation, self.node)
         return head + crc32c(head).to_bytes(4, "little")
+
+    def next_epoch(self, written: int) -> int:
+        """The epoch to open this directory with, for appending: above all that was promised or written."""
+        newest = max(self.epoch, written)
+        if self.node in {bytes(16), self.replica_id}:
+            return newest + 1
+        return (newest // TAKEOVER_STEP + 1) * TAKEOVER_STEP
 
 
 def load_state(directory: Directory) -> ReplicaState | None:
@@ -48,8 +63,7 @@ def load_state(directory: Directory) -> ReplicaState | None:
         raise CorruptionError(
             f"{directory.path}/{names.REPLICA_STATE}", 0, "the replica's state does not check"
         )
-    _, replica_id, epoch = _STATE.unpack_from(data)
-    return ReplicaState(replica_id, epoch)
+    return ReplicaState(*_STATE.unpack_from(data)[1:])
 
 
 def save_state(directory: Directory, state: ReplicaState) -> None:

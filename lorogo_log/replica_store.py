@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from lorogo_log import limits, names
-from lorogo_log.batch import Batch, Encoded, body_matches
+from lorogo_log.batch import Batch, Encoded
 from lorogo_log.core import BlockingLog, Options
 from lorogo_log.engine import Head
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, StaleEpochError
 from lorogo_log.format import (
-    FRAME_HEADER_BYTES,
     REWRITTEN,
     SEGMENT_HEADER_BYTES,
     Bytes,
@@ -26,17 +25,21 @@ from lorogo_log.format import (
     SegmentHeader,
 )
 from lorogo_log.maintain import cleaning
-from lorogo_log.recovery import SegmentName, keep_broken, list_segments
+from lorogo_log.recovery import keep_broken, list_segments
 from lorogo_log.replica_catalog import ORDER_SECONDS, catalog
+from lorogo_log.replica_check import (
+    ConflictError,
+    DivergedError,
+    check_frame,
+    keep_replaced,
+    repair_install,
+    verify_part,
+)
 from lorogo_log.replica_rules import Piece
 from lorogo_log.replica_state import ReplicaState, ensure_state, save_state
-from lorogo_log.segment import Segment, Stop, digest_of
+from lorogo_log.segment import Segment, Stop
 from lorogo_log.storage import Directory, File, Storage, write_all
-from lorogo_log.wire import Entry, PeerError
-
-
-class DivergedError(PeerError):
-    """What is here and what came do not belong to the same history: compare the segments again."""
+from lorogo_log.wire import EPOCH_MAX, Entry, PeerError, Welcome
 
 
 class ReplicaStore:
@@ -63,6 +66,10 @@ class ReplicaStore:
             undo.callback(self.core.close)
             self.state: ReplicaState = ensure_state(self.core.directory, random_bytes)
             undo.pop_all()
+        self._coordinator = (self.state.incarnation, self.state.node)
+        self._seen = {place.name for place in list_segments(self.directory)}
+        #: names of what was put aside because another history won
+        self.diverged: list[str] = []
 
     @property
     def directory(self) -> Directory:
@@ -89,20 +96,52 @@ class ReplicaStore:
     def close(self) -> None:
         self.core.close()
 
-    def accept(self, log_id: bytes, partition: int, epoch: int) -> None:
-        """Follow a coordinator of this log and of no older epoch; promised on the disk when this returns."""
-        if epoch < self.epoch:
+    def accept(self, welcome: Welcome) -> None:
+        """Follow a coordinator of this log; promised on the disk when this returns.
+
+        Raises StaleEpochError (an older epoch), ConflictError (another one of the same epoch, or one that has
+        lost what it had), FormatError (another log).
+        """
+        if welcome.epoch < self.epoch:
             raise StaleEpochError(
-                f"epoch {epoch} is older than {self.epoch}: a newer coordinator has taken over"
+                f"epoch {welcome.epoch} is older than {self.epoch}: a newer coordinator has taken over"
             )
+        if welcome.epoch > EPOCH_MAX:
+            raise PeerError(f"epoch {welcome.epoch} is above every bound")
         engine = self.core.writer.engine
         if self._begun():
-            if log_id != engine.log_id:
+            if (welcome.log_id, welcome.partition) != (engine.log_id, engine.partition):
                 raise FormatError(f"{self.directory.path} is a replica of another log")
-        else:
-            engine.log_id, engine.partition = log_id, partition
-        if epoch > self.state.epoch:
-            state = replace(self.state, epoch=epoch)
+        elif welcome.partition != engine.partition:
+            raise FormatError(f"{self.directory.path} is for partition {engine.partition}")
+        known = self.state.incarnation != bytes(16)
+        if known and welcome.epoch == self.state.epoch and welcome.incarnation != self.state.incarnation:
+            raise ConflictError(
+                f"epoch {welcome.epoch} was promised to another coordinator: one of the two must take over"
+                " anew, with a higher epoch"
+            )
+        if (
+            known
+            and welcome.incarnation != self.state.incarnation
+            and welcome.node == self.state.node
+            and welcome.prior_epoch <= self.head.epoch
+            and welcome.prior_offset < self.head.end_offset
+        ):
+            # it streams only what is on its disk, so once it had this
+            raise ConflictError(
+                f"the coordinator has lost what it had: its log ended at {welcome.prior_offset}, the one here"
+                f" at {self.head.end_offset}; take over from this replica, or repair the coordinator"
+            )
+        if not self._begun():
+            engine.log_id = welcome.log_id
+        self._coordinator = (welcome.incarnation, welcome.node)
+        self.promise(welcome.epoch)
+
+    def promise(self, epoch: int) -> None:
+        """Take no frames of an older epoch any more; on the disk when this returns."""
+        incarnation, node = self._coordinator
+        if epoch > self.state.epoch or (epoch == self.state.epoch and self.state.incarnation != incarnation):
+            state = replace(self.state, epoch=epoch, incarnation=incarnation, node=node)
             save_state(self.directory, state)
             self.state = state
 
@@ -117,7 +156,19 @@ class ReplicaStore:
 
         Everything is checked before anything is written.
         """
-        checked = [self._check(piece) for piece in pieces]
+        if not pieces:
+            return self.core.writer.durable
+        expected, epoch = self.head.next_sequence, self.head.epoch
+        empty = not self.core.writer.engine.active.records()
+        checked: list[tuple[Encoded, set[bytes]]] = []
+        for piece in pieces:
+            if piece.segment is not None:
+                self._check_header(piece.segment, expected, spare=empty)
+                expected, empty = piece.segment.first_sequence, True
+            checked.append(check_frame(piece, expected, epoch))
+            expected, epoch = piece.frame.last_sequence + 1, piece.frame.epoch
+            empty = empty and not piece.frame.count
+        self.promise(epoch)
         start = 0
         for end in range(1, len(pieces) + 1):
             if end == len(pieces) or pieces[end].segment is not None:
@@ -125,27 +176,22 @@ class ReplicaStore:
                 start = end
         return self.core.writer.durable
 
-    def _check(self, piece: Piece) -> tuple[Encoded, set[bytes]]:
-        frame = piece.frame
-        if frame.epoch < self.head.epoch:
-            raise StaleEpochError(f"a frame of epoch {frame.epoch} behind one of epoch {self.head.epoch}")
-        if not body_matches(frame, piece.raw, 0):
-            raise PeerError(f"the frame at log offset {frame.offset} does not match its checksum")
-        view = memoryview(piece.raw)
-        stored = view[FRAME_HEADER_BYTES:]
-        try:
-            keys = Batch(frame, stored).columns.distinct_keys() if frame.count else set[bytes]()
-        except (ValueError, TypeError) as error:
-            raise PeerError(f"the frame at log offset {frame.offset} has bad columns: {error}") from None
-        return Encoded((view[:FRAME_HEADER_BYTES], stored), frame), keys
+    def _check_header(self, header: SegmentHeader, expected: int, *, spare: bool) -> None:
+        """A segment of this log that begins with the next sequence (one without records takes one)."""
+        engine = self.core.writer.engine
+        if (header.log_id, header.partition, header.flags) != (engine.log_id, engine.partition, 0):
+            raise PeerError("the segment belongs to another log")
+        if not expected <= header.first_sequence <= expected + spare:
+            raise DivergedError(
+                f"a segment that begins with sequence {header.first_sequence}, not {expected}"
+            )
 
     def _mirror(self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]) -> None:
         head = self.head
-        if header is not None and (
-            (header.first_offset, header.chain) != (head.end_offset, head.chain)
-            or header.first_sequence < head.next_sequence  # a segment without records takes a sequence
-        ):
-            raise DivergedError("the segment does not continue this log")
+        if header is not None:
+            if (header.first_offset, header.chain) != (head.end_offset, head.chain):
+                raise DivergedError("the segment does not continue this log")
+            self._seen.add(names.segment_name(header.first_sequence, header.first_time))
         done: Future[Any] = self.core.mirror(header, frames)
         try:
             done.result(limits.CLOSE_SECONDS)
@@ -190,24 +236,79 @@ class ReplicaStore:
             self.directory.remove(entry.name + names.PART)
 
     def sweep(self, wanted: Sequence[Entry]) -> None:
-        """Remove `.part` files of segments that nobody wants any more."""
+        """Remove `.part` files of segments that nobody wants any more (a repair wants the damaged ones)."""
         keep = {entry.name + names.PART for entry in wanted}
+        keep |= {damage.path.rpartition("/")[2] + names.PART for damage in self.core.damage}
         for name in self.directory.list():
             if name.endswith(names.PART) and name not in keep:
                 with suppress(FileNotFoundError):
                     self.directory.remove(name)
 
     def install(self, entry: Entry) -> None:
-        """Check a fetched segment whole, give it its name, and stand behind it."""
-        verify_part(self.directory, entry)
+        """Check a fetched segment whole, give it its name, and stand behind it.
+
+        It must continue what is here; what it replaces must be its beginning, or is kept as `.broken`.
+        """
+        header = verify_part(self.directory, entry, self.core)
+        self._joined(header)
+        kept = keep_replaced(self.core, entry)
+        if kept:
+            self.diverged.append(kept)
+        self.promise(entry.epoch)
         engine = self.core.writer.engine
         with cleaning(self.directory):
             if engine.active.header is not None:
-                # what was mirrored of it (if it is the same segment) is in the fetched file too
-                self.core.rotate(ORDER_SECONDS)
+                self.rotate()  # what was mirrored of it (if it is the same segment) is in the fetched file
             self.directory.rename(entry.name + names.PART, entry.name)
             self.directory.sync()
+            self._seen.add(entry.name)
             self._stand(entry.name)
+
+    def _joined(self, header: SegmentHeader) -> None:
+        """A segment that follows the last one here without a gap must say so."""
+        before = [
+            place for place in list_segments(self.directory) if place.first_sequence < header.first_sequence
+        ]
+        if not before:
+            return
+        segment = Segment.open(self.directory, before[-1].name)
+        try:
+            footer = segment.footer
+        finally:
+            segment.close()
+        last, end, chain = self.head.next_sequence - 1, self.head.end_offset, self.head.chain
+        active = self.core.writer.engine.active.header
+        if active is None or active.first_sequence != segment.header.first_sequence:
+            if footer is None:
+                return
+            last, end, chain = footer.last_sequence, footer.end_offset, footer.chain_out
+        if header.first_sequence <= last or header.first_offset < end:
+            raise DivergedError("the fetched segment overlaps the one before it")
+        if header.first_offset == end and header.chain != chain:
+            raise DivergedError("the fetched segment does not follow the one before it (chain)")
+
+    def fill(self, entry: Entry) -> None:
+        """Put a fetched segment where one is missing between others."""
+        repair_install(self.core, entry)
+        self._seen.add(entry.name)
+
+    def suspect(self, entry: Entry) -> None:
+        """Report a segment that holds less than the coordinator's: it is repaired as a damaged one is."""
+        path = f"{self.directory.path}/{entry.name}"
+        self.core.reader.report(CorruptionError(path, entry.position, "the coordinator has more of it"))
+
+    def vanished(self) -> bool:
+        """Whether the file of a segment that was here is gone."""
+        return not self._seen <= set(self.directory.list())
+
+    def sound_to(self) -> int | None:
+        """The last sequence before the first damage that is known here; None if there is none."""
+        firsts = [
+            parsed[0]
+            for damage in list(self.core.damage)
+            if (parsed := names.parse_segment(damage.path.rpartition("/")[2])) is not None
+        ]
+        return min(firsts) - 1 if firsts else None
 
     def adopt(self, entry: Entry) -> None:
         """Go on in a segment that was found at open: its frames go into a new file, which takes its name.
@@ -251,27 +352,55 @@ class ReplicaStore:
 
     def aside(self, entries: Sequence[Entry]) -> list[str]:
         """Put segments (the newest ones, newest first) aside as `.broken`, and stand before them."""
-        kept: list[str] = []
         with cleaning(self.directory):
-            if self.core.writer.engine.active.header is not None:
-                self.core.rotate(ORDER_SECONDS)
-            for entry in entries:
-                file = self.directory.open(entry.name)
-                try:
-                    kept.append(keep_broken(self.directory, entry.name, file, 0))
-                finally:
-                    file.close()
-                self.directory.remove(entry.name)
-                self.directory.sync()
-                path = f"{self.directory.path}/{entry.name}"
-                self.core.damage = [known for known in self.core.damage if known.path != path]
+            self.rotate()
+            kept = [self._away(entry) for entry in entries]
             listing = list_segments(self.directory)
             self._stand(listing[-1].name if listing else None)
         return kept
 
+    def replace(self, entry: Entry, contradicting: Sequence[Entry]) -> list[str]:
+        """Put a fetched segment in place of the oldest of these, and the newer ones (newest first) aside.
+
+        The beginning of that segment may have been acknowledged: it is on this disk all the time.
+        """
+        self._joined(verify_part(self.directory, entry, self.core))
+        self.promise(entry.epoch)
+        with cleaning(self.directory):
+            self.rotate()
+            kept = [self._away(one) for one in contradicting[:-1]]
+            kept.append(self._keep(entry))
+            self.directory.rename(entry.name + names.PART, entry.name)
+            self.directory.sync()
+            self._forget(entry)
+            self._seen.add(entry.name)
+            self._stand(entry.name)
+        return kept
+
+    def _keep(self, entry: Entry) -> str:
+        file = self.directory.open(entry.name)
+        try:
+            kept = keep_broken(self.directory, entry.name, file, 0)
+        finally:
+            file.close()
+        self.diverged.append(kept)
+        return kept
+
+    def _away(self, entry: Entry) -> str:
+        kept = self._keep(entry)
+        self.directory.remove(entry.name)
+        self.directory.sync()
+        self._seen.discard(entry.name)
+        self._forget(entry)
+        return kept
+
+    def _forget(self, entry: Entry) -> None:
+        """The damage of a file that is gone is no damage any more."""
+        self.core.mended(entry.name)
+
     def rotate(self) -> None:
-        """Finish the segment that is being written, if it has frames."""
-        self.core.rotate(ORDER_SECONDS)
+        """Finish the segment that is being written, if it has frames (an epoch alone is one too)."""
+        self.core.writer.finish().result(ORDER_SECONDS)
 
     def jump(self, entry: Entry, header: SegmentHeader) -> None:
         """Stand at the beginning of a segment behind a gap: what came before it is kept nowhere any more."""
@@ -319,79 +448,3 @@ def _copy(file: File, into: File, size: int, path: str) -> int:
             break
         at += write_all(into, [chunk], at, path)
     return at
-
-
-def verify_part(directory: Directory, entry: Entry) -> None:
-    """Check a fetched file (header, hash, trailer, footer), and that it is what was asked for. Synced."""
-    name = entry.name + names.PART
-    file = directory.open(name, write=True)
-    try:
-        file.sync()
-    finally:
-        file.close()
-    segment = Segment.open(directory, name)
-    try:
-        footer, header = segment.footer, segment.header
-        wrong = ""
-        if segment.damage is not None:
-            wrong = segment.damage.reason
-        elif footer is None or segment.index() is None:
-            wrong = "the trailer does not check"
-        elif (header.first_sequence, header.first_offset, header.checksum, footer.last_sequence) != (
-            entry.first_sequence,
-            entry.first_offset,
-            entry.header_checksum,
-            entry.last_sequence,
-        ) or (footer.end_offset, footer.chain_out, footer.digest) != (
-            entry.end_offset,
-            entry.chain,
-            entry.digest,
-        ):
-            wrong = "it is another segment"
-        elif digest_of(segment.file, footer.trailer_position) != footer.digest:
-            wrong = "it does not match its hash"
-        if wrong:
-            raise CorruptionError(segment.path, 0, f"what was fetched is not the segment: {wrong}")
-    finally:
-        segment.close()
-
-
-def repair_install(core: BlockingLog, entry: Entry) -> str | None:
-    """Put a fetched segment in place of a damaged one; the name of the `.broken` copy of the original."""
-    directory = core.directory
-    verify_part(directory, entry)
-    following = [place for place in list_segments(directory) if place.first_sequence > entry.first_sequence]
-    if following and not _joins(directory, entry, following[0]):
-        raise DivergedError(f"{entry.name} of the other side does not lead to {following[0].name}")
-    broken: str | None = None
-    with cleaning(directory):
-        with suppress(FileNotFoundError):
-            file = directory.open(entry.name)
-            try:
-                broken = keep_broken(directory, entry.name, file, 0)
-            finally:
-                file.close()
-        directory.rename(entry.name + names.PART, entry.name)
-        directory.sync()
-    path = f"{directory.path}/{entry.name}"
-    core.damage = [known for known in core.damage if known.path != path]
-    return broken
-
-
-def _joins(directory: Directory, entry: Entry, following: SegmentName) -> bool:
-    """Whether the next segment here says that it comes after this one."""
-    if entry.last_sequence >= following.first_sequence:
-        return False
-    try:
-        segment = Segment.open(directory, following.name)
-    except (CorruptionError, FileNotFoundError):
-        return True
-    try:
-        header = segment.header
-        if segment.damage is not None or header.first_sequence != entry.last_sequence + 1:
-            return True
-        if header.first_offset > entry.end_offset:
-            return True  # opened while this one was damaged: the place behind the damage was not given away
-        return (header.first_offset, header.chain) == (entry.end_offset, entry.chain)
-    finally:
-        segment.close()

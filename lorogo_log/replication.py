@@ -3,35 +3,40 @@
 ```python
 async with Log.open(path) as log, Coordinator(log, port=7400) as coordinator:
     sequence = await log.append(value)
-    await coordinator.replicated(sequence, count=2, timeout=5.0)       # on the disks of two replicas
+    await coordinator.wait(sequence, replicas=2, timeout=5.0)          # on the disks of two replicas
+    coordinator.stats()
 ```
 
 Replicas connect to it (`lorogo_log.replica.Replica`). Each has a queue bounded in bytes: one that is slow
 loses its queue, learns from HEAD that it is behind, and fetches. It slows nobody.
 
-Not for use yet: docs/LOG_FORMAT.md, "State of the code".
+Many partitions on one port: `server = SegmentServer(port=7400)`, and `server=server` for each coordinator
+and replica of the process. With `secret=...` on all sides, who does not know it gets nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from lorogo_log import wire
+from lorogo_log import limits, wire
 from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
 from lorogo_log.log import Log
+from lorogo_log.replica_catalog import standing
 from lorogo_log.replica_repair import Repairer
 from lorogo_log.replica_rules import Piece
+from lorogo_log.replica_state import ensure_state, save_state
 from lorogo_log.replica_tail import Tail, TailLost
-from lorogo_log.transfer import SegmentServer
+from lorogo_log.transfer import SegmentServer, Served
 from lorogo_log.wire import Ack, Head, Hello, Kind, PeerError, Reason, Refused
 from lorogo_log.wire_socket import Address
 from lorogo_log.wire_stream import Stream
@@ -70,6 +75,23 @@ class ReplicaInfo:
     caught_up: bool
     queue_bytes: int
     dropped_bytes: int
+    #: it has a hole that it cannot fill now, and acknowledges nothing behind it
+    waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorStats:
+    """A coordinator in numbers."""
+
+    epoch: int
+    durable_sequence: int
+    replicas: tuple[ReplicaInfo, ...]
+    waiters: int
+    #: a newer coordinator's epoch: this one has been replaced
+    fenced: int | None
+    #: replicas that were refused or that refused, and why the last one
+    refused: int
+    trouble: str | None
 
 
 class _Follower:
@@ -127,6 +149,7 @@ class _Follower:
             self.ack.caught_up,
             self.queue_bytes,
             self.dropped_bytes,
+            self.ack.waiting,
         )
 
 
@@ -152,6 +175,8 @@ class Coordinator:
         head_seconds: float = HEAD_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         repairer: Repairer | None = None,
+        secret: bytes | None = None,
+        server: SegmentServer | None = None,
     ) -> None:
         self._log = log
         self._host, self._port = host, port
@@ -166,7 +191,16 @@ class Coordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._offset = 0  # up to here frames were put into the queues
+        self._secret = secret
+        #: a server for many logs, which its owner closes; None: one of its own
+        self._shared = server
         self._server: SegmentServer | None = None
+        self._served: Served | None = None
+        #: where the first frame of this epoch ends: who has not got it may still hold another history
+        self._announced = 0
+        self._refused = 0
+        #: why a replica was refused, or refused this coordinator
+        self.trouble: str | None = None
         self._closed = False
         #: a newer coordinator's epoch, if a replica told of one: this one has been replaced
         self.fenced: int | None = None
@@ -174,18 +208,52 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         loop = self._loop = asyncio.get_running_loop()
         core = self._core = self._log.core
-        self._tail = Tail(core)
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-tail")
-        self._woken = _Woken(loop, self._wake)
-        core.writer.watch(self._woken)
-        self._server = SegmentServer(
-            core, host=self._host, port=self._port, timeout=self._timeout, on_follow=self._on_follow
-        )
-        self._own(self._pump())
-        if self._repairer is not None:
-            self._repairer.sources = self.sources
-            self._repairer.start(core)
+        if not core.options.sync.waits:
+            raise ValueError(
+                "a coordinator sends what is on its disk: open its log with Sync.group() or Sync.always()"
+            )
+        async with AsyncExitStack() as undo:
+            node = await asyncio.to_thread(self._announce)
+            self._tail = Tail(core)
+            self._reading = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-tail")
+            undo.callback(self._reading.shutdown, wait=False)
+            self._woken = _Woken(loop, self._wake)
+            core.writer.watch(self._woken)
+            undo.callback(core.writer.unwatch, self._woken)
+            server = self._shared
+            if server is None:
+                server = SegmentServer(
+                    host=self._host, port=self._port, timeout=self._timeout, secret=self._secret
+                )
+                undo.push_async_callback(asyncio.to_thread, server.close)
+            self._server = server
+            self._served = server.serve(core, self._on_follow, node)
+            undo.push_async_callback(asyncio.to_thread, server.leave, self._served)
+            if self._repairer is not None:
+                self._repairer.sources = self.sources
+                self._repairer.start(core)
+                undo.push_async_callback(asyncio.to_thread, self._repairer.close)
+            self._own(self._pump())
+            self._undo = undo.pop_all()
         return self
+
+    def _announce(self) -> bytes:
+        """Before anybody is welcomed: this epoch is this opening's, on the disk, as state and as a frame."""
+        core = self._core
+        state = ensure_state(core.directory, os.urandom)
+        epoch = core.writer.epoch
+        if state.epoch > epoch or (state.epoch == epoch and state.incarnation != core.incarnation):
+            raise StaleEpochError(
+                f"{core.directory.path}: epoch {state.epoch} was promised to another coordinator:"
+                f" open the log with an epoch above it, not with {epoch}"
+            )
+        if epoch > wire.EPOCH_MAX:
+            raise ValueError(f"a coordinator's epoch is at most {wire.EPOCH_MAX}, not {epoch}")
+        mine = replace(state, epoch=epoch, incarnation=core.incarnation, node=state.replica_id)
+        if mine != state:
+            save_state(core.directory, mine)
+        self._announced = core.writer.announce().result(limits.CLOSE_SECONDS)
+        return state.replica_id
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -197,16 +265,12 @@ class Coordinator:
         if self._closed or self._server is None:
             return
         self._closed = True
-        self._core.writer.unwatch(self._woken)
-        if self._repairer is not None:
-            await asyncio.to_thread(self._repairer.close)
-        await asyncio.to_thread(self._server.close)
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._loop.run_in_executor(self._reading, self._tail.close)
-        self._reading.shutdown(wait=False)
-        for waiter in self._waiters:
+        await self._undo.aclose()
+        for waiter in list(self._waiters):
             if not waiter.done.done():
                 waiter.done.set_exception(LogClosedError("the coordinator is closed"))
 
@@ -230,11 +294,29 @@ class Coordinator:
         """Bytes of segments that were sent with `sendfile`."""
         return self._server.sent_bytes if self._server else 0
 
-    async def replicated(self, sequence: int, *, count: int = 1, timeout: float = 10.0) -> None:
-        """Return when `count` connected replicas have this sequence on their disks.
+    def stats(self) -> CoordinatorStats:
+        """The coordinator in numbers."""
+        return CoordinatorStats(
+            self._core.writer.epoch,
+            self._core.writer.durable,
+            tuple(self.replicas()),
+            len(self._waiters),
+            self.fenced,
+            self._refused,
+            self.trouble,
+        )
+
+    async def wait(self, sequence: int, *, replicas: int = 1, timeout: float = 10.0) -> None:
+        """Return when so many connected replicas have this record, and all before it, on their disks.
 
         Raises TimeoutError, LogClosedError, or StaleEpochError when a newer coordinator has taken over.
         """
+        await self.replicated(sequence, count=replicas, timeout=timeout)
+
+    async def replicated(self, sequence: int, *, count: int = 1, timeout: float = 10.0) -> None:
+        """As `wait`."""
+        if count < 0 or sequence < 0:
+            raise ValueError("a sequence and a number of replicas are not below zero")
         self._check_fence()
         if self._closed:
             raise LogClosedError("the coordinator is closed")
@@ -247,8 +329,9 @@ class Coordinator:
                 await waiter.done
         except TimeoutError:
             have = self._have(sequence)
+            why = f" ({self.trouble})" if self.trouble else ""
             raise TimeoutError(
-                f"{have} of {count} replicas have record {sequence} after {timeout} s"
+                f"{have} of {count} replicas have record {sequence} after {timeout} s{why}"
             ) from None
         finally:
             self._waiters.discard(waiter)
@@ -260,7 +343,10 @@ class Coordinator:
             )
 
     def _have(self, sequence: int) -> int:
-        return sum(one.acked and one.ack.sequence >= sequence for one in self._followers.values())
+        return sum(
+            one.acked and one.ack.sequence >= sequence and one.ack.end_offset >= self._announced
+            for one in self._followers.values()
+        )
 
     def _settle(self) -> None:
         for waiter in list(self._waiters):
@@ -281,6 +367,7 @@ class Coordinator:
     async def _pump(self) -> None:
         """Read each new frame once and put it into every replica's queue."""
         stale = True  # nobody listened: the tail is not where the end is
+        pause = 0.0
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -298,8 +385,11 @@ class Coordinator:
                     else:
                         pieces = await self._loop.run_in_executor(self._reading, self._tail.read)
                         skipped = self._tail.skipped
+                    pause = 0.0
                 except (TailLost, OSError):
                     stale = True
+                    pause = min(self._head_seconds, 2 * pause + 0.01)
+                    await asyncio.sleep(pause)  # a file that is gone is not looked for in a circle
                 except LogError:
                     return  # the log has stopped
                 self._offset = self._tail.offset
@@ -325,27 +415,42 @@ class Coordinator:
         stream = await Stream.adopt(sock)
         try:
             await self._converse(stream, hello)
-        except (OSError, PeerError, struct.error):
-            pass  # gone, or not speaking our protocol: its connection ends, and nothing else
+        except Exception as error:  # noqa: BLE001 - gone, or whatever it sent: its connection ends, nothing else
+            self.trouble = f"{hello.name or stream.peer}: {error}"
         finally:
             stream.abort()
 
-    async def _converse(self, stream: Stream, hello: Hello) -> None:
-        epoch = self._core.writer.epoch
-        refused: Refused | None = None
+    def _judge(self, hello: Hello) -> Refused | None:
+        """Why a replica cannot follow. The server has seen that it asks for this log and this partition."""
+        epoch, engine = self._core.writer.epoch, self._core.writer.engine
+        if hello.replica_id == bytes(16):
+            return Refused(Reason.BAD_REQUEST, "a replica needs an id")
+        if hello.epoch > wire.EPOCH_MAX:
+            return Refused(Reason.BAD_REQUEST, f"epoch {hello.epoch} is above every bound")
         if hello.epoch > epoch:
+            if hello.log_id != engine.log_id:
+                # one that has no log yet can have promised nothing about this one
+                return Refused(Reason.WRONG_LOG, f"a new replica, and it says epoch {hello.epoch}")
             self._fence(hello.epoch)
-            refused = Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
-        elif hello.partition != self._core.writer.engine.partition and hello.log_id != bytes(16):
-            refused = Refused(Reason.WRONG_LOG, "this is another partition")
-        elif len(self._followers) >= self._max and hello.replica_id not in self._followers:
-            refused = Refused(Reason.BUSY, f"{self._max} replicas are connected")
+            return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {hello.epoch}")
+        if self.fenced is not None:
+            return Refused(Reason.STALE_EPOCH, f"epoch {epoch} is older than {self.fenced}")
+        if hello.epoch == epoch and hello.incarnation not in {bytes(16), self._core.incarnation}:
+            return Refused(Reason.CONFLICT, f"another coordinator of epoch {epoch} was promised to")
+        if len(self._followers) >= self._max and hello.replica_id not in self._followers:
+            return Refused(Reason.BUSY, f"{self._max} replicas are connected")
+        return None
+
+    async def _converse(self, stream: Stream, hello: Hello) -> None:
+        refused = self._judge(hello)
         if refused is not None:
+            self._refused += 1
+            self.trouble = f"{hello.name or stream.peer} was refused: {refused.text}"
             await stream.send(wire.message(refused), self._silence)
             await stream.close()
             return
-        assert self._server is not None
-        await stream.send(wire.message(self._server.welcome()), self._silence)
+        assert self._served is not None
+        await stream.send(wire.message(self._served.welcome()), self._silence)
         follower = _Follower(stream, hello, self._queue_bytes)
         before = self._followers.get(hello.replica_id)
         if before is not None:
@@ -356,9 +461,10 @@ class Coordinator:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._send(follower))
                 group.create_task(self._hear(follower))
-        except* (OSError, PeerError, struct.error):
-            pass
+        except* (OSError, PeerError, struct.error) as ended:
+            self.trouble = f"{hello.name or stream.peer}: {ended.exceptions[0]}"
         finally:
+            follower.acked = False
             if self._followers.get(hello.replica_id) is follower:
                 del self._followers[hello.replica_id]
 
@@ -389,18 +495,29 @@ class Coordinator:
             header, body = await follower.stream.receive(self._silence, _ANSWERS)
             match wire.unpack(header, body):
                 case Ack() as ack:
-                    if ack.end_offset > self._core.writer.engine.head.end_offset:
-                        raise PeerError("an ACK of what was never written")
+                    await self._believe(ack)
                     follower.ack, follower.acked = ack, True
-                    if ack.epoch > self._core.writer.epoch:
-                        self._fence(ack.epoch)
                     self._settle()
-                case Refused(reason):
-                    if reason is Reason.STALE_EPOCH:
-                        self._fence(max(follower.hello.epoch, self._core.writer.epoch + 1))
-                    raise PeerError("the replica does not want this coordinator")
+                case Refused(reason, text):
+                    self._refused += 1
+                    if reason is Reason.STALE_EPOCH and follower.hello.epoch > self._core.writer.epoch:
+                        self._fence(follower.hello.epoch)
+                    raise PeerError(f"it refuses this coordinator: {text}")
+
+    async def _believe(self, ack: Ack) -> None:
+        """Nobody has what is not on this disk. Raises PeerError."""
+        writer = self._core.writer
+        if ack.epoch > writer.epoch:
+            raise PeerError(f"an ACK of epoch {ack.epoch}, in epoch {writer.epoch}")
+        if ack.sequence > writer.durable or ack.end_offset > writer.engine.head.end_offset:
+            # it may be that the writer is just about to say so itself: ask it
+            now = await asyncio.to_thread(standing, self._core)
+            if ack.sequence >= now.next_sequence or ack.end_offset > now.end_offset:
+                raise PeerError("an ACK of what was never written")
 
     def _fence(self, epoch: int) -> None:
         if epoch > self._core.writer.epoch:
             self.fenced = epoch
             self._settle()
+            for follower in self._followers.values():
+                follower.stream.abort()  # what comes from here is nobody's log any more

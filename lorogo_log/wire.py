@@ -7,6 +7,7 @@ bytes. No sockets here.
 
 from __future__ import annotations
 
+import hmac
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,9 +25,16 @@ VERSION: Final = 1
 HEADER_BYTES: Final = 32
 #: Larger frames are not streamed: the replica fetches them with their segment.
 STREAM_BYTES_MAX: Final = 16 << 20
-RECORD_BYTES_MAX: Final = 1 << 30
+#: A larger record is not forwarded: who needs it fetches its segment.
+RECORD_BYTES_MAX: Final = 64 << 20
 #: Entries in one answer about segments; the rest is asked for again.
 ENTRIES_MAX: Final = 4096
+#: Segments of one log in all that a peer may tell of.
+CATALOG_MAX: Final = 1 << 18
+#: No epoch or sequence is believed that is above these: nobody gets there by counting.
+EPOCH_MAX: Final = 1 << 56
+SEQUENCE_MAX: Final = 1 << 62
+NONCE_BYTES: Final = 32
 #: Bytes of a segment in one answer.
 FETCH_BYTES_MAX: Final = 1 << 40
 NAME_BYTES_MAX: Final = 128
@@ -51,6 +59,8 @@ class Reason(IntEnum):
     BAD_REQUEST = 5
     STOPPED = 6
     DAMAGED = 7
+    CONFLICT = 8
+    SECRET = 9
 
 
 class RefusedError(LogError):
@@ -76,6 +86,8 @@ class Kind(IntEnum):
     FRAMES = 10
     HEAD = 11
     ACK = 12
+    CHALLENGE = 13
+    PROOF = 14
 
 
 class Purpose(IntEnum):
@@ -158,19 +170,23 @@ class Hello:
     #: where this one serves segments itself; 0: nowhere
     port: int = 0
     name: str = ""
+    #: which opening of a log that epoch was promised to; zeros: none, or not known
+    incarnation: bytes = bytes(16)
+    nonce: bytes = bytes(NONCE_BYTES)
 
     kind: ClassVar = Kind.HELLO
-    layout: ClassVar = struct.Struct("<B3xI16s16sQQQHH4x")
+    layout: ClassVar = struct.Struct("<B3xI16s16sQQQHH4x16s32s")
 
     def pack(self) -> bytes:
         name = self.name.encode()[:NAME_BYTES_MAX]
         fields = (self.purpose, self.partition, self.log_id, self.replica_id, self.epoch)
-        return self.layout.pack(*fields, self.next_sequence, self.end_offset, self.port, len(name)) + name
+        stand = (self.next_sequence, self.end_offset, self.port, len(name))
+        return self.layout.pack(*fields, *stand, self.incarnation, self.nonce) + name
 
     @classmethod
     def unpack(cls, body: Bytes) -> Hello:
         fields = cls.layout.unpack_from(body)
-        purpose, partition, log_id, replica_id, epoch, next_sequence, end_offset, port, size = fields
+        purpose, partition, log_id, replica_id, epoch, next_sequence, end_offset, port, size, *ids = fields
         name = body[cls.layout.size :]
         if len(name) != size:
             raise PeerError("a HELLO of the wrong length")
@@ -178,7 +194,8 @@ class Hello:
             known = Purpose(purpose)
         except ValueError:
             raise PeerError(f"unknown purpose {purpose}") from None
-        return cls(known, log_id, replica_id, partition, epoch, next_sequence, end_offset, port, _text(name))
+        stand = (epoch, next_sequence, end_offset, port)
+        return cls(known, log_id, replica_id, partition, *stand, _text(name), *ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +208,20 @@ class Welcome:
     next_sequence: int
     end_offset: int
     segment_bytes: int
+    #: the epoch and the end of the log as they were found when it was opened
+    prior_epoch: int = 0
+    prior_offset: int = 0
+    #: this opening of the log, and whose directory it is (the same over restarts)
+    incarnation: bytes = bytes(16)
+    node: bytes = bytes(16)
 
     kind: ClassVar = Kind.WELCOME
-    layout: ClassVar = struct.Struct("<16sI4xQQQQ")
+    layout: ClassVar = struct.Struct("<16sI4xQQQQQQ16s16s")
 
     def pack(self) -> bytes:
         rest = (self.epoch, self.next_sequence, self.end_offset, self.segment_bytes)
-        return self.layout.pack(self.log_id, self.partition, *rest)
+        prior = (self.prior_epoch, self.prior_offset)
+        return self.layout.pack(self.log_id, self.partition, *rest, *prior, self.incarnation, self.node)
 
     @classmethod
     def unpack(cls, body: Bytes) -> Welcome:
@@ -250,8 +274,10 @@ class Entry:
     digest: bytes = bytes(16)
     #: this side cannot serve it until it is repaired
     damaged: bool = False
+    #: chain value before the first frame: the one behind the last frame of the segment before
+    chain_before: int = 0
 
-    layout: ClassVar = struct.Struct("<QqQQQQQQIIB7x16s")
+    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16s")
 
     @property
     def name(self) -> str:
@@ -271,16 +297,17 @@ class Entry:
             self.header_checksum,
             self.chain,
             self.sealed | self.rewritten << 1 | self.damaged << 2,
+            self.chain_before,
             self.digest,
         )
 
     @classmethod
     def unpack(cls, body: Bytes, at: int = 0) -> Entry:
         first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
-        position, size, epoch, checksum, chain, flags, digest = rest
+        position, size, epoch, checksum, chain, flags, before, digest = rest
         sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
         ends = (first, time, offset, last, end, position, size, epoch, checksum, chain)
-        return cls(*ends, sealed, rewritten, digest, damaged)
+        return cls(*ends, sealed, rewritten, digest, damaged, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,32 +443,81 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch."""
+    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch.
+
+    `waiting`: it has a hole that it cannot fill now, here or at the coordinator; `sequence` is before it.
+    """
 
     sequence: int
     end_offset: int
     epoch: int
     caught_up: bool
+    waiting: bool = False
 
     kind: ClassVar = Kind.ACK
     layout: ClassVar = struct.Struct("<QQQQ")
 
     def pack(self) -> bytes:
-        return self.layout.pack(self.sequence, self.end_offset, self.epoch, self.caught_up)
+        return self.layout.pack(
+            self.sequence, self.end_offset, self.epoch, self.caught_up | self.waiting << 1
+        )
 
     @classmethod
     def unpack(cls, body: Bytes) -> Ack:
-        sequence, end_offset, epoch, caught_up = cls.layout.unpack(body)
-        return cls(sequence, end_offset, epoch, bool(caught_up))
+        sequence, end_offset, epoch, state = cls.layout.unpack(body)
+        return cls(sequence, end_offset, epoch, bool(state & 1), bool(state & 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The answer to HELLO of one who has a secret: proves that he knows it, and asks for the same."""
+
+    nonce: bytes
+    proof: bytes
+
+    kind: ClassVar = Kind.CHALLENGE
+    layout: ClassVar = struct.Struct("<32s32s")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.nonce, self.proof)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Challenge:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The answer to CHALLENGE."""
+
+    proof: bytes
+
+    kind: ClassVar = Kind.PROOF
+    layout: ClassVar = struct.Struct("<32s")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.proof)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Proof:
+        return cls(*cls.layout.unpack(body))
+
+
+def proof_of(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
+    """What only one who knows the secret can say: over both nonces and all of HELLO, told apart by side."""
+    return hmac.digest(secret, side + nonce + hello.pack(), "sha256")
 
 
 Message = (
-    Hello | Welcome | Refused | Catalog | Segments | Fetch | Data | Lookup | Head | Ack
+    Hello | Welcome | Refused | Catalog | Segments | Fetch | Data | Lookup | Head | Ack | Challenge | Proof
 )  # RECORD and FRAMES carry their bytes as they are
 
 _CLASSES: Final[dict[Kind, type[Message]]] = {
-    cls.kind: cls for cls in (Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack)
-}
+    cls.kind: cls
+    for cls in (
+        Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack, Challenge, Proof
+    )
+}  # fmt: skip
 
 
 def message(value: Message, number: int = 0) -> bytes:
@@ -454,7 +530,9 @@ def unpack(header: Header, body: Bytes) -> Message:
     return _CLASSES[header.kind].unpack(body)
 
 
-def _fixed(cls: type[Welcome | Catalog | Fetch | Data | Lookup | Head | Ack]) -> tuple[int, int]:
+def _fixed(
+    cls: type[Welcome | Catalog | Fetch | Data | Lookup | Head | Ack | Challenge | Proof],
+) -> tuple[int, int]:
     return cls.layout.size, cls.layout.size
 
 
@@ -471,4 +549,6 @@ _BODY_BYTES: Final[dict[Kind, tuple[int, int]]] = {
     Kind.FRAMES: (80, STREAM_BYTES_MAX),
     Kind.HEAD: _fixed(Head),
     Kind.ACK: _fixed(Ack),
+    Kind.CHALLENGE: _fixed(Challenge),
+    Kind.PROOF: _fixed(Proof),
 }

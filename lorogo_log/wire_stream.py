@@ -6,9 +6,11 @@ import asyncio
 import socket
 
 from lorogo_log import wire
-from lorogo_log.wire import Header, Kind, PeerError
+from lorogo_log.wire import Challenge, Header, Hello, Kind, PeerError, Refused, Welcome
+from lorogo_log.wire_socket import proven
 
 WRITE_BUFFER_BYTES = 1 << 20
+_GREETINGS = frozenset({Kind.WELCOME, Kind.CHALLENGE, Kind.REFUSED})
 
 
 class Stream:
@@ -48,6 +50,23 @@ class Stream:
         except asyncio.IncompleteReadError as cut:
             inside = "within a message" if cut.partial else "between messages"
             raise PeerError(f"the other side closed the connection {inside}") from None
+
+    async def greet(self, hello: Hello, secret: bytes | None, timeout: float) -> Welcome:
+        """HELLO and all that comes before WELCOME, by the one who connected. A refusal is raised."""
+        await self.send(wire.message(hello), timeout)
+        answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
+        if isinstance(answer, Challenge):
+            await self.send(wire.message(proven(hello, answer, secret)), timeout)
+            answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
+        elif secret is not None and isinstance(answer, Welcome):
+            raise PeerError("the other side did not prove that it knows the secret")
+        match answer:
+            case Welcome():
+                return answer
+            case Refused():
+                raise answer.error
+            case _:
+                raise PeerError("a second challenge")
 
     async def send(self, data: bytes, timeout: float) -> None:
         """Send, and wait until most of it is on its way: a peer that does not read shows here."""

@@ -270,11 +270,12 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
 
 
-def ends(vector: bytes) -> dict[int, int]:
-    """A version vector as numbers: of each peer, the counter behind the last change."""
-    count, *rest = _varints(vector)
-    assert len(rest) == 2 * count
-    return {rest[i]: _zigzag(rest[i + 1]) for i in range(0, len(rest), 2)}
+def counters(vector: bytes) -> dict[int, int]:
+    """A version vector, read: of each peer the counter behind its last change."""
+    with _reading():
+        return {
+            span.peer: span.counter.end for span in VersionVector.decode(vector).sub_iter(VersionVector())
+        }
 
 
 def heads(frontiers: Frontiers) -> list[ID]:
@@ -282,25 +283,17 @@ def heads(frontiers: Frontiers) -> list[ID]:
 
     The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
     """
-    count, *rest = _varints(frontiers.encode())
-    assert len(rest) == 2 * count
-    return [ID(rest[i], _zigzag(rest[i + 1])) for i in range(0, len(rest), 2)]
-
-
-def _varints(data: bytes) -> list[int]:
     numbers: list[int] = []
     value = shift = 0
-    for byte in data:
+    for byte in frontiers.encode():
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             numbers.append(value)
             value = shift = 0
-    return numbers
-
-
-def _zigzag(number: int) -> int:
-    return (number >> 1) ^ -(number & 1)
+    count, *rest = numbers
+    assert len(rest) == 2 * count
+    return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
 
 
 class Presence:

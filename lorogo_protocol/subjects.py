@@ -7,6 +7,8 @@ SNAPSHOT_BUCKET = "loro-document-snapshots"
 SNAPSHOT_STREAM = f"OBJ_{SNAPSHOT_BUCKET}"
 REJECTED_STREAM = "loro-rejected"
 
+SERVICE = "lorogo"  # our name in the NATS services protocol
+SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
@@ -66,6 +68,11 @@ def awareness(document_id: str) -> str:
 def rejected(document_id: str) -> str:
     """Quarantined updates of one document, in the stream loro-rejected."""
     return f"loro.rejected.{document_id}"
+
+
+def server_feed(server_id: str) -> str:
+    """Calls to one server: pages of its journals."""
+    return f"loro.server.feed.{server_id}"
 
 
 def document_of(subject: str) -> str:

@@ -28,7 +28,7 @@ from lorogo_transport.tasks import Work
 class _Unsafe:
     """An ACK that waits for the disk."""
 
-    safe: Awaitable[object] | None  # None: only for those before it
+    safe: Awaitable[object] | None  # None: it is
     log_id: str
     digest: str
     inbox: str
@@ -135,10 +135,10 @@ class Answers:
         except TimeoutError:
             self._log.warning("ACKs were not said in time", waiting=len(self._unsafe))
 
-    async def all_safe(self) -> None:
-        """Return when everything accepted so far is in the journal. Raises JournalStopped."""
+    async def all_on_disk(self) -> None:
+        """Return when everything accepted so far is in our own journal. Raises JournalStopped."""
         if self.last is not None:
-            await safe(self.last)
+            await safe(self._context.journal.on_disk(self.last))
 
     async def ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
         """Say that the update is safe and applied, if the document is still ours to speak for."""

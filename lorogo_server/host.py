@@ -39,7 +39,7 @@ _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _TICK_SECONDS_MAX = 5.0
 _CATCH_UP_WAIT_SECONDS = 0.5
-_LAST_ACKS_SECONDS = 5.0
+_LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
 _PRESENT_MAX = 10_000
 _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
@@ -277,7 +277,8 @@ class Host:
                 covered=self.journalling.covered,
             )
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
-                await self.journalling.loaded(loaded, self.epoch)
+                safe = await self.journalling.loaded(loaded, self.epoch)
+                self.answers.last = safe or self.answers.last
                 self._loaded = loaded
                 self.journalling.cover(self.epoch, self.first_needed() - 1)
                 self._checked = False
@@ -286,9 +287,9 @@ class Host:
         raise LoadFailed("others keep storing snapshots of the document")
 
     async def journalled(self) -> None:
-        """Everything accepted up to now is in the journal when this returns. Raises JournalStopped."""
+        """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
         epoch, through = self.epoch, self.first_needed() - 1
-        await self.answers.all_safe()
+        await self.answers.all_on_disk()
         self.journalling.cover(epoch, through)
 
     async def _finish_answers(self) -> None:
@@ -511,14 +512,14 @@ class Host:
                 case Accepted(update=update, new=new):
                     self.touch()
                     self.lease.head = self.loaded.intake.head
-                    safe = None
+                    safe = answers.last  # what is replayed or changes nothing is as safe as what came before
                     if announce and new:
                         safe = await self._journal(effect)
                         await answers.announce(effect)
                     answers.ack_when_safe(safe, update.log_id, update.digest, update.inbox, update.sequence)
                     self.context.counters.accepted += 1
                 case Again(log_id, digest, inbox, sequence):
-                    answers.ack_when_safe(None, log_id, digest, inbox, sequence)
+                    answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence)
                 case Refused():
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):

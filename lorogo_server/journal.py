@@ -40,6 +40,9 @@ class Journal(Protocol):
         Both raise JournalStopped.
         """
 
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        """Of what `put` returned: done when our own disk has it, though others may not."""
+
     def covered(self, document_id: str) -> Covered:
         """What is in it of that document, as far as it knows."""
 
@@ -62,6 +65,9 @@ class NoJournal:
     """Durability `stream`: the stream is the only copy."""
 
     durability = "stream"
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return done
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,6 +171,9 @@ class DiskJournal:
         done.set_result(sequence)
         return done
 
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return done
+
     def partition(self, document_id: str) -> int:
         """The partition of a document."""
         return 0 if self._partitions == 1 else xxhash.xxh64_intdigest(document_id.encode()) % self._partitions
@@ -191,6 +200,10 @@ class DiskJournal:
             await asyncio.to_thread(ledger.write, self.folder / _LEDGER, data)
         except OSError as error:
             log.warning("the ledger could not be written", problem=str(error))
+
+    def ids(self) -> tuple[str, ...]:
+        """By which each partition is known, whoever serves it."""
+        return tuple(log_id.hex() for log_id in self._log_ids())
 
     def stats(self) -> Mapping[str, object]:
         stats = [opened.stats() for opened in self.logs]

@@ -34,8 +34,11 @@ class Journalling:
         """What the journal has of the document from before."""
         return self._journal.covered(self._document_id)
 
-    async def loaded(self, loaded: Loaded, epoch: int) -> None:
-        """Base and replayed updates are safe when this returns. Raises JournalStopped."""
+    async def loaded(self, loaded: Loaded, epoch: int) -> Awaitable[object] | None:
+        """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
+
+        What is returned is done when they are safe, as far as that is more; None: they were before.
+        """
         base, last = loaded.base, None
         if base is not None and self.covered.base != base.digest:
             record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
@@ -43,9 +46,10 @@ class Journalling:
         for accepted in loaded.replayed:
             last = await self.accepted(accepted, epoch, loaded.facts.generation)
         if last is not None:
-            await safe(last)
+            await safe(self._journal.on_disk(last))
         self._base = "" if base is None else base.digest
         loaded.base, loaded.replayed = None, []
+        return last
 
     async def accepted(self, accepted: Accepted, epoch: int, generation: int) -> Awaitable[object]:
         """Queue an accepted update; what is returned is done when it is safe. Raises JournalStopped."""

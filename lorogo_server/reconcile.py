@@ -302,7 +302,7 @@ class Reconciler:
             self.found.documents += 1
             host.stream_lost()
             return None
-        return includes(crdt.ends(host.loaded.intake.replica.version().vector), row.ends)
+        return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
 
     async def _is_complete(self, name: str, row: Row) -> bool | None:
         self.found.compared += 1
@@ -310,7 +310,7 @@ class Reconciler:
             loaded = await self._repair.load(name)
             if loaded.facts.deleted:
                 return None
-            return includes(crdt.ends(loaded.intake.replica.version().vector), row.ends)
+            return includes(crdt.counters(loaded.intake.replica.version().vector), row.ends)
         except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
             if name not in self._told:
                 self._told.add(name)
@@ -456,7 +456,7 @@ def _covered(entry: Entry, have: Ends) -> bool:
         case UpdateRecord(spans=spans) if spans:
             return all(have.get(peer, 0) >= end for peer, _, end in spans)
         case BaseRecord(vector=vector):
-            return includes(have, crdt.ends(vector))
+            return includes(have, crdt.counters(vector))
         case UpdateRecord():
             return False
         case _:

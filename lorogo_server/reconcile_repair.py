@@ -71,7 +71,7 @@ class _Scratch:
 
     @property
     def ends(self) -> Ends:
-        return crdt.ends(self.loaded.intake.replica.version().vector)
+        return crdt.counters(self.loaded.intake.replica.version().vector)
 
     def offer(self, parts: Sequence[chunks.Chunk], time_ns: int, now: float) -> list[Effect]:
         """What would follow from publishing it."""
@@ -246,7 +246,7 @@ class Repair:
 
     async def _base(self, scratch: _Scratch, base: BaseRecord, row: Row, mended: Mended) -> _Scratch:
         """Store a lost snapshot again; where one is, send what it holds as an update."""
-        if includes(scratch.ends, crdt.ends(base.vector)):
+        if includes(scratch.ends, crdt.counters(base.vector)):
             return scratch
         head, loaded, document_id = scratch.loaded.snapshot, scratch.loaded, scratch.document_id
         replica = crdt.Replica.from_snapshot(base.content, lazy=True)

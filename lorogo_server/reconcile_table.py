@@ -106,7 +106,7 @@ class Table:
                 row.extend({peer: end for peer, _, end in record.spans or _spans(record.payload)})
             case BaseRecord() if time_ns > row.erased_ns:
                 row.lives(record.generation)
-                ends = crdt.ends(record.vector)
+                ends = _ends(record.vector)
                 row.extend(ends)
                 extent = sum(ends.values())
                 if record.content and extent > row.base[2]:
@@ -231,6 +231,13 @@ def _unpacked(
         (complete[0], complete[1]),
         complete_ns,
     )
+
+
+def _ends(vector: bytes) -> Ends:
+    try:
+        return crdt.counters(vector)
+    except CrdtError:
+        return {}
 
 
 def _spans(payload: bytes) -> tuple[tuple[int, int, int], ...]:

@@ -20,6 +20,7 @@ from lorogo_protocol.status import Starting
 from lorogo_server import compaction, verbs
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
+from lorogo_server.feeding import Feeding
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.lease import Lease
@@ -28,6 +29,7 @@ from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
 from lorogo_server.renewals import Renewals
+from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_transport import topology
@@ -80,6 +82,13 @@ class Server:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
+        self._replicated: ReplicatedJournal | None = None
+        self._copies: Copies | None = None
+        if self.journal is not None and data is not None and self.settings.durability == "replicated":
+            self._replicated = ReplicatedJournal(self.journal, self.settings)
+            self._copies = Copies(
+                self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
+            )
         statuses = Statuses(transport)
         self.context = Context(
             server_id=self.server_id,
@@ -98,13 +107,14 @@ class Server:
             ),
             epochs=Epochs(transport),
             quarantine=Quarantine(transport),
-            journal=self.journal or NoJournal(),
+            journal=self._replicated or self.journal or NoJournal(),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
         self.reconciler = self._make_reconciler(data, storage)
         self._level = Level()
+        self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -159,6 +169,8 @@ class Server:
             await self.journal.open()
         if self.reconciler is not None:
             await self.reconciler.open()
+        if self._replicated is not None:
+            await self._replicated.open()
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
@@ -167,13 +179,17 @@ class Server:
             self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._renewals.run())
         self._tasks.spawn(self._maintain())
+        if self._copies is not None:
+            self._tasks.spawn(self._copies.run())
         self._init_subscription = await transport.bus.subscribe(
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
         self._subscriptions.append(self._init_subscription)
-        info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
-        self._subscriptions.append(await transport.announce(info, self.stats))
+        if self._feeding is not None:
+            await self._feeding.start()
+        self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
+        await self._say_started()
         if self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run())
         self._log.info("serving", durability=self.settings.durability)
@@ -203,9 +219,13 @@ class Server:
                     await host.closed.wait()
         except TimeoutError:
             self._log.warning("documents did not close in time", documents=len(self.hosts))
+        if self._feeding is not None:
+            await self._feeding.stop()  # behind the hosts: their last records are read as well
         await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
+        if self._replicated is not None:
+            await self._replicated.close()
         if self.journal is not None:
             await self._save_ledger(self.journal)
             await self.journal.close()
@@ -234,6 +254,20 @@ class Server:
             for change in await self.context.transport.ensure(spec):
                 self._log.info("stream changed", stream=spec.name, change=change)
 
+    async def _say_started(self) -> None:
+        """Let feeds ask at once; if nobody hears it, they find us a little later."""
+        await self.context.transport.bus.publish(subjects.SERVER_STARTED, self.server_id.encode())
+
+    def _info(self) -> ServiceInfo:
+        facts = {
+            "server_id": self.server_id,
+            "durability": self.context.journal.durability,
+            "journals": "" if self.journal is None else " ".join(self.journal.ids()),
+            "journal_address": "" if self._replicated is None else self._replicated.address,
+            "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
+        }
+        return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
+
     def stats(self) -> Mapping[str, object]:
         """What this server has done, for the services protocol and for people."""
         counters = self.context.counters
@@ -251,6 +285,8 @@ class Server:
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
             **({} if self.reconciler is None else self.reconciler.stats()),
+            **({} if self._copies is None else self._copies.stats()),
+            **({} if self._feeding is None else self._feeding.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------
@@ -390,6 +426,7 @@ class Server:
                 group.create_task(settle(host))
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
+        await self._say_started()
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()

@@ -1,6 +1,6 @@
 """What an operator may choose, in one frozen place, checked once at the door."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError
@@ -26,6 +26,14 @@ class ServerSettings:
     journal_segment_bytes: int = 128 * limits.MIB
     journal_keep_seconds: float = 0.0  # 0: for ever
     journal_keep_bytes: int = 0  # 0: without a limit
+    journal_host: str = (
+        "127.0.0.1"  # where other servers copy the journal from: listened on, and told to them
+    )
+    journal_port: int = 0  # 0: any
+    journal_advertise: str = ""  # the host that others are told, if it is another
+    journal_secret: str = field(
+        default="", repr=False
+    )  # shared by all servers; empty: the network is private
     journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
     reconcile_every_seconds: float = 300.0
 
@@ -69,7 +77,9 @@ class ServerSettings:
                 self.journal_keep_seconds >= 0 and self.journal_keep_bytes >= 0,
                 "journal_keep_seconds and journal_keep_bytes must not be negative",
             ),
-            (self.journal_replicas >= 1, "journal_replicas must be at least 1"),
+            (1 <= self.journal_replicas <= 16, "journal_replicas must be 1 to 16"),
+            (0 <= self.journal_port < 65536, "journal_port must be a port, or 0 for any"),
+            (bool(self.journal_host), "journal_host must be an address of this machine"),
             (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
             (
                 0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,

@@ -161,17 +161,32 @@ class JetStreamBus:
 
     async def open(self) -> None:
         """Make the first connection, or raise Unreachable."""
+        await self._first_round()
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
+
+    async def open_anyway(self, wait_seconds: float) -> None:
+        """Try the first connection, not longer than this; whatever comes of it, go on trying for ever."""
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await self._first_round()
+        except (TimeoutError, Unreachable) as error:
+            reason = str(error) or f"no answer in {wait_seconds:g} s"
+            log.warning("no connection to NATS yet, trying on", name=self._options.name, reason=reason)
+            self._lost.set()
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
+
+    async def _first_round(self) -> None:
+        """One attempt at each server, until one answers. Raises Unreachable."""
         failure: Unreachable | None = None
         for server in self._options.rng.sample(self._servers, len(self._servers)):
             try:
                 await self._dial(server)
-                break
             except Unreachable as error:
                 failure = error
-        else:
-            assert failure is not None
-            raise failure
-        self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
+            else:
+                return
+        assert failure is not None
+        raise failure
 
     async def close(self) -> None:
         """Send what is waiting, then end the connection. Safe twice."""

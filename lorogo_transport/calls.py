@@ -1,4 +1,4 @@
-"""Calls to the owner of a document, both ends: requests and replies of any length over core NATS.
+"""Calls to the owner of a document or to a server, both ends, with requests and replies of any length.
 
     caller ── chunks on loro.doc.{verb}.{id}, reply = inbox ──▶ responder
            ◀── chunks on the inbox, or one message with LORO_REASON ──
@@ -93,6 +93,15 @@ class Caller:
 
         Raises Refused with the owner's reason, NoResponders, RequestTimeout, Disconnected.
         """
+        subject = subjects.call(verb, document_id)
+        return await self.ask(
+            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},"
+        )
+
+    async def ask(
+        self, subject: str, body: calls.Body | None = None, *, timeout: float, whom: str = "whoever was asked"
+    ) -> dict[str, object]:
+        """What the responder on that subject answers; as `call()`, which is for the owner of a document."""
         call_id = self._new_id()
         payload = calls.encode(body or {})
         waiting = _Waiting(
@@ -105,13 +114,12 @@ class Caller:
         )
         self._waiting[call_id] = waiting
         try:
-            subject = subjects.call(verb, document_id)
             await send_chunked(self._bus, subject, payload, call_id, reply=f"{self._inbox}.{call_id}")
             while not waiting.done.done():
                 waiting.heard.clear()
                 await _either(waiting, timeout)
                 if not waiting.done.done() and not waiting.heard.is_set():
-                    raise RequestTimeout(f"the owner of {document_id} did not answer {verb} in {timeout:g} s")
+                    raise RequestTimeout(f"{whom} did not answer in {timeout:g} s")
             return calls.decode(waiting.done.result())
         finally:
             del self._waiting[call_id]
@@ -125,7 +133,7 @@ class Caller:
         waiting.heard.set()
         headers = message.headers
         if headers.get(STATUS) == "503":
-            waiting.done.set_exception(NoResponders("nobody serves the document"))
+            waiting.done.set_exception(NoResponders("nobody answers there"))
             return
         if (code := headers.get(h.REASON)) is not None:
             waiting.done.set_exception(_refusal(code, headers.get(h.MESSAGE, "")))
@@ -196,7 +204,7 @@ class Budget:
 
 
 class Responder:
-    """Answers the calls of one document; `serve` does the work, one task per call, bounded."""
+    """Answers the calls of one document or server; `serve` does the work, one task per call, bounded."""
 
     def __init__(
         self,
@@ -222,7 +230,7 @@ class Responder:
         )
 
     def on_message(self, message: Message) -> None:
-        """Take one message of `loro.doc.*.{id}`."""
+        """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
         verb = message.subject.split(".")[2]
         if h.LOG_ID not in message.headers:
             self._begin(verb, "plain", message.data, message.reply)

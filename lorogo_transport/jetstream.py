@@ -58,8 +58,11 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     inbox_prefix: str = "_INBOX",
     rng: random.Random | None = None,
+    wait_seconds: float | None = None,
 ) -> "JetStreamTransport":
     """A connected transport; it reconnects for ever from then on.
+
+    With `wait_seconds` it comes after that time whether NATS has answered or not, and goes on trying.
 
     `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
     or `tls://...`. Raises Unreachable, with a sentence that says why, if none answers in time.
@@ -67,7 +70,10 @@ async def connect(
     rng = rng if rng is not None else random.Random()
     options = Options(parse_servers(url), name, timeout, credentials, tls, inbox_prefix, rng)
     bus = JetStreamBus(options, _Wire)
-    await bus.open()
+    if wait_seconds is None:
+        await bus.open()
+    else:
+        await bus.open_anyway(wait_seconds)
     return JetStreamTransport(bus)
 
 

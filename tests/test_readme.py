@@ -3,7 +3,9 @@
 import asyncio
 import re
 import sys
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ import lorogo_client
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
+from lorogo_transport.memory import MemoryNats
+from tests.journals import in_memory
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,9 +25,13 @@ RUN_SECONDS = 60.0
 
 
 def example() -> str:
-    """The Python block of the README."""
-    (code,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return str(code)
+    """The first Python block of the README."""
+    return blocks()[0]
+
+
+def blocks() -> list[str]:
+    """The Python blocks of the README."""
+    return [str(code) for code in re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)]
 
 
 def test_the_example_is_short() -> None:
@@ -56,9 +64,33 @@ async def test_the_example_runs(tmp_path: Path) -> None:
                     process.kill()
                     await process.wait()
             assert process.returncode == 0, err.decode()
-            assert re.fullmatch(r"saved at \d+, durability stream\n", out.decode()), out
+            assert re.fullmatch(r"saved at \d+, durability journal\n", out.decode()), out
             async with lorogo_client.connect(nats.url) as client, client.open("minutes-2026-11") as session:
                 assert session.doc.get_text("body").to_string() == "hello "
+
+
+async def test_the_feed_in_it_gives_what_was_written() -> None:
+    """Copied as it stands, it gives each update once, and goes on from the position that it gave."""
+    (code,) = [block for block in blocks() if "client.feed(" in block]
+    names: dict[str, Any] = {"lorogo_client": lorogo_client}
+    exec(compile(code, "README.md", "exec"), names)  # it is what is tested
+    nats = MemoryNats()
+    async with (
+        Server(nats.connect("server"), ServerSettings(), **in_memory()),
+        lorogo_client.connect(nats.connect("client")) as client,
+        client.open("minutes-2026-11") as session,
+        asyncio.timeout(RUN_SECONDS),
+    ):
+        position: str | int = 0
+        found = []
+        for word in ("a", "b"):
+            session.doc.get_text("body").insert(0, word)
+            await session.flush()
+            async with aclosing(names["follow"](client, position)) as following:
+                item, position = await anext(following)
+            found.append(item)
+        assert [type(item) for item in found] == [lorogo_client.Update] * 2
+        assert found[0].sequence < found[1].sequence
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Self
 
 from loro import ExportMode, LoroDoc
@@ -39,6 +40,7 @@ QUICK = ClientSettings(
     head_grace_seconds=0.02,
     open_seconds=DEADLINE,
     close_seconds=1.0,
+    store_open_seconds=0.2,
 )
 
 
@@ -68,12 +70,18 @@ async def new_world(**options: Any) -> MemoryNats:
 
 @asynccontextmanager
 async def client_of(
-    world: MemoryNats, settings: ClientSettings = QUICK, *, transport: Transport | None = None, seed: int = 1
+    world: MemoryNats,
+    settings: ClientSettings = QUICK,
+    *,
+    transport: Transport | None = None,
+    seed: int = 1,
+    store: Path | None = None,
 ) -> AsyncIterator[Client]:
     """A client whose ids and chance come from a seed."""
     ids = itertools.count(1)
     async with lorogo_client.connect(
         transport or world.connect("client"),
+        store=store,
         settings=settings,
         rng=random.Random(seed),
         new_id=lambda: f"id-{seed}-{next(ids)}",

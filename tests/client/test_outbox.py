@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_client.outbox import Flight, Next, Outbox, backoff, decide
+from lorogo_client.outbox import Flight, Outbox
 from lorogo_client.settings import ClientSettings
+from lorogo_client.verdicts import Next, backoff, decide
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack

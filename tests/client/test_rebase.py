@@ -5,9 +5,11 @@ import asyncio
 import pytest
 from loro import ExportMode, LoroDoc, LoroText
 
-from lorogo_client import Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client.mirror import Hearers, Mirror
 from lorogo_client.rebasing import edits_since
 from lorogo_client.replica import Listeners, LocalReplica, spans_of
+from lorogo_client.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.memory import MemoryNats, MemoryTransport
@@ -101,6 +103,30 @@ async def test_an_edit_that_the_owner_took_without_our_knowing_is_not_made_twice
         await session.flush(DEADLINE)
         assert owner.text() == text_of(session)
         assert sorted(owner.text()) == sorted("base taken newtheirs")
+
+
+@pytest.mark.parametrize("mode", ["current", "updates"])
+def test_a_rebase_that_becomes_needed_during_a_sync_waits_for_the_whole_state(mode: str) -> None:
+    """The answer to what was asked before is no state to put edits on: it is asked again, for all."""
+    hearers = Hearers(lambda: None, lambda *_: None, lambda: None)
+    mirror = Mirror("doc", ClientSettings(), lambda: "id", hearers, read_only=False)
+    owner = crdt.Replica()
+    type_in(owner.doc, "base ")
+    owner.doc.commit()
+    payload = owner.updates_since(crdt.nothing_known()) if mode == "updates" else b""
+    type_in(mirror.replica.doc, "mine")
+    mirror.replica.commit()
+    mirror.syncing()
+    mirror.need.fresh = mirror.need.sync = True  # history-trimmed, while the answer is on its way
+    mirror.absorb(Synced(mode, payload, crdt.nothing_known(), 1, 1, 0, b""), now=0.0, jitter=0.0)
+    assert mirror.need.fresh
+    assert mirror.need.sync
+    assert mirror.failure is None
+    mirror.syncing()
+    snapshot = owner.snapshot()
+    mirror.absorb(Synced("snapshot", snapshot, owner.version().vector, 1, 1, 0, b""), now=0.0, jitter=0.0)
+    assert sorted(str(mirror.replica.doc.get_text("t").to_string())) == sorted("base mine")
+    assert not mirror.need.fresh
 
 
 async def test_another_generation_gets_only_what_was_never_acked(world: MemoryNats, owner: FakeOwner) -> None:

@@ -76,7 +76,7 @@ async def write(url: str, names: list[str], updates: int, author: str = "w") -> 
         return {
             typist.session.document_id: Written(
                 typist.session.doc.get_text("body").to_string(),
-                crdt.ends(typist.session.doc.oplog_vv.encode()),
+                crdt.counters(typist.session.doc.oplog_vv.encode()),
             )
             for typist in typists
         }
@@ -89,7 +89,7 @@ async def read(url: str, names: list[str]) -> dict[str, Written]:
         async def one(name: str) -> Written:
             async with client.open(name, read_only=True) as session:
                 doc = session.doc
-                return Written(doc.get_text("body").to_string(), crdt.ends(doc.oplog_vv.encode()))
+                return Written(doc.get_text("body").to_string(), crdt.counters(doc.oplog_vv.encode()))
 
         return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 

@@ -15,6 +15,7 @@ import pytest
 
 from lorogo_log import Log, MemoryStorage, Reader, StaleEpochError, wire
 from lorogo_log.replica import Replica
+from lorogo_log.replica_state import TAKEOVER_STEP
 from lorogo_log.replication import Coordinator
 from lorogo_log.wire import Ack, Hello, Kind, Purpose, Reason, Refused
 from lorogo_log.wire_stream import Stream
@@ -199,7 +200,7 @@ async def test_an_older_coordinator_is_refused(tmp_path: Path) -> None:
                 await one.caught_up(
                     timeout=10
                 )  # nothing was written in epoch 9 yet: it is promised all the same
-                assert one.next_epoch == 10
+                assert one.next_epoch == TAKEOVER_STEP
             async with Coordinator(log) as zombie, copy_of(tmp_path / "one", zombie.address) as one:
                 last = await grow(log, 1)
                 with pytest.raises(StaleEpochError):
@@ -417,6 +418,7 @@ CHILD = """
 import asyncio, sys
 from lorogo_log import Log, Options
 from lorogo_log.replica import Replica
+from lorogo_log.replica_state import TAKEOVER_STEP
 from lorogo_log.replication import Coordinator
 
 async def coordinator(path, port):

@@ -16,6 +16,7 @@ from lorogo_log.replica_catalog import catalog
 from lorogo_log.replica_rules import Piece, Wanted, plan
 from lorogo_log.replica_store import ReplicaStore
 from lorogo_log.segment import Segment
+from lorogo_log.transfer import Served
 from lorogo_log.wire import Entry
 from tests.log.replicas import items
 from tests.log.simdisk import SimDisk
@@ -47,7 +48,7 @@ def pieces(core: BlockingLog, entry: Entry, upto: int) -> list[Piece]:
 
 def mirror(core: BlockingLog, store: ReplicaStore, acked: list[int], upto: int) -> None:
     """What a session does, without a network: compare, fetch, mirror, acknowledge."""
-    store.accept(core.writer.engine.log_id, 0, core.writer.epoch)
+    store.accept(Served(core, None, bytes(16)).welcome())
     for _ in range(10):
         local, remote = store.catalog(), [entry for entry in catalog(core) if entry.first_offset < upto]
         todo = plan(local, remote)

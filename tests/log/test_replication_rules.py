@@ -142,6 +142,7 @@ def segment(first: int, last: int, *, sealed: bool = True, chain: int | None = N
         epoch=epoch,
         header_checksum=first,
         chain=last if chain is None else chain,
+        chain_before=first - 1,
         sealed=sealed,
         rewritten=False,
     )
@@ -150,6 +151,9 @@ def segment(first: int, last: int, *, sealed: bool = True, chain: int | None = N
 A, B, C = segment(1, 10), segment(11, 20), segment(21, 25, sealed=False)
 SHORT_B = segment(11, 14)
 
+LOST_B = replace(B, damaged=True, sealed=False, chain=0)
+OTHER_B = segment(11, 20, chain=7)
+#: (here, there, what follows); there is epoch 2 and here epoch 1, unless a case says otherwise
 PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
     "nothing anywhere": ([], [], Plan()),
     "a new replica": ([], [A, B, C], Plan(fetch=(Wanted(A), Wanted(B)), follow=C)),
@@ -161,20 +165,54 @@ PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
     "behind what the other side still has": ([A], [segment(31, 40)], Plan(fetch=(Wanted(segment(31, 40)),))),
     "the other side cleaned one away": ([A, B, C], [A, C], Plan(follow=C)),
     "compressed there": ([A, B], [replace(A, rewritten=True, size=9), B], Plan()),
-    "another history": (
-        [A, segment(11, 20, chain=7)],
-        [A, B],
-        Plan((segment(11, 20, chain=7),), (Wanted(B),)),
+    "compressed there, and half of it here": (
+        [A, SHORT_B],
+        [A, replace(B, rewritten=True, header_checksum=5)],
+        Plan(aside=(SHORT_B,)),
     ),
-    "longer than the other side": ([A, B, C], [A, SHORT_B], Plan((C, B), (Wanted(SHORT_B),))),
-    "beyond the other side's end": ([A, B], [A], Plan((B,))),
-    "damaged there: not to be judged by": (
-        [A, B],
-        [A, replace(B, damaged=True, sealed=False, chain=0), C],
-        Plan(follow=C),
+    "another history": ([A, OTHER_B], [A, B], Plan(aside=(OTHER_B,))),
+    "longer than the other side": ([A, B, C], [A, SHORT_B], Plan(aside=(C, B))),
+    "beyond the other side's end": ([A, B], [A], Plan(aside=(B,))),
+    "damaged there, and whole here": ([A, B], [A, LOST_B, C], Plan(follow=C)),
+    "damaged there, and less here": (
+        [A, SHORT_B],
+        [A, LOST_B, C],
+        Plan(blocked=LOST_B, covered=14),
     ),
-    "damaged there and wanted: wait": ([A], [A, replace(B, damaged=True), C], Plan()),
-    "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], Plan()),
+    "damaged there, less here, and more behind it": (
+        [A, SHORT_B, C],
+        [A, LOST_B, C],
+        Plan(follow=C, blocked=LOST_B, covered=14),
+    ),
+    "damaged there, and another end here": (
+        [A, OTHER_B],
+        [A, LOST_B, C],
+        Plan(blocked=LOST_B, covered=20),
+    ),
+    "damaged there and wanted: wait": ([A], [A, LOST_B, C], Plan(blocked=LOST_B)),
+    "damaged there and missing here": (
+        [A, C],
+        [A, LOST_B, C],
+        Plan(follow=C, blocked=LOST_B, covered=10),
+    ),
+    "damaged here: for repair": ([replace(A, damaged=True, chain=0), B], [A, B], Plan(covered=0)),
+    "cut here, with the next one lost: its end is only a guess": (
+        [replace(segment(1, 20), damaged=True, sealed=False), C],
+        [A, B, C],
+        Plan(fill=(B,), follow=C, covered=0),
+    ),
+    "damaged here, at the end": (
+        [A, replace(B, damaged=True)],
+        [A, B],
+        Plan(aside=(replace(B, damaged=True),)),
+    ),
+    "lost here in the middle": ([A, C], [A, B, C], Plan(fill=(B,), follow=C, covered=10)),
+    "lost here at the beginning": ([B, C], [A, B, C], Plan(fill=(A,), follow=C, covered=0)),
+    "less here in the middle": (
+        [A, SHORT_B, C],
+        [A, B, C],
+        Plan(suspect=(SHORT_B,), follow=C, covered=14),
+    ),
 }
 
 
@@ -182,7 +220,76 @@ PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
 def test_segments_are_compared(case: str) -> None:
     """What is missing is fetched, what contradicts put aside, what one side cleaned or expired left alone."""
     local, remote, expected = PLANS[case]
-    assert plan(local, remote) == expected
+    assert plan(local, remote, epoch=2) == expected
+
+
+@pytest.mark.parametrize(
+    "case", ["another history", "longer than the other side", "beyond the other side's end"]
+)
+def test_without_a_newer_epoch_nothing_is_put_aside(case: str) -> None:
+    """Two histories in one epoch: nobody can say which is right, so what is here stays and it is said."""
+    local, remote, _ = PLANS[case]
+    found = plan(local, remote, epoch=1)
+    assert found.ahead
+    assert found == Plan(ahead=found.ahead, covered=found.covered)
+    assert found.covered == 10
+
+
+def test_what_the_other_side_wrote_and_does_not_list_stays() -> None:
+    """Its newest file is gone while it runs: WELCOME says that it has written that far."""
+    assert plan([A, B], [A], end=B.end_offset, epoch=1) == Plan()
+
+
+runs = st.lists(st.integers(1, 5), min_size=1, max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(sizes=runs, data=st.data())
+def test_whatever_is_lost_or_damaged_nothing_behind_a_hole_is_called_covered(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    """Any segments missing, cut or damaged on either side: up to `covered`, all that is offered is held."""
+    whole: list[Entry] = []
+    for size in sizes:
+        first = whole[-1].last_sequence + 1 if whole else 1
+        before = whole[-1].chain if whole else 0
+        whole.append(replace(segment(first, first + size - 1), chain_before=before))
+    local: list[Entry] = []
+    remote: list[Entry] = []
+    held: set[int] = set()
+    for entry in whole:
+        here = data.draw(st.sampled_from(["whole", "whole", "gone", "short", "damaged"]))
+        there = data.draw(st.sampled_from(["whole", "whole", "damaged", "gone"]))
+        last = data.draw(st.integers(entry.first_sequence, entry.last_sequence))
+        if here == "short" and last < entry.last_sequence:
+            local.append(segment(entry.first_sequence, last))
+            held |= set(range(entry.first_sequence, last + 1))
+        elif here != "gone":
+            local.append(replace(entry, damaged=here == "damaged"))
+            if here != "damaged":
+                held |= set(range(entry.first_sequence, entry.last_sequence + 1))
+        if there != "gone":
+            remote.append(replace(entry, damaged=there == "damaged"))
+    found = plan(local, remote, end=whole[-1].end_offset, epoch=1)
+    assert not found.ahead
+    end = local[-1].last_sequence if local else 0
+    covered = end if found.covered is None else found.covered
+    if found.aside:
+        covered = 0
+        assert all(entry.damaged for entry in found.aside)
+    offered = {
+        number
+        for entry in remote
+        for number in range(entry.first_sequence, entry.last_sequence + 1)
+        if number <= covered
+    }
+    assert offered <= held
+    for wanted in found.fetch:
+        assert (
+            found.blocked is None
+            or wanted.entry.first_sequence < found.blocked.first_sequence
+            or (wanted.entry.first_sequence >= (local[-1].first_sequence if local else 0))
+        )
 
 
 # -- messages -----------------------------------------------------------------------------------------------

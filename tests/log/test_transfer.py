@@ -16,9 +16,9 @@ from lorogo_log.errors import LogError
 from lorogo_log.replica_fetch import Fetcher
 from lorogo_log.replica_rules import Wanted
 from lorogo_log.replica_store import ReplicaStore
-from lorogo_log.transfer import SegmentClient, SegmentServer
+from lorogo_log.transfer import SegmentClient, SegmentServer, Served
 from lorogo_log.wire import Fetch, Hello, Kind, PeerError, Purpose, Reason, RefusedError
-from lorogo_log.wire_socket import connect, receive_header
+from lorogo_log.wire_socket import connect
 from tests.log.replicas import OPTIONS, Proxy, hashes, items
 from tests.log.test_replication_rules import forged
 
@@ -42,9 +42,13 @@ def server(source: BlockingLog) -> Iterator[SegmentServer]:
 @pytest.fixture
 def store(tmp_path: Path, source: BlockingLog) -> Iterator[ReplicaStore]:
     store = ReplicaStore(tmp_path / "copy", OPTIONS)
-    store.accept(source.writer.engine.log_id, 0, source.writer.epoch)
+    store.accept(welcome_of(source))
     yield store
     store.close()
+
+
+def welcome_of(core: BlockingLog) -> wire.Welcome:
+    return Served(core, None, bytes(16)).welcome()
 
 
 def sealed(address: tuple[str, int]) -> list[Wanted]:
@@ -52,8 +56,10 @@ def sealed(address: tuple[str, int]) -> list[Wanted]:
         return [Wanted(entry) for entry in client.catalog() if entry.sealed]
 
 
-def fetcher(address: tuple[str, int], **more: int) -> Fetcher:
-    return Fetcher(lambda: (address,), log_id=lambda: bytes(16), timeout=5, backoff_seconds=0.001, **more)
+def fetcher(address: tuple[str, int], tries: int = 5) -> Fetcher:
+    return Fetcher(
+        lambda: (address,), log_id=lambda: bytes(16), timeout=5, backoff_seconds=0.001, tries=tries
+    )
 
 
 def test_sealed_segments_arrive_byte_for_byte(
@@ -118,6 +124,7 @@ def test_a_half_fetched_segment_survives_a_restart(
         part.write_bytes(client.read(entry, at=0, size=30_000))
     store.close()
     again = ReplicaStore(tmp_path / "copy", OPTIONS)
+    again.accept(server.welcome())
     try:
         one = fetcher(server.address)
         one.fetch_all(again, [Wanted(entry)], again.install)
@@ -259,7 +266,6 @@ def test_a_client_does_not_believe_a_hostile_server(source: BlockingLog, server:
 
             def play(listener: socket.socket = listener, answer: bytes = answer) -> None:
                 sock, _ = listener.accept()
-                receive_header(sock)
                 sock.recv(4096)
                 sock.sendall(welcome)
                 sock.recv(4096)
@@ -283,7 +289,7 @@ def test_a_storage_without_files_serves_too(tmp_path: Path) -> None:
             core.append_many(items())
         with SegmentServer(core, timeout=5) as server:
             store = ReplicaStore(tmp_path / "copy", Options(segment_bytes=1 << 16))
-            store.accept(core.writer.engine.log_id, 0, core.writer.epoch)
+            store.accept(server.welcome())
             wanted = sealed(server.address)
             fetcher(server.address).fetch_all(store, wanted, store.install)
             store.close()

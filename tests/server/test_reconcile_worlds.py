@@ -117,8 +117,8 @@ class Saga:
             if name in self.deleted:
                 assert loaded.facts.deleted
             else:
-                have = crdt.ends(loaded.intake.replica.version().vector)
-                assert have == crdt.ends(expected.oplog_vv.encode()), name
+                have = crdt.counters(loaded.intake.replica.version().vector)
+                assert have == crdt.counters(expected.oplog_vv.encode()), name
                 assert loaded.intake.replica.settled().get_text("body").to_string() == (
                     expected.get_text("body").to_string()
                 )

@@ -1,0 +1,22 @@
+"""The replayable feed: every accepted update, once, in order, from any point (docs/decisions/0010).
+
+Open `reader.py` first, then `merge.py` (which record may go next) and `memory.py` (what was given).
+"""
+
+from lorogo_client.feed.beginning import Since
+from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
+from lorogo_client.feed.position import FeedPosition, InvalidPosition
+from lorogo_client.feed.reader import UpdateFeed
+
+__all__ = [
+    "Deleted",
+    "Erased",
+    "FeedItem",
+    "FeedPosition",
+    "Gap",
+    "InvalidPosition",
+    "Restored",
+    "Since",
+    "Update",
+    "UpdateFeed",
+]

@@ -1,0 +1,193 @@
+"""What a feed has given, per document: enough to give nothing twice (docs/decisions/0010). Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import xxhash
+
+from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
+from lorogo_protocol import crdt
+from lorogo_protocol.pages import Entry
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    RestoredRecord,
+    Span,
+    UpdateRecord,
+)
+
+DOCUMENTS_MAX = 100_000
+_ODD_MAX = 64
+
+
+class Verdict(Enum):
+    """What to do with a record."""
+
+    GIVE = "give"
+    PASS = "pass"  # it was given, or is not to be given
+    HOLD = "hold"  # something before it is missing: others may have it
+
+
+@dataclass(slots=True)
+class Given:
+    """What was given of one document."""
+
+    whole: bool  # from its beginning: what is missing in it is missing
+    stage: int = 0  # twice the generation, and one more when deleted
+    erased_ns: int = 0
+    counters: dict[int, int] = field(default_factory=dict)  # by peer: the counter behind the last
+    odd: list[int] = field(default_factory=list)  # of updates without spans, the last few
+
+
+class Memory:
+    """The documents that a feed has seen."""
+
+    def __init__(self, *, whole: bool, documents_max: int = DOCUMENTS_MAX) -> None:
+        self.whole = whole  # the feed began at the beginning of everything
+        self.forgot = False  # a document was dropped: it might be given twice
+        self._documents_max = documents_max
+        self._documents: dict[str, Given] = {}  # the last one heard of is at the end
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def look(self, entry: Entry) -> Verdict:
+        """What to do with a record; changes nothing."""
+        given = self._documents.get(entry.document) or Given(self._is_whole())
+        record = entry.record
+        match record:
+            case UpdateRecord():
+                if _known(given, record) or 2 * record.generation < given.stage:
+                    return Verdict.PASS  # the second: by an owner that had not heard of the deletion
+                return Verdict.HOLD if given.whole and any(_holes(given, record)) else Verdict.GIVE
+            case BaseRecord():
+                return Verdict.HOLD if any(_lacks(given, record)) else Verdict.PASS
+            case DeletedRecord(generation=generation):
+                return Verdict.GIVE if 2 * generation + 1 > given.stage else Verdict.PASS
+            case RestoredRecord(generation=generation):
+                return Verdict.GIVE if 2 * generation > given.stage else Verdict.PASS
+            case ErasedRecord(erased_ns=erased_ns):
+                return Verdict.GIVE if erased_ns > given.erased_ns else Verdict.PASS
+
+    def give(self, entry: Entry) -> FeedItem:
+        """The record as an item; it is given from here on."""
+        given, record, document = self._of(entry.document), entry.record, entry.document
+        match record:
+            case UpdateRecord():
+                _join(given, ((peer, end) for peer, _, end in record.spans))
+                if not record.spans:
+                    given.odd = [*given.odd, _name(record)][-_ODD_MAX:]
+                given.stage = max(given.stage, 2 * record.generation)
+                return Update(
+                    document,
+                    record.sequence,
+                    record.epoch,
+                    entry.time_ns,
+                    record.log_id,
+                    record.digest,
+                    record.lease,
+                    record.generation,
+                    record.spans,
+                    record.payload,
+                )
+            case DeletedRecord(generation=generation, deleted_ns=deleted_ns):
+                given.stage = 2 * generation + 1
+                return Deleted(document, record.lease, generation, deleted_ns)
+            case RestoredRecord(generation=generation):
+                given.stage = 2 * generation
+                return Restored(document, record.lease, generation, entry.time_ns)
+            case ErasedRecord(erased_ns=erased_ns):
+                given.erased_ns = erased_ns
+                return Erased(document, erased_ns)
+            case BaseRecord():
+                raise AssertionError("a base is never given")
+
+    def settle(self, entry: Entry, *, away: bool) -> Gap | None:
+        """Nobody has what is missing before a held record: go on without it, and say so.
+
+        A feed that began in the middle cannot tell what is older than itself from what is missing. It
+        takes the first base without a word, unless a server is `away` that might have had something.
+        """
+        given, record = self._of(entry.document), entry.record
+        match record:
+            case BaseRecord():
+                missing = tuple(_lacks(given, record))
+            case UpdateRecord():
+                missing = tuple(_holes(given, record))
+            case _:
+                raise AssertionError("only bases and updates are held")
+        _join(given, ((peer, end) for peer, _, end in missing))
+        told = given.whole or away
+        if isinstance(record, BaseRecord):
+            given.whole = True
+        return Gap(entry.document, record.lease, entry.time_ns, missing) if told else None
+
+    # --- as it is kept ----------------------------------------------------------------------------
+
+    def encode(self) -> list[object]:
+        """For msgpack."""
+        rows = [
+            [document, given.whole, given.stage, given.erased_ns, given.counters, given.odd]
+            for document, given in self._documents.items()
+        ]
+        return [self.whole, self.forgot, rows]
+
+    @classmethod
+    def decode(cls, value: Any) -> "Memory":
+        """From `encode()`. Raises ValueError, TypeError."""
+        whole, forgot, rows = value
+        memory = cls(whole=bool(whole))
+        memory.forgot = bool(forgot)
+        for document, known, stage, erased_ns, counters, odd in rows:
+            numbers = {int(peer): int(end) for peer, end in counters.items()}
+            given = Given(bool(known), int(stage), int(erased_ns), numbers, [int(n) for n in odd])
+            memory._documents[str(document)] = given
+        return memory
+
+    def _of(self, document: str) -> Given:
+        given = self._documents.pop(document, None) or Given(self._is_whole())
+        self._documents[document] = given
+        if len(self._documents) > self._documents_max:
+            del self._documents[next(iter(self._documents))]
+            self.forgot = True
+        return given
+
+    def _is_whole(self) -> bool:
+        """Whether what we do not know of a document was never given."""
+        return self.whole and not self.forgot
+
+
+def _known(given: Given, record: UpdateRecord) -> bool:
+    if not record.spans:
+        return _name(record) in given.odd
+    counters = given.counters
+    return all(end <= counters.get(peer, 0) for peer, _, end in record.spans)
+
+
+def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
+    """Changes of the same peers before those of the update that were not given."""
+    for peer, first, _ in record.spans:
+        have = given.counters.get(peer, 0)
+        if have < first:
+            yield peer, have, first
+
+
+def _lacks(given: Given, record: BaseRecord) -> Iterator[Span]:
+    """Changes in a base that were not given."""
+    for peer, end in sorted(crdt.counters(record.vector).items()):
+        have = given.counters.get(peer, 0)
+        if have < end:
+            yield peer, have, end
+
+
+def _join(given: Given, ends: Iterable[tuple[int, int]]) -> None:
+    for peer, end in ends:
+        if end > given.counters.get(peer, 0):
+            given.counters[peer] = end
+
+
+def _name(record: UpdateRecord) -> int:
+    return xxhash.xxh64_intdigest(f"{record.log_id} {record.digest}".encode())

@@ -1,0 +1,127 @@
+"""One feed of many journals: which record may be given next (docs/decisions/0010). Pure.
+
+    pages of each journal ──▶ add() ──▶ one queue per journal ──▶ take() ──▶ items, each once, in order
+
+`take()` gives what it can from any journal. A journal whose next record needs something that was not
+given is held: the barrier. It goes on when every other journal was read to its end since then, or is
+held itself by a record of a higher lease, or is away.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lorogo_client.feed.items import FeedItem
+from lorogo_client.feed.memory import Memory, Verdict
+from lorogo_protocol.pages import Entry, Page
+from lorogo_protocol.records import ErasedRecord
+
+
+@dataclass(slots=True)
+class Source:
+    """One journal, as far as it was read."""
+
+    journal: str
+    read: str = ""  # the position behind the last page
+    entries: deque[Entry] = field(default_factory=deque)  # read and not taken
+    ended: int = 0  # the newest barrier since which it was asked and had no more
+    away: bool = False  # it does not answer, and nothing waits for it any more
+    held: int = 0  # the barrier that began when its next record was held; 0: it is not
+
+
+class Merge:
+    """The journals of a feed and what was given of them."""
+
+    def __init__(self, memory: Memory, positions: Mapping[str, str] | None = None) -> None:
+        self.memory = memory
+        self.sources: dict[str, Source] = {}
+        self.barrier = 0  # counts the times that a journal was held
+        self.searched = 0  # the newest barrier since which servers were looked for
+        self._turn = 0
+        for journal, read in (positions or {}).items():
+            self.sources[journal] = Source(journal, read)
+
+    def source(self, journal: str) -> Source:
+        """That journal; it belongs to the feed from here on."""
+        if journal not in self.sources:
+            self.sources[journal] = Source(journal)
+        return self.sources[journal]
+
+    @property
+    def holding(self) -> bool:
+        """Whether a journal waits for the others."""
+        return any(source.held for source in self.sources.values())
+
+    def add(self, journal: str, page: Page, asked: int) -> None:
+        """A page came; `asked` is what `barrier` was when it was asked for."""
+        source = self.source(journal)
+        source.away = False
+        source.read = page.next
+        source.entries.extend(page.entries)
+        if page.end:
+            source.ended = max(source.ended, asked)
+
+    def take(self) -> FeedItem | None:
+        """The next item; None if nothing can be given before more is read."""
+        sources = list(self.sources.values())
+        for offset in range(len(sources)):
+            source = sources[(self._turn + offset) % len(sources)]
+            item = self._take_from(source)
+            if item is not None:
+                self._turn += offset + 1  # a busy journal does not keep the others waiting
+                return item
+        return None
+
+    def positions(self) -> dict[str, str]:
+        """Where each journal goes on: at the first record that was not taken."""
+        return {source.journal: _resume(source) for source in self.sources.values()}
+
+    def _take_from(self, source: Source) -> FeedItem | None:
+        entries, memory = source.entries, self.memory
+        while entries:
+            entry = entries[0]
+            match memory.look(entry):
+                case Verdict.PASS:
+                    self._took(source)
+                case Verdict.GIVE:
+                    self._took(source)
+                    return memory.give(entry)
+                case Verdict.HOLD:
+                    if not source.held:
+                        self.barrier += 1
+                        source.held = self.barrier
+                    if not self._may_go_on(source):
+                        return None
+                    away = any(other.away for other in self.sources.values())
+                    gap = memory.settle(entry, away=away)
+                    source.held = 0
+                    if gap is not None:
+                        return gap
+        return None
+
+    def _took(self, source: Source) -> None:
+        source.entries.popleft()
+        source.held = 0
+
+    def _may_go_on(self, source: Source) -> bool:
+        if self.searched < source.held:
+            return False
+        mine = _rank(source)
+        return all(
+            other.away
+            or (not other.entries and other.ended >= source.held)
+            or (bool(other.held) and _rank(other) > mine)
+            for other in self.sources.values()
+            if other is not source
+        )
+
+
+def _rank(source: Source) -> tuple[int, str]:
+    record = source.entries[0].record
+    assert not isinstance(record, ErasedRecord)
+    return record.lease, source.journal
+
+
+def _resume(source: Source) -> str:
+    """Where to read from: behind the last page, or at the first of its records that was not taken."""
+    return f"{source.entries[0].place}:0:0" if source.entries else source.read

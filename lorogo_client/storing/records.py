@@ -1,0 +1,175 @@
+"""The records of a client's store, and their bytes: msgpack arrays `[version, kind, number, ...]`.
+
+Pure. docs/decisions/0009 says what each is for. `number` counts the records of one document, so that a
+lost one shows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lorogo_protocol.errors import LorogoError
+
+VERSION = 1
+
+
+class UnreadableRecord(LorogoError):
+    """A record that this version cannot read."""
+
+    code = "unreadable-record"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An update that is not ACKed: the commits that it holds, its log id ("": never sent), its bytes."""
+
+    first: int
+    last: int
+    log_id: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of a document: what came before it is replaced."""
+
+    number: int
+    generation: int | None  # None: never synced
+    replica: bytes  # a Loro snapshot
+    outbox: tuple[Pending, ...]
+    commits: int  # the newest commit's number
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A commit made here. With a log id it may have been sent."""
+
+    number: int
+    commit: int
+    log_id: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Commits `first` to `last` leave under this id; without a payload, with the bytes that they had."""
+
+    number: int
+    log_id: str
+    first: int
+    last: int
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """What came from the owner."""
+
+    number: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An update was ACKed."""
+
+    number: int
+    log_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The owner said that the document is deleted."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The app wants no copy any more: what came before is gone."""
+
+    number: int
+
+
+Record = Snapshot | Local | Assigned | Remote | Settled | Deleted | Forgotten
+
+
+def encode(record: Record) -> list[object]:
+    """What the log packs."""
+    match record:
+        case Snapshot(number, generation, replica, outbox, commits):
+            entries = [[entry.first, entry.last, entry.log_id, entry.payload] for entry in outbox]
+            return [VERSION, "snapshot", number, generation, replica, entries, commits]
+        case Local(number, commit, log_id, payload):
+            return [VERSION, "local", number, commit, log_id, payload]
+        case Assigned(number, log_id, first, last, payload):
+            return [VERSION, "assigned", number, log_id, first, last, payload]
+        case Remote(number, payload):
+            return [VERSION, "remote", number, payload]
+        case Settled(number, log_id):
+            return [VERSION, "settled", number, log_id]
+        case Deleted(number):
+            return [VERSION, "deleted", number]
+        case Forgotten(number):
+            return [VERSION, "forgotten", number]
+
+
+def decode(value: object) -> Record:
+    """The record. Raises UnreadableRecord."""
+    match value:
+        case [int(version), *_] if version != VERSION:
+            raise UnreadableRecord(
+                f"a record of version {version}, and this program reads version {VERSION}:"
+                " is it older than the store?"
+            )
+        case [
+            _,
+            "snapshot",
+            int(number),
+            None | int() as generation,
+            bytes(replica),
+            list(outbox),
+            int(commits),
+        ]:
+            return Snapshot(number, generation, replica, tuple(map(_pending, outbox)), commits)
+        case [_, "local", int(number), int(commit), str(log_id), bytes(payload)]:
+            return Local(number, commit, log_id, payload)
+        case [_, "assigned", int(number), str(log_id), int(first), int(last), None | bytes() as payload]:
+            return Assigned(number, log_id, first, last, payload)
+        case [_, "remote", int(number), bytes(payload)]:
+            return Remote(number, payload)
+        case [_, "settled", int(number), str(log_id)]:
+            return Settled(number, log_id)
+        case [_, "deleted", int(number)]:
+            return Deleted(number)
+        case [_, "forgotten", int(number)]:
+            return Forgotten(number)
+        case _:
+            raise UnreadableRecord(f"not a record of a store: {_brief(value)}")
+
+
+def size_of(record: Record) -> int:
+    """About how many bytes it takes in the log."""
+    match record:
+        case Snapshot(replica=replica, outbox=outbox):
+            return 64 + len(replica) + sum(48 + len(entry.payload) for entry in outbox)
+        case Local(payload=payload) | Remote(payload=payload):
+            return 64 + len(payload)
+        case Assigned(payload=payload):
+            return 64 + len(payload or b"")
+        case _:
+            return 64
+
+
+def _pending(value: object) -> Pending:
+    match value:
+        case [int(first), int(last), str(log_id), bytes(payload)]:
+            return Pending(first, last, log_id, payload)
+        case _:
+            raise UnreadableRecord(f"not an update of an outbox: {_brief(value)}")
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Sequence) and len(value) > 1:
+        return f"{type(value).__name__} of {len(value)}, {value[1]!r:.20}"
+    return f"{value!r:.40}"

@@ -1,0 +1,146 @@
+"""Pages of a journal, as a feed asks for them (docs/PROTOCOL.md, "The feed"). Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgpack
+
+from lorogo_protocol import calls, records
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.limits import MIB
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import BaseRecord, MalformedRecord, Record, UpdateRecord
+
+PAGE_BYTES_DEFAULT = MIB
+PAGE_BYTES_MAX = 4 * MIB
+WAIT_SECONDS_MAX = 20.0
+DOCUMENTS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a feed begins: behind a place of the WAL, not before a time. Nothing set: at the beginning."""
+
+    epoch: int = 0
+    sequence: int = 0
+    time_ns: int = 0
+
+    @property
+    def everything(self) -> bool:
+        return self == EVERYTHING
+
+    def wants(self, time_ns: int, record: Record) -> bool:
+        """Whether a record is behind it. Bases always are: they say what is known of a document."""
+        match record:
+            case BaseRecord():
+                return True
+            case UpdateRecord(epoch=epoch, sequence=sequence):
+                return time_ns >= self.time_ns and (epoch, sequence) > (self.epoch, self.sequence)
+            case _:
+                return time_ns >= self.time_ns
+
+
+EVERYTHING = Start()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a feed asks of one partition."""
+
+    journal: str  # the id of the log, hex
+    after: str = ""  # what the page before said; empty: from the beginning
+    start: Start = EVERYTHING
+    documents: frozenset[str] | None = None
+    bytes_max: int = PAGE_BYTES_DEFAULT
+    wait_seconds: float = 0.0
+
+    def body(self) -> dict[str, object]:
+        """As it travels."""
+        return {
+            "journal": self.journal,
+            "after": self.after,
+            "epoch": self.start.epoch,
+            "sequence": self.start.sequence,
+            "time_ns": self.start.time_ns,
+            "documents": None if self.documents is None else sorted(self.documents),
+            "bytes_max": self.bytes_max,
+            "wait_seconds": self.wait_seconds,
+        }
+
+
+def parse_ask(body: calls.Body) -> Ask:
+    """The question, within the bounds; Refused(invalid-request) if it makes no sense."""
+    journal = calls.need(body, "journal", str)
+    documents = calls.maybe(body, "documents", list)
+    wait = body.get("wait_seconds") or 0.0
+    numbers = [calls.maybe(body, name, int) or 0 for name in ("epoch", "sequence", "time_ns", "bytes_max")]
+    if not is_token(journal) or not isinstance(wait, int | float) or min(numbers) < 0 or not wait >= 0:
+        raise Refused(Reason.INVALID_REQUEST, "the question makes no sense")
+    if documents is not None and (
+        len(documents) > DOCUMENTS_MAX or not all(isinstance(one, str) for one in documents)
+    ):
+        raise Refused(Reason.INVALID_REQUEST, f"'documents' must be at most {DOCUMENTS_MAX} ids")
+    epoch, sequence, time_ns, bytes_max = numbers
+    return Ask(
+        journal,
+        calls.maybe(body, "after", str) or "",
+        Start(epoch, sequence, time_ns),
+        None if documents is None else frozenset(documents),
+        min(bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX),
+        min(float(wait), WAIT_SECONDS_MAX),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record where it stands in a journal."""
+
+    place: int  # its sequence in the journal
+    time_ns: int
+    document: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some records in order, and where they end."""
+
+    entries: tuple[Entry, ...]
+    next: str
+    end: bool
+
+
+def encode(page: Page) -> dict[str, object]:
+    """As it travels; the records in one piece, so that their size is known."""
+    return {"records": pack(page.entries), "next": page.next, "end": page.end}
+
+
+def pack(entries: Iterable[Entry]) -> bytes:
+    """The entries of a page."""
+    rows = [(one.place, one.time_ns, one.document, records.encode(one.record)) for one in entries]
+    packed: bytes = msgpack.packb(rows, use_bin_type=True)
+    return packed
+
+
+def decode(body: Mapping[str, object]) -> Page:
+    """The page, or MalformedMessage; records of kinds that this version does not know are left out."""
+    try:
+        rows = msgpack.unpackb(calls.need(body, "records", bytes), raw=False)
+        entries = []
+        for place, time_ns, document, value in rows:
+            if not isinstance(place, int) or not isinstance(time_ns, int) or not isinstance(document, str):
+                raise MalformedMessage("a record in a page of the feed is not whole")
+            if (record := records.decode(value)) is not None:
+                entries.append(Entry(place, time_ns, document, record))
+        return Page(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+        msgpack.UnpackException,
+        MalformedRecord,
+        Refused,
+    ) as error:
+        raise MalformedMessage(f"the page of a feed does not parse: {error}") from None

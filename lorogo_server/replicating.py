@@ -1,0 +1,229 @@
+"""Journals on other servers' disks: durability `replicated` (docs/JOURNAL.md).
+
+Every server of the fleet serves its journal to others, and keeps copies of some of theirs. Who copies
+whom is not agreed upon: each server works it out from who is there now (`chosen`), and all come to the
+same answer. A copy once begun is kept: a server that joins adds copies, it takes none away.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import xxhash
+
+from lorogo_log import Coordinator, LogError, Options, Replica, SegmentServer, Storage
+from lorogo_protocol.records import Record
+from lorogo_server.journal import DiskJournal, JournalStopped
+from lorogo_server.ledger import Covered
+from lorogo_server.settings import ServerSettings
+from lorogo_transport.discovery import FoundServer, find_servers
+from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Bus
+
+log = get_logger(__name__)
+
+_LOOK_SECONDS_MAX = 2.0
+_WAIT_SECONDS = 10.0
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared, not bound
+Place = tuple[str, int]  # a server and a partition of its journal
+
+
+def chosen(server_id: str, others: Iterable[str], count: int) -> list[str]:
+    """Which of the others keep a copy of that server's journal; every server finds the same."""
+    ranked = sorted(others, key=lambda other: xxhash.xxh64_intdigest(f"{server_id} {other}".encode()))
+    return [other for other in ranked if other != server_id][:count]
+
+
+class ReplicatedJournal:
+    """A journal whose records are safe when N other servers have them, too."""
+
+    durability = "replicated"
+
+    def __init__(self, disk: DiskJournal, settings: ServerSettings) -> None:
+        self._disk = disk
+        self._count = settings.journal_replicas
+        self._host, self._port = settings.journal_host, settings.journal_port
+        self._advertise = settings.journal_advertise
+        self._secret = settings.journal_secret.encode() or None
+        self._coordinators: list[Coordinator] = []
+        self._exits = AsyncExitStack()
+        self._waiting: dict[asyncio.Future[None], Awaitable[object]] = {}  # with what our disk says
+        self.address = ""
+        self.lacking = ""  # why ACKs wait
+
+    async def open(self) -> None:
+        """Serve the partitions of an open journal. Raises JournalStopped."""
+        async with AsyncExitStack() as exits:
+            try:
+                server = await asyncio.to_thread(
+                    SegmentServer, host=self._host, port=self._port, secret=self._secret
+                )
+                exits.push_async_callback(asyncio.to_thread, server.close)
+                for partition in self._disk.logs:
+                    coordinator = Coordinator(partition, server=server, secret=self._secret)
+                    self._coordinators.append(await exits.enter_async_context(coordinator))
+            except (OSError, LogError) as error:
+                where = f"{self._host}:{self._port}"
+                raise JournalStopped(f"the journal cannot be served on {where}: {error}") from error
+            host = self._advertise or (socket.gethostname() if self._host in _EVERYWHERE else self._host)
+            self.address = f"{host}:{server.address[1]}"
+            self._exits = exits.pop_all()
+
+    async def close(self) -> None:
+        """Serve it no more; before the journal itself is closed. Safe twice."""
+        for task in self._waiting:
+            task.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
+        await self._exits.aclose()
+        self._coordinators.clear()
+
+    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+        done = await self._disk.put(document_id, record, time_ns)
+        task = asyncio.ensure_future(self._safe(self._disk.partition(document_id), done))
+        self._waiting[task] = done
+        task.add_done_callback(self._ended)
+        return task
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return self._waiting.get(done, done)  # type: ignore[call-overload,no-any-return]  # ours, or ended
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        del self._waiting[task]
+        if not task.cancelled():
+            task.exception()  # whoever waits is told; a host that has closed does not wait
+
+    async def _safe(self, partition: int, done: Awaitable[object]) -> None:
+        sequence = await done
+        assert isinstance(sequence, int)
+        coordinator = self._coordinators[partition]
+        while True:
+            try:
+                await coordinator.wait(sequence, replicas=self._count, timeout=_WAIT_SECONDS)
+            except TimeoutError as error:
+                if not self.lacking:
+                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
+                self.lacking = str(error)
+                continue
+            if self.lacking:
+                log.info("the journal is replicated again")
+                self.lacking = ""
+            return
+
+    def covered(self, document_id: str) -> Covered:
+        return self._disk.covered(document_id)
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        self._disk.cover(document_id, covered)
+
+    def stats(self) -> Mapping[str, object]:
+        replicas = {info.name for one in self._coordinators for info in one.replicas() if info.caught_up}
+        return {
+            **self._disk.stats(),
+            "journal_replicas": sorted(replicas),
+            "journal_replicas_wanted": self._count,
+            "journal_lacking": self.lacking,
+        }
+
+
+class Copies:
+    """This server's copies of other servers' journals; `run()` keeps them going."""
+
+    def __init__(
+        self,
+        server_id: str,
+        bus: Bus,
+        folder: Path,
+        settings: ServerSettings,
+        *,
+        storage: Storage | None = None,
+        find: Callable[[Bus], Awaitable[list[FoundServer]]] = find_servers,
+    ) -> None:
+        self._server_id = server_id
+        self._bus = bus
+        self._folder = folder
+        self._settings = settings
+        self._storage = storage
+        self._find = find
+        self._replicas: dict[Place, Replica] = {}
+        self._addresses: dict[Place, str] = {}
+
+    async def run(self) -> None:
+        """Look who is there, and copy those that are ours to copy; until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.look(await self._find(self._bus))
+                except TransportError as error:
+                    log.debug("could not look for servers", problem=str(error))
+                await asyncio.sleep(min(_LOOK_SECONDS_MAX, self._settings.renew_seconds))
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of every copy; the files stay."""
+        replicas, self._replicas = list(self._replicas.values()), {}
+        await asyncio.gather(*(replica.close() for replica in replicas), return_exceptions=True)
+
+    async def look(self, found: list[FoundServer]) -> None:
+        """Begin the copies that are ours, and follow servers that moved."""
+        members = [server.server_id for server in found if server.journal_address]
+        for server in found:
+            if not server.journal_address or server.server_id == self._server_id:
+                continue
+            mine = chosen(server.server_id, members, server.journal_replicas)
+            for number in range(len(server.journals)):
+                place = (server.server_id, number)
+                if place in self._replicas:
+                    self._follow(place, server.journal_address)
+                elif self._server_id in mine:
+                    await self._begin(place, server.journal_address)
+
+    def _follow(self, place: Place, address: str) -> None:
+        if self._addresses[place] != address:
+            self._addresses[place] = address
+            self._replicas[place].follow(_parsed(address))
+
+    async def _begin(self, place: Place, address: str) -> None:
+        server_id, number = place
+        secret = self._settings.journal_secret.encode() or None
+        try:
+            replica = Replica(
+                self._folder / server_id / f"{number:02d}",
+                _parsed(address),
+                name=self._server_id,
+                host=self._settings.journal_host,
+                options=Options(partition=number, segment_bytes=self._settings.journal_segment_bytes),
+                storage=self._storage,
+                secret=secret,
+            )
+            await replica.__aenter__()
+        except (OSError, LogError, ValueError) as error:
+            log.warning(
+                "another server's journal cannot be copied",
+                server=server_id,
+                partition=number,
+                problem=str(error),
+            )
+            return
+        self._replicas[place], self._addresses[place] = replica, address
+        log.info("copying a journal", server=server_id, partition=number, address=address)
+
+    def stats(self) -> Mapping[str, object]:
+        """Whose journals are here, and what is wrong with them."""
+        of = sorted({server for server, _ in self._replicas})
+        troubles = {
+            f"{server}/{number:02d}": replica.stats().failed or replica.stats().trouble
+            for (server, number), replica in self._replicas.items()
+        }
+        return {"copies": of, "copies_trouble": {place: why for place, why in troubles.items() if why}}
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    """Host and port. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)

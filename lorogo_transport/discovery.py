@@ -1,0 +1,83 @@
+"""Which servers there are, as they say themselves through the NATS services protocol."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.subjects import SERVICE
+from lorogo_transport.headers import STATUS
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Bus, Message
+
+log = get_logger(__name__)
+
+_FIRST_SECONDS = 2.0
+_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
+_SERVERS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """One server, by its own account."""
+
+    server_id: str
+    durability: str
+    journals: tuple[str, ...]  # the ids of its journal's partitions, hex
+    journal_address: str = ""  # host:port where others may copy it; empty: nowhere
+    journal_replicas: int = 0  # how many others should
+
+
+async def find_servers(
+    bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
+) -> list[FoundServer]:
+    """Every server that answers now. Raises Disconnected."""
+    found: dict[str, FoundServer] = {}
+    arrived = asyncio.Event()
+    nobody = False
+
+    def on_answer(message: Message) -> None:
+        nonlocal nobody
+        if message.headers.get(STATUS) == "503":
+            nobody = True
+        elif (server := _read(message.data)) is not None and len(found) < _SERVERS_MAX:
+            found[server.server_id] = server
+        arrived.set()
+
+    inbox = bus.new_inbox()
+    subscription = await bus.subscribe(inbox, on_answer)
+    try:
+        await bus.publish(f"$SRV.INFO.{SERVICE}", reply=inbox)
+        wait = first_seconds
+        while not nobody:
+            arrived.clear()
+            try:
+                async with asyncio.timeout(wait):  # wait_for may swallow a cancellation
+                    await arrived.wait()
+            except TimeoutError:
+                break
+            wait = gather_seconds
+    finally:
+        await subscription.close()
+    return list(found.values())
+
+
+def _read(data: bytes) -> FoundServer | None:
+    """What one answer says; None for one that we cannot use."""
+    try:
+        metadata = json.loads(data)["metadata"]
+        server_id = metadata["server_id"]
+        journals = tuple(metadata.get("journals", "").split())
+        server = FoundServer(
+            server_id,
+            metadata.get("durability", ""),
+            journals,
+            metadata.get("journal_address", ""),
+            int(metadata.get("journal_replicas", "0")),
+        )
+        if not is_token(server_id) or not all(is_token(journal) for journal in journals):
+            raise ValueError("not an id")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.debug("not the answer of a server of ours", problem=str(error))
+        return None
+    return server

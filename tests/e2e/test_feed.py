@@ -1,0 +1,378 @@
+"""The feed on real servers: what subscribers see while documents move, servers vanish and lines break."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from loro import LoroDoc
+
+import lorogo_client
+from lorogo_client import (
+    Client,
+    ClientSettings,
+    Deleted,
+    FeedItem,
+    FeedPosition,
+    FeedUnavailable,
+    Gap,
+    Restored,
+    Session,
+    Update,
+    UpdateFeed,
+)
+from lorogo_log import MemoryStorage
+from lorogo_server import Server, ServerSettings
+from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.journals import in_memory
+from tests.server.support import QUICK
+
+SECONDS = 10.0
+PATIENT = ClientSettings(feed_patience_seconds=0.5, feed_search_seconds=0.2, retry_seconds_max=0.2)
+
+
+class World:
+    """NATS in memory, with servers and clients that can be cut off."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.nats = MemoryNats()
+        self._stack = stack
+
+    async def server(
+        self, settings: ServerSettings = QUICK, *, storage: MemoryStorage | None = None
+    ) -> tuple[Server, MemoryTransport]:
+        line = self.nats.connect("server")
+        kept = in_memory() if storage is None else {"data": Path("data"), "storage": storage}
+        server = Server(line, settings, **kept)
+        return await self._stack.enter_async_context(server), line
+
+    async def client(self, settings: ClientSettings = PATIENT) -> tuple[Client, MemoryTransport]:
+        line = self.nats.connect("client")
+        return await self._stack.enter_async_context(lorogo_client.connect(line, settings=settings)), line
+
+    async def open(self, client: Client, document_id: str = "doc") -> Session:
+        return await self._stack.enter_async_context(client.open(document_id))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        yield World(stack)
+
+
+async def write(session: Session, *words: str) -> None:
+    """Each word is an update of its own."""
+    for word in words:
+        body = session.doc.get_text("body")
+        body.insert(len(body), word)
+        session.commit()
+        await session.flush(timeout=SECONDS)
+
+
+async def some(feed: UpdateFeed, count: int) -> list[FeedItem]:
+    async with asyncio.timeout(SECONDS):
+        return [await anext(feed) for _ in range(count)]
+
+
+async def nothing(feed: UpdateFeed) -> None:
+    """Nothing comes, although every journal has been asked."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            raise AssertionError(await anext(feed))
+
+
+def text(items: list[FeedItem], document: str = "doc") -> str:
+    """What a document of just these updates says."""
+    doc = LoroDoc()
+    for item in items:
+        if isinstance(item, Update) and item.document == document:
+            assert doc.import_(item.payload).pending is None
+    return str(doc.get_text("body").to_string())
+
+
+async def test_a_feed_gives_old_and_new_without_a_seam(world: World) -> None:
+    """What was accepted before it began, and what comes while it reads, in one order."""
+    await world.server()
+    client, _ = await world.client()
+    session = await world.open(client)
+    await write(session, "a", "b", "c")
+    async with client.feed(since=0) as feed:
+        items = await some(feed, 3)
+        await write(session, "d", "e")
+        items += await some(feed, 2)
+        await nothing(feed)
+    assert text(items) == "abcde"
+    updates = [item for item in items if isinstance(item, Update)]
+    assert len(updates) == 5
+    assert [item.sequence for item in updates] == sorted(item.sequence for item in updates)
+    assert len({(item.log_id, item.digest) for item in updates}) == 5
+
+
+async def move(client: Client, servers: list[Server], to: Server, document: str = "doc") -> None:
+    """Have another server own the document; its journal stays where it was."""
+    async with asyncio.timeout(SECONDS):
+        while document not in to.hosts:
+            for server in servers:
+                if (host := server.hosts.get(document)) is not None and server is not to:
+                    host.stop("moved")
+                    await host.closed.wait()
+            await client.document(document).version()
+
+
+async def test_documents_move_between_servers_and_nothing_is_given_twice(world: World) -> None:
+    """Each new owner journals again what the WAL replays; the feed gives it once, in one order."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    session = await world.open(client)
+    async with client.feed(since=0) as live:
+        expected = ""
+        for turn in range(6):
+            await move(client, servers, servers[turn % 2])
+            await write(session, f"{turn}x", f"{turn}y")
+            expected += f"{turn}x{turn}y"
+        items = await some(live, 12)
+        await nothing(live)
+    assert text(items) == expected
+    async with client.feed(since=0) as late:
+        again = await some(late, 12)
+        await nothing(late)
+    assert [item.log_id for item in again if isinstance(item, Update)] == [
+        item.log_id for item in items if isinstance(item, Update)
+    ]
+    journalled = sum(
+        stats if isinstance(stats := server.stats()["journal_records"], int) else 0 for server in servers
+    )
+    assert journalled > 12, "the servers journalled nothing twice, so this shows nothing"
+
+
+async def test_what_was_purged_before_a_move_is_read_from_the_first_journal(world: World) -> None:
+    """The new owner has only a base; the feed waits for the old owner's journal, and tells of no gap."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    session = await world.open(client)
+    expected = ""
+    for turn in range(4):
+        await move(client, servers, servers[turn % 2])
+        await write(session, f"{turn}x", f"{turn}y")
+        await client.document("doc").compact()
+        expected += f"{turn}x{turn}y"
+    for _ in range(3):  # in whichever order the pages come
+        async with client.feed(since=0) as feed:
+            items = await some(feed, 8)
+            await nothing(feed)
+        assert text(items) == expected
+
+
+async def test_a_feed_begins_where_it_is_told(world: World) -> None:
+    """Now, behind a sequence, at a time; replays of what is older do not count as new."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    session = await world.open(client)
+    await write(session, "a", "b")
+    receipt = await session.flush(timeout=SECONDS)
+    assert receipt is not None
+    between = datetime.now(UTC)
+    async with (
+        client.feed() as now,
+        client.feed(since=receipt.sequence) as behind,
+        client.feed(since=between) as at,
+    ):
+        for server in servers:
+            await move(client, servers, server)
+        await write(session, "c")
+        for feed in (now, behind, at):
+            (item,) = await some(feed, 1)
+            assert isinstance(item, Update)
+            assert item.sequence > receipt.sequence
+            assert item.time_ns >= between.timestamp() * 1e9
+            await nothing(feed)
+    async with client.feed(since=datetime.now(UTC) - timedelta(hours=1)) as old:
+        assert text(await some(old, 3)) == "abc"
+
+
+async def test_a_position_goes_on_exactly_there(world: World) -> None:
+    """Nothing twice, nothing missed, by another process, although the document moved meanwhile."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    session = await world.open(client)
+    items: list[FeedItem] = []
+    position = ""
+    words = [f"{number} " for number in range(12)]
+    for number in range(0, 12, 3):
+        await move(client, servers, servers[number % 2])
+        await write(session, *words[number : number + 3])
+        other, _ = await world.client()
+        async with other.feed(since=FeedPosition.parse(position) if position else 0) as feed:
+            items += await some(feed, 2 if number < 9 else 12 - len(items))
+            position = str(feed.position)
+    async with client.feed(since=position) as feed:
+        await nothing(feed)
+    assert text(items) == "".join(words)
+    assert len(items) == 12
+
+
+async def test_a_position_is_exact_although_the_server_that_gave_it_is_gone(world: World) -> None:
+    """The next owner replays what the lost server's journal had; none of it is given again."""
+    first, line = await world.server()
+    client, _ = await world.client()
+    session = await world.open(client)
+    await write(session, "a", "b", "c", "d")
+    async with client.feed(since=0) as feed:
+        items = await some(feed, 3)
+        position = feed.position
+    await world.server()
+    line.cut()
+    await write(session, "e")
+    async with client.feed(since=position) as feed:
+        items += await some(feed, 2)
+        await nothing(feed)
+    assert text(items) == "abcde"
+    assert not first.ready
+
+
+async def test_what_only_a_lost_server_had_is_told_as_a_gap(world: World) -> None:
+    """It was compacted away, so nobody replays it; when the server is back it is not given any more."""
+    _, line = await world.server()
+    client, _ = await world.client()
+    session = await world.open(client)
+    await write(session, "a", "b")
+    await client.document("doc").compact()
+    await world.server()
+    line.cut()
+    await write(session, "c")
+    async with client.feed(since=0) as feed:
+        gap, update = await some(feed, 2)
+        assert isinstance(gap, Gap)
+        assert sum(end - first for _, first, end in gap.missing) == 2
+        assert isinstance(update, Update)
+        line.heal()
+        await nothing(feed)
+        await write(session, "d")
+        (last,) = await some(feed, 1)
+        await nothing(feed)
+    doc = LoroDoc()
+    doc.import_(await client.document("doc").export())
+    assert isinstance(last, Update)
+    assert str(doc.get_text("body").to_string()) == "abcd"
+
+
+async def test_only_the_documents_that_were_asked_for(world: World) -> None:
+    """Others are not sent at all; a position keeps the choice."""
+    await world.server()
+    client, _ = await world.client()
+    one, two = await world.open(client, "one"), await world.open(client, "two")
+    async with client.feed(since=0, documents=["one"]) as feed:
+        await write(two, "x", "y")
+        await write(one, "a")
+        await write(two, "z")
+        await write(one, "b")
+        items = await some(feed, 2)
+        position = feed.position
+    assert text(items, "one") == "ab"
+    await write(two, "!")
+    await write(one, "c")
+    async with client.feed(since=position) as feed:
+        assert [item.document for item in await some(feed, 1)] == ["one"]
+        await nothing(feed)
+    with pytest.raises(ValueError, match="documents"):
+        async with client.feed(since=position, documents=["two"]):
+            pass
+
+
+async def test_deletion_and_restoration_are_told(world: World) -> None:
+    """Once each, between the updates before and after."""
+    await world.server()
+    client, _ = await world.client()
+    async with client.feed() as feed:
+        async with client.open("doc") as session:
+            await write(session, "a")
+        await client.document("doc").delete()
+        await client.document("doc").restore()
+        async with client.open("doc") as session:
+            await write(session, "b")
+        kinds = [type(item) for item in await some(feed, 4)]
+        await nothing(feed)
+    assert kinds == [Update, Deleted, Restored, Update]
+
+
+async def test_without_a_journal_there_is_no_feed(world: World) -> None:
+    """A server that keeps none is named, at once or when it appears: its updates are not just left out."""
+    client, _ = await world.client()
+    async with client.feed(since=0) as feed:
+        server, _ = await world.server(replace(QUICK, durability="stream"))
+        with pytest.raises(FeedUnavailable, match=server.server_id):
+            await some(feed, 1)
+    with pytest.raises(FeedUnavailable, match="durability stream"):
+        async with client.feed():
+            pass
+
+
+async def test_a_slow_subscriber_holds_little_and_slows_nobody(world: World) -> None:
+    """While one does not read, the other gets everything; the slow one then finds everything there."""
+    await world.server()
+    (client, _), (quick, _) = await world.client(replace(PATIENT, feed_page_bytes=2000)), await world.client()
+    session = await world.open(client)
+    async with client.feed(since=0) as slow, quick.feed(since=0) as fast:
+        first = await some(slow, 0)
+        for number in range(200):
+            session.doc.get_text("body").insert(0, f"{number} ")
+            session.commit()
+        await session.flush(timeout=SECONDS)
+        count = len(await some(fast, 200))
+        held = [len(source.entries) for source in slow._merge.sources.values()]
+        assert sum(held) < 60
+        first += await some(slow, 200)
+    assert count == len(first) == 200
+    assert text(first) == session.doc.get_text("body").to_string()
+
+
+async def test_a_feed_goes_on_after_its_line_was_cut(world: World) -> None:
+    """What came meanwhile is given then, and nothing a second time."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    (client, _), (reader, line) = await world.client(), await world.client()
+    session = await world.open(client)
+    async with reader.feed(since=0) as feed:
+        await write(session, "a")
+        items = await some(feed, 1)
+        line.cut()
+        await write(session, "b")
+        await move(client, servers, servers[0])
+        await move(client, servers, servers[1])
+        await write(session, "c")
+        line.heal()
+        items += await some(feed, 2)
+        await nothing(feed)
+    assert text(items) == "abc"
+
+
+async def test_a_worker_that_comes_back_under_another_name_goes_on_with_its_journal(world: World) -> None:
+    """A journal is known by the id of its log, not by who serves it."""
+    storage = MemoryStorage()
+    client, _ = await world.client()
+    line = world.nats.connect("server")
+    async with client.feed(since=0) as feed:
+        async with Server(line, QUICK, data=Path("data"), storage=storage):
+            async with client.open("doc") as session:
+                await write(session, "a")
+            items = await some(feed, 1)
+        await world.server(storage=storage)
+        async with client.open("doc") as session:
+            await write(session, "b")
+            items += await some(feed, 1)
+        await nothing(feed)
+        assert len(feed._merge.sources) == 1
+    assert text(items) == "ab"
+
+
+async def test_a_server_that_stops_answers_those_who_wait(world: World) -> None:
+    """It does not wait for their time to run out."""
+    server, _ = await world.server()
+    client, _ = await world.client()
+    async with client.feed(since=0) as feed:
+        await nothing(feed)
+        async with asyncio.timeout(2):
+            await server.stop()
+        await nothing(feed)

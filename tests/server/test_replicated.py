@@ -1,0 +1,164 @@
+"""Durability `replicated`: an ACK is said when other servers' disks have it, too."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_log import Reader
+from lorogo_protocol import records
+from lorogo_protocol.records import UpdateRecord
+from lorogo_server import Server
+from lorogo_server.journal import JournalStopped
+from lorogo_server.replicating import chosen
+from lorogo_transport.discovery import find_servers
+from lorogo_transport.memory import MemoryNats
+from tests.server.support import QUICK, Probe, Writer, until
+
+REPLICATED = replace(QUICK, durability="replicated", journal_segment_bytes=1 << 20)
+names = st.lists(st.text("abcdef", min_size=1, max_size=6), unique=True, max_size=8)
+
+
+@given(names, st.integers(0, 4))
+def test_every_server_chooses_the_same_and_never_itself(servers: list[str], count: int) -> None:
+    """The choice depends on who is there, not on who asks or in what order; it is as large as it can be."""
+    for server in servers:
+        one = chosen(server, servers, count)
+        assert one == chosen(server, reversed(servers), count)
+        assert server not in one
+        assert len(one) == min(count, len(servers) - 1)
+
+
+@given(names, st.text("gh", min_size=1, max_size=3))
+def test_a_newcomer_moves_few(servers: list[str], newcomer: str) -> None:
+    """When a server joins, others are replaced by it or not at all."""
+    for server in servers:
+        before, after = chosen(server, servers, 2), chosen(server, [*servers, newcomer], 2)
+        assert set(after) - set(before) <= {newcomer}
+
+
+class Fleet:
+    """Servers on one NATS in memory, with their folders on the disk."""
+
+    def __init__(self, stack: AsyncExitStack, nats: MemoryNats, folder: Path) -> None:
+        self.nats = nats
+        self.folder = folder
+        self._stack = stack
+
+    async def server(self, name: str, **changes: object) -> Server:
+        settings = replace(REPLICATED, server_id=name, **changes)  # type: ignore[arg-type]
+        server = Server(self.nats.connect(name), settings, data=self.folder / name)
+        return await self._stack.enter_async_context(server)
+
+    async def probe(self) -> Probe:
+        return await self._stack.enter_async_context(Probe(self.nats.connect("probe")))
+
+    def copied(self, keeper: str, of: str) -> list[str]:
+        """The log ids of the updates in a copy."""
+        folder = self.folder / keeper / "replicas" / of / "00"
+        if not any(folder.glob("*.seg")):
+            return []
+        found = [
+            records.decode(record.value)
+            for batch in Reader.open(folder).cursor()
+            for record in batch.records()
+        ]
+        return [record.log_id for record in found if isinstance(record, UpdateRecord)]
+
+
+@asynccontextmanager
+async def fleet(folder: Path) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield Fleet(stack, MemoryNats(), folder)
+
+
+async def test_no_ack_before_another_server_has_it(tmp_path: Path) -> None:
+    """Alone, a server serves and applies but does not ACK; when a second comes, the ACK does too."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        parts = probe.split(Writer().type("hello"))
+        await probe.put("doc", parts)
+
+        async def applied() -> bool:
+            return await probe.value("doc") == {"body": "hello"}
+
+        await until(applied)
+        assert probe.replies.empty()
+        await world.server("two")
+        ack = await probe.answer()
+        assert ack.log_id == parts[0].log_id
+        assert ack.durability == "replicated"  # type: ignore[union-attr]
+        assert world.copied("two", "one") == [parts[0].log_id]
+
+        async def told() -> bool:
+            return one.stats()["journal_replicas"] == ["two"]
+
+        await until(told)
+
+
+async def test_a_lost_server_is_in_the_copy(tmp_path: Path) -> None:
+    """Everything that was ACKed is in another server's copy, byte for byte as it was journalled."""
+    async with fleet(tmp_path) as world:
+        owner = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        await world.server("two")
+        assert "doc" in owner.hosts
+        writer = Writer()
+        acked = [(await probe.accept("doc", writer.type(str(n)))).log_id for n in range(9)]
+        assert world.copied("two", "one") == acked
+
+
+async def test_the_fleet_finds_itself(tmp_path: Path) -> None:
+    """Three servers, one copy each wanted: every journal is copied by the server that is chosen for it."""
+    async with fleet(tmp_path) as world:
+        servers = {name: await world.server(name) for name in ("one", "two", "three")}
+        found = await find_servers(world.nats.connect("look").bus)
+        assert {server.server_id for server in found} == set(servers)
+        assert all(server.journal_address for server in found)
+
+        async def copied() -> bool:
+            kept = {keeper: server.stats()["copies"] for keeper, server in servers.items()}
+            return all(
+                name in kept[keeper]  # type: ignore[operator]  # a list of names
+                for name in servers
+                for keeper in chosen(name, servers, 1)
+            )
+
+        await until(copied)
+
+
+async def test_who_does_not_know_the_secret_gets_no_copy(tmp_path: Path) -> None:
+    """With a secret, a stranger on the network neither reads the journal nor counts as a replica."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one", journal_secret="open sesame")
+        stranger = await world.server("two", journal_secret="guess")
+        probe = await world.probe()
+        await probe.start("doc")
+        await probe.put("doc", probe.split(Writer().type("x")))
+
+        async def refused() -> bool:
+            return bool(stranger.stats()["copies_trouble"])
+
+        await until(refused)
+        assert probe.replies.empty()
+        assert one.stats()["journal_replicas"] == []
+
+
+async def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """The server does not start half: the journal's lock is free again afterwards."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with fleet(tmp_path) as world:
+            with pytest.raises(JournalStopped, match="cannot be served on"):
+                await world.server("one", journal_port=port)
+            await world.server("one")
+            await asyncio.sleep(0)
