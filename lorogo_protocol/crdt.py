@@ -11,7 +11,7 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loro import (
     ID,
@@ -86,6 +86,8 @@ class Applied:
     """The whole update is in the document; `new` is False if all of it was there before."""
 
     new: bool
+    #: what it added: (peer, first counter, the counter behind the last) of each peer
+    spans: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class Replica:
                 raise CrdtPanic("the update lies about what it depends on")
             if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
                 self.settled()
-            return Applied(new=bool(status.success.inner()))
+            added = status.success.inner()
+            return Applied(bool(added), tuple((peer, first, end) for peer, (first, end) in added.items()))
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
         have = self.doc.oplog_vv

@@ -9,8 +9,7 @@ from collections.abc import Awaitable
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Version
 from lorogo_protocol.digest import digest
-from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, Span, UpdateRecord
+from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 from lorogo_server.context import Context
 from lorogo_server.intake import Accepted
 from lorogo_server.journal import safe
@@ -61,7 +60,7 @@ class Journalling:
             update.digest,
             self._lease.token,
             generation,
-            _spans(update.payload),
+            accepted.spans,
             update.payload,
         )
         return await self._journal.put(self._document_id, record, accepted.time_ns)
@@ -108,10 +107,3 @@ class Journalling:
             base.version.frontiers,
             base.content,
         )
-
-
-def _spans(payload: bytes) -> tuple[Span, ...]:
-    try:
-        return crdt.spans(payload)
-    except CrdtError:
-        return ()  # it was imported all the same; readers can work it out from the payload
