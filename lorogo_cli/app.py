@@ -156,6 +156,58 @@ def compact(
     run_async(writing.compact, nats, document, as_json=json)
 
 
+@app.command()
+def restore(
+    journal: Annotated[
+        list[str],
+        typer.Option(
+            "--journal", metavar="DIR", help="A data folder, a journal, or an archive's URL; may be repeated."
+        ),
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="As of a time (2026-11-16T10:30) or an age (5m)."),
+    ] = None,
+    document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="ID", help="Write it as this new document.")] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="NATS has documents already: add those that it lacks.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
+    ] = False,
+    scratch: Annotated[
+        Path | None,
+        typer.Option("--scratch", metavar="DIR", help="For temporary files, as large as the journals."),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    verbose: Verbose = False,
+) -> None:
+    """Rebuild documents from journals and archives onto a NATS that lost them, and prove it.
+
+    Nothing that lives is written over. To undo the deletion of a document: `lorogo doc restore`. Exit
+    code 1: something is missing, the rest was restored.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import restore as work
+
+    whole = run_async(
+        work.restore,
+        nats,
+        journal,
+        at=at,
+        document=document,
+        to=to,
+        merge=merge,
+        dry_run=dry_run,
+        scratch=scratch,
+        as_json=json,
+    )
+    if not whole:
+        raise typer.Exit(1)
+
+
 # --- errors -------------------------------------------------------------------------------------------
 
 
