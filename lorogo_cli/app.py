@@ -91,6 +91,17 @@ def serve(
     compact_wal_bytes: Annotated[
         str | None, typer.Option("--compact-wal-bytes", metavar="SIZE", help="Compact a document above this.")
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option("--archive", metavar="URL", help="Copy the journal there: file:///..., s3://..."),
+    ] = None,
+    journal_keep_days: Annotated[
+        float | None, typer.Option("--journal-keep-days", help="Old segments go; default: none.")
+    ] = None,
+    journal_keep_bytes: Annotated[
+        str | None,
+        typer.Option("--journal-keep-bytes", metavar="SIZE", help="The same by size, per partition."),
+    ] = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -107,6 +118,9 @@ def serve(
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
+        archive=archive,
+        journal_keep_days=journal_keep_days,
+        journal_keep_bytes=None if journal_keep_bytes is None else parse_size(journal_keep_bytes),
     )
     serving = work.Serving(nats, data.absolute(), settings)
     if worker is not None:

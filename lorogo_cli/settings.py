@@ -15,6 +15,9 @@ def server_settings(
     update_bytes_max: int | None = None,
     documents_max: int | None = None,
     compact_wal_bytes: int | None = None,
+    archive: str | None = None,
+    journal_keep_days: float | None = None,
+    journal_keep_bytes: int | None = None,
 ) -> ServerSettings:
     """What was not given keeps its default. Raises InvalidSettings."""
     given: dict[str, Any] = {
@@ -25,6 +28,9 @@ def server_settings(
         "update_bytes_max": update_bytes_max,
         "documents_max": documents_max,
         "compact_wal_bytes": compact_wal_bytes,
+        "archive": archive,
+        "journal_keep_seconds": None if journal_keep_days is None else journal_keep_days * DAY_SECONDS,
+        "journal_keep_bytes": journal_keep_bytes,
     }
     if update_bytes_max is not None:
         # room for as many unfinished updates as by default

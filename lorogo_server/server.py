@@ -22,6 +22,7 @@ from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
+from lorogo_server.keeping import Keeping
 from lorogo_server.lease import Lease
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
@@ -98,8 +99,10 @@ class Server:
             journal=self.journal or NoJournal(),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
+            erased=self._erased,
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
+        self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -130,6 +133,20 @@ class Server:
             on_stop=self._journal_stopped,
         )
 
+    def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
+        if self.journal is None:
+            return None
+        replicas = data / "replicas" if data is not None and storage is None else None
+        return Keeping(
+            self.journal,
+            self.context.snapshots,
+            self.settings,
+            self._clock,
+            server_id=self.server_id,
+            replicas=replicas,
+            on_expired=self._journal_expired,
+        )
+
     async def __aenter__(self) -> Self:
         try:
             await self._start()
@@ -155,6 +172,8 @@ class Server:
             self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._renewals.run())
         self._tasks.spawn(self._maintain())
+        if self._keeping is not None:
+            self._tasks.spawn(self._keeping.run())
         self._init_subscription = await transport.bus.subscribe(
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
@@ -209,6 +228,15 @@ class Server:
         if self._init_subscription is not None and not self._stopping:
             self._tasks.spawn(self._init_subscription.close())
 
+    def _journal_expired(self, before_ns: int) -> None:
+        """Old segments are gone: whoever is open must not believe that they are covered by them."""
+        for host in self.hosts.values():
+            host.journal_expired(before_ns)
+
+    def _erased(self, document_id: str) -> None:
+        if self._keeping is not None:
+            self._keeping.erase(document_id)
+
     async def _ensure_streams(self) -> None:
         specs = topology.specs(
             replicas=self.settings.replicas,
@@ -234,6 +262,7 @@ class Server:
             "ready": self.ready,
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
+            **({} if self._keeping is None else self._keeping.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------

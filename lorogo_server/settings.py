@@ -26,6 +26,8 @@ class ServerSettings:
     journal_segment_bytes: int = 128 * limits.MIB
     journal_keep_seconds: float = 0.0  # 0: for ever
     journal_keep_bytes: int = 0  # 0: without a limit
+    archive: str = ""  # an fsspec URL to which sealed segments are copied
+    archive_every_seconds: float = 300.0  # a segment is sealed at least so often, to be copied
     journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
     reconcile_every_seconds: float = 300.0
 
@@ -59,6 +61,11 @@ class ServerSettings:
     replicas: int = 1
     wal_bytes_max: int = -1
 
+    @property
+    def retention(self) -> bool:
+        """Whether old segments of the journal expire."""
+        return self.journal_keep_seconds > 0 or self.journal_keep_bytes > 0
+
     def __post_init__(self) -> None:
         problems = [
             (not self.server_id or is_token(self.server_id), "server_id must be a nanoid-like token"),
@@ -69,6 +76,8 @@ class ServerSettings:
                 self.journal_keep_seconds >= 0 and self.journal_keep_bytes >= 0,
                 "journal_keep_seconds and journal_keep_bytes must not be negative",
             ),
+            (not self.archive or "://" in self.archive, "archive must be a URL, as in file:///backup/lorogo"),
+            (self.archive_every_seconds > 0, "archive_every_seconds must be positive"),
             (self.journal_replicas >= 1, "journal_replicas must be at least 1"),
             (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
             (
