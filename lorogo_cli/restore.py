@@ -143,6 +143,8 @@ def _summary(report: Report, wanted: Wanted) -> Iterator[str]:
 def _complaints(report: Report) -> Iterator[str]:
     for torn in report.torn:
         yield f"{torn}: a record was being written, it was never ACKed"
+    for mended in report.mended:
+        yield f"damaged, another copy was whole: {mended}"
     for damage in report.damage:
         yield f"damaged, the rest was used: {damage}"
     for one in report.outcomes:
@@ -163,8 +165,9 @@ def _as_json(report: Report, sources: Sequence[Source], wanted: Wanted) -> dict[
         "epoch": report.epoch,
         "records": report.records,
         "updates": sum(one.applied for one in report.outcomes),
-        "logs": [{"name": source.name, "bytes": source.bytes} for source in sources],
+        "logs": [{"name": source.name, "bytes": source.size} for source in sources],
         "damage": report.damage,
+        "mended": report.mended,
         "torn": report.torn,
         "documents": [plain(one) for one in report.outcomes],
     }

@@ -27,7 +27,7 @@ from lorogo_server.loading import load
 from lorogo_server.reading import TooDeep
 from lorogo_server.restore import Gathered, Rebuilt, gather, rebuild
 from lorogo_server.restore_scratch import Pile, Scratch
-from lorogo_server.restore_sources import Source
+from lorogo_server.restore_sources import Source, judge
 from lorogo_server.settings import ServerSettings
 from lorogo_transport import topology
 from lorogo_transport.clock import Clock
@@ -93,6 +93,7 @@ class Report:
     sources: int
     records: int
     damage: list[str]
+    mended: list[str]  # damage that another copy made good
     torn: list[str]
     dry: bool
     epoch: int = 0
@@ -123,7 +124,7 @@ async def restore(
     if transport is not None:
         storing = _Storing(transport, settings, clock, new_id)
         await storing.check(wanted)
-    total = sum(source.bytes for source in sources)
+    total = sum(source.size for source in sources)
     free = shutil.disk_usage(scratch).free
     if free < total and not wanted.document:
         raise NotRestored(f"the journals have {total} bytes and {scratch} has room for {free}: use --scratch")
@@ -148,11 +149,13 @@ async def restore(
             progress("reading back", number, len(outcomes))
     if wanted.document and not outcomes:
         raise NotRestored(f"none of these journals has a document {wanted.document!r}")
+    damage, mended = await asyncio.to_thread(judge, sources)
     return Report(
         sorted(outcomes, key=lambda outcome: outcome.document),
         len(sources),
         pile.records,
-        [damage for source in sources for damage in source.damage],
+        damage,
+        mended,
         [source.torn for source in sources if source.torn],
         dry=storing is None,
         epoch=0 if storing is None else storing.epoch,
@@ -221,7 +224,8 @@ def _rebuilt(pile: Pile, found: Gathered, wanted: Wanted, now_ns: int) -> _Docum
         if found.deleted_ns and not wanted.to:
             outcome.state = DELETED
         elif version == crdt.nothing_known():
-            outcome.state = LOST
+            outcome.state, outcome.missing = LOST, rebuilt.left
+            return document
         outcome.content = content_hash(rebuilt.replica)
     except CrdtError as error:
         outcome.state, outcome.problem = LOST, f"Loro cannot hold it: {error}"

@@ -1,12 +1,13 @@
 """Where a restore reads from: every log below a folder or a URL, whoever wrote it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_log import CorruptionError, DamageError, LogError, Reader, Record, TornError
 from lorogo_log.names import PREPARED, parse_segment
+from lorogo_log.segment import Segment
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.archive import Archive, ArchiveError
 
@@ -23,8 +24,8 @@ class Source:
 
     name: str
     reader: Reader
-    bytes: int
-    damage: list[str] = field(default_factory=list)  # what was lost of it
+    size: int
+    damage: dict[str, str] = field(default_factory=dict)  # what was lost of it -> in which segment
     torn: str = ""  # a record that was being written: never ACKed
 
     def records(
@@ -43,7 +44,7 @@ class Source:
                     self.torn = str(error)
                     return
                 except (OSError, ArchiveError) as error:
-                    self.damage.append(f"{self.name} cannot be read: {error}")
+                    self.damage[f"{self.name} cannot be read: {error}"] = ""
                     return
                 except LogError as error:
                     if isinstance(error, DamageError):
@@ -53,8 +54,39 @@ class Source:
                 yield from batch.records()
 
     def _note(self, error: DamageError) -> None:
-        if str(error) not in self.damage:
-            self.damage.append(str(error))
+        self.damage[str(error)] = error.path.rpartition("/")[2]
+
+    def segments(self) -> dict[str, bytes]:
+        """Every segment that can be opened, with the id of its log."""
+        found = {}
+        for info in self.reader.segments():
+            try:
+                segment = Segment.open(self.reader.directory, info.name)
+            except (LogError, OSError, ArchiveError):
+                continue
+            found[info.name] = segment.header.log_id
+            segment.close()
+        return found
+
+
+def judge(sources: Sequence[Source]) -> tuple[list[str], list[str]]:
+    """Damage that no other copy of the same segment makes good, and damage that one does."""
+    lost: list[str] = []
+    mended: list[str] = []
+    hurt = [source for source in sources if source.damage]
+    logs = {source.name: source.segments() for source in sources} if hurt else {}
+    for source in hurt:
+        ids = set(logs[source.name].values())
+        for words, segment in source.damage.items():
+            whole = any(
+                segment not in other.damage.values()
+                and "" not in other.damage.values()
+                and logs[other.name].get(segment) in ids
+                for other in sources
+                if other is not source
+            )
+            (mended if segment and whole else lost).append(words)
+    return lost, mended
 
 
 def find(place: str) -> list[Source]:

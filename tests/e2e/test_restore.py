@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,14 +13,17 @@ import pytest
 import lorogo_client
 from lorogo_cli.versions import show_time
 from lorogo_client import Client
+from lorogo_log import BlockingLog
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import UpdateRecord, encode
 from lorogo_server import Server, ServerSettings
 from lorogo_server.restore_scratch import decode
 from lorogo_server.restore_sources import find
 from lorogo_transport import jetstream
 from lorogo_transport.embedded import EmbeddedNats
 from tests.cli.support import lorogo, refused, said, said_json
+from tests.server.support import Writer
 
 FULL = os.environ.get("LOROGO_DRILL") == "full"
 DOCUMENTS = 1000 if FULL else 50
@@ -194,7 +198,9 @@ async def test_a_damaged_segment_costs_only_what_was_in_it(tmp_path: Path) -> No
         assert result.returncode == 1
         assert segment.name.encode() in result.stdout
         both = await asyncio.to_thread(lorogo, *arguments, "--journal", str(copy), cwd=tmp_path)
-        assert both.returncode == 1  # the damage is told, though nothing is missing
+        proof = said_json(both)
+        assert proof["complete"] is True
+        assert [segment.name in words for words in proof["mended"]] == [True]
         async with serving(nats, tmp_path / "fresh") as client:
             assert await text_of(client, "hurt") == "one two three "
             assert await text_of(client, "well") == "four "
@@ -219,6 +225,46 @@ async def test_after_a_restore_versions_can_be_reached_and_the_epoch_is_a_new_on
         async with serving(nats, data) as client:
             assert await text_of(client, "minutes") == "one two three "
         assert len(_updates(data, "minutes")) == 3
+
+
+@pytest.mark.nats
+async def test_one_document_as_of_five_minutes_ago(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """`--at 5m` leaves out what was accepted since; where the id is free, no other is needed."""
+    now = time.time_ns()
+    writer = Writer()
+    with BlockingLog(tmp_path / "journal" / "00") as log:
+        for number, (word, minutes) in enumerate([("old ", 60), ("older ", 6), ("new", 1)], 1):
+            payload = writer.type(word)
+            record = UpdateRecord(1, number, f"log{number}", digest(payload), 7, 0, (), payload)
+            log.append(encode(record), key=b"minutes", ts=now - minutes * 60_000_000_000)
+    done = await asyncio.to_thread(
+        lorogo,
+        *("restore", "--journal", str(tmp_path / "journal"), "--nats", fresh_nats.url),
+        *("--document", "minutes", "--at", "5m"),
+        cwd=tmp_path,
+    )
+    words = said(done)
+    assert "1 of 1 document read back" in words
+    assert "1 record younger than that left out" in words
+    async with serving(fresh_nats, tmp_path / "fresh") as client:
+        assert await text_of(client, "minutes") == "old older "
+
+
+@pytest.mark.nats
+async def test_an_archive_alone_is_enough(tmp_path: Path) -> None:
+    """With NATS and the server's disk gone, what was shipped is restored from the archive's URL."""
+    data, url = tmp_path / "data" / "worker-0", f"file://{tmp_path}/archive"
+    async with empty_nats(tmp_path / "old") as nats, serving(nats, data) as client:
+        await write(client, "minutes", ["one ", "two "])
+    said(await asyncio.to_thread(lorogo, "log", "ship", str(data), url, "--server", "gone", cwd=tmp_path))
+    shutil.rmtree(data)
+    async with empty_nats(tmp_path / "new") as nats:
+        done = await asyncio.to_thread(
+            lorogo, "restore", "--journal", url, "--nats", nats.url, "--json", cwd=tmp_path
+        )
+        assert said_json(done)["complete"] is True
+        async with serving(nats, tmp_path / "fresh") as client:
+            assert await text_of(client, "minutes") == "one two "
 
 
 def _updates(data: Path, document_id: str) -> set[tuple[str, str]]:

@@ -162,7 +162,7 @@ async def test_a_server_that_was_away_erases_when_it_returns(world: World) -> No
 
         async def clean() -> bool:
             return not any(
-                list(source.records("secret")) for source in find(str(world.folder / "one")) if source.bytes
+                list(source.records("secret")) for source in find(str(world.folder / "one")) if source.size
             )
 
         await until(clean)

@@ -74,7 +74,7 @@ def test_a_restore_reads_an_archive_like_a_journal(url: str, journal: BlockingLo
     assert len(list(source.records())) == 200
     assert {record.key for record in source.records("b")} == {b"b"}
     assert len(list(source.records("b"))) == 100
-    assert source.damage == []
+    assert not source.damage
 
 
 def test_a_copy_that_was_broken_off_is_made_again(
