@@ -17,6 +17,8 @@ def main() -> None:
     except ImportError:
         sys.stderr.write("lorogo: the command needs its libraries: pip install 'lorogo[cli]'\n")
         raise SystemExit(2) from None
-    from lorogo_cli.app import run
-
+    try:
+        from lorogo_cli.app import run
+    except KeyboardInterrupt:  # loading takes a moment, and Ctrl-C may come in it
+        raise SystemExit(130) from None
     raise SystemExit(run(sys.argv[1:]))

@@ -95,12 +95,21 @@ def serve(
         str | None,
         typer.Option("--archive", metavar="URL", help="Copy the journal there: file:///..., s3://..."),
     ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option("--durability", help="What an ACK waits for: stream, journal (default) or replicated."),
+    ] = None,
+    journal_partitions: Annotated[
+        int | None, typer.Option("--journal-partitions", help="Logs that the journal is spread over.")
+    ] = None,
     journal_keep_days: Annotated[
-        float | None, typer.Option("--journal-keep-days", help="Old segments go; default: none.")
+        float | None, typer.Option("--journal-keep-days", help="Drop older segments of the journal.")
     ] = None,
     journal_keep_bytes: Annotated[
-        str | None,
-        typer.Option("--journal-keep-bytes", metavar="SIZE", help="The same by size, per partition."),
+        str | None, typer.Option("--journal-keep-bytes", metavar="SIZE", help="Drop the oldest above this.")
+    ] = None,
+    journal_replicas: Annotated[
+        int | None, typer.Option("--journal-replicas", help="Other servers that must have an update, too.")
     ] = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
@@ -119,8 +128,11 @@ def serve(
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
         archive=archive,
+        durability=durability,
+        journal_partitions=journal_partitions,
         journal_keep_days=journal_keep_days,
         journal_keep_bytes=None if journal_keep_bytes is None else parse_size(journal_keep_bytes),
+        journal_replicas=journal_replicas,
     )
     serving = work.Serving(nats, data.absolute(), settings)
     if worker is not None:

@@ -1,8 +1,8 @@
 """`lorogo log ...`: what an operator asks of a log's directory. The work is in `log_ls.py` and so on.
 
 Exit codes, the same for all: 0 all is well; 1 something in the log is damaged, the rest was served; 2 it
-could not be done, with one sentence. Only `repair --apply` changes anything; every other command may run
-while another process writes.
+could not be done, with one sentence (with --json also as {"error": ...} on stdout). Only `repair --apply`
+changes anything; every other command may run while another process writes.
 """
 
 from pathlib import Path
@@ -42,28 +42,36 @@ def _leave(whole: bool) -> None:
 def ls(directory: Dir, json: Json = False) -> None:
     """List the segments: sequences, times, records, size, state.
 
-    Sealed segments are believed by their footers; only one that is still open is read. `verify` reads all.
+    Sealed segments are believed by their footers; only one that is not sealed is read. `verify` reads all.
     """
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_ls
 
-        log_ls.ls(directory, as_json=json)
+        whole = log_ls.ls(directory, as_json=json)
+    _leave(whole)
 
 
 @app.command()
-def verify(directory: Dir, json: Json = False) -> None:
+def verify(
+    directory: Dir,
+    no_gaps: Annotated[
+        bool,
+        typer.Option("--no-gaps", help="A missing segment is damage too: for a log that is never cleaned."),
+    ] = False,
+    json: Json = False,
+) -> None:
     """Read everything and check it; says what is wrong, where, and what is still served.
 
     Exit code 0: all is good. 1: damage was found. 2: something could not be read at all.
     """
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_verify
 
-        whole = log_verify.verify(directory, as_json=json)
+        whole = log_verify.verify(directory, no_gaps=no_gaps, as_json=json)
     _leave(whole)
 
 
@@ -84,7 +92,7 @@ def dump(
     """
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_read
 
         wanted = log_read.wanted(from_seq, from_time, key, key_base64, limit)
@@ -104,7 +112,7 @@ def tail(
     """Print the last records; with -f also those that come, until Ctrl-C."""
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_read
 
         wanted = log_read.wanted(None, None, key, key_base64, None)
@@ -132,7 +140,7 @@ def repair(
     """
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_repair
 
         whole = log_repair.repair(directory, apply=apply, salvage=salvage, replica=replica, as_json=json)
@@ -142,7 +150,9 @@ def repair(
 @app.command()
 def export(
     directory: Dir,
-    to: Annotated[Path, typer.Option("--to", metavar="FILE.parquet", help="Where to; `-` is not possible.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE.parquet", help="Where to; - is stdout, to pipe it.")
+    ],
     from_seq: FromSeq = None,
     from_time: FromTime = None,
     key: Key = None,
@@ -153,11 +163,11 @@ def export(
 ) -> None:
     """Write records to a Parquet file: sequence, time, key, value (msgpack).
 
-    The file appears whole or not at all. Needs pyarrow.
+    The file appears whole or not at all; what goes to stdout is whole if the exit code is 0. Needs pyarrow.
     """
     from lorogo_cli.log_errors import translated
 
-    with translated(directory):
+    with translated(directory, as_json=json):
         from lorogo_cli import log_export, log_read
 
         wanted = log_read.wanted(from_seq, from_time, key, key_base64, limit)

@@ -1,24 +1,26 @@
-"""`lorogo log export`: a log as one Parquet file, in bounded memory."""
+"""`lorogo log export`: a log as one Parquet file, or as Parquet into a pipe, in bounded memory."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.log_errors import disk_sentence
+from lorogo_cli.log_errors import disk_sentence, printing
+from lorogo_cli.log_found import Found, found
 from lorogo_cli.log_progress import progress
 from lorogo_cli.log_read import Reading, Wanted
-from lorogo_cli.log_survey import found
 from lorogo_cli.output import note, say_json
 from lorogo_cli.values import show_count, show_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+STDOUT = "-"
 #: A row group ends at whichever comes first.
 _GROUP_ROWS = 256 << 10
 _GROUP_BYTES = 32 << 20
@@ -29,16 +31,18 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
     import pyarrow as pa  # noqa: F401  # before any file is made: it may be missing
 
     here = found(path)
+    if str(target) == STDOUT:
+        return _to_stdout(here, what, as_json=as_json)
     _check(path, target, force=force)
     try:
         number, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
-        raise Problem(f"{target} cannot be written: {error.strerror}") from None
+        raise Problem(f"{target} cannot be written: {error.strerror}; name a file elsewhere") from None
     reading = Reading(here, what)
     try:
         file = os.fdopen(number, "wb")
         try:
-            rows = _write(reading, file, here.bytes(), target)
+            rows = _write(reading, file, here.bytes(), lambda: _writing(target))
             with _writing(target):
                 file.flush()
                 os.fsync(file.fileno())
@@ -59,6 +63,52 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
     else:
         note(f"{show_count(rows, 'record')}, {show_size(size)} in {target}")
     return reading.whole
+
+
+def _to_stdout(here: Found, what: Wanted, *, as_json: bool) -> bool:
+    """The same bytes into a pipe: whoever reads them must look at the exit code."""
+    if as_json:
+        raise Problem("--json and `--to -` both want stdout: name a file, or leave --json away")
+    if sys.stdout.isatty():
+        raise Problem("Parquet is nothing for a terminal: name a file, or pipe it; `lorogo log dump` is text")
+    reading = Reading(here, what)
+    try:
+        _write(reading, _Pipe(sys.stdout.buffer), here.bytes(), printing)
+    finally:
+        reading.close()
+    return reading.whole
+
+
+class _Pipe:
+    """stdout as pyarrow wants a file: it asks for the position, and must not close it."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0
+
+    def write(self, data: Any) -> int:
+        self._at += self._file.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.flush()
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
 
 
 def _check(path: Path, target: Path, *, force: bool) -> None:
@@ -102,7 +152,9 @@ class _Group:
         return self.rows >= _GROUP_ROWS or self.bytes >= _GROUP_BYTES
 
 
-def _write(reading: Reading, file: Any, total: int, target: Path) -> int:
+def _write(
+    reading: Reading, file: Any, total: int, writing: Callable[[], AbstractContextManager[None]]
+) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,14 +163,14 @@ def _write(reading: Reading, file: Any, total: int, target: Path) -> int:
     schema = SCHEMA.with_metadata({"lorogo.value": "msgpack"})
     rows = 0
     with progress("exporting", total) as advance:
-        with _writing(target):
+        with writing():
             writer = pq.ParquetWriter(file, schema, compression="zstd")
         try:
             for group in _groups(reading, advance):
                 rows += group.rows
-                with _writing(target):
+                with writing():
                     writer.write_table(pa.Table.from_batches(group.batches, SCHEMA).cast(schema))
-            with _writing(target):
+            with writing():
                 writer.close()
         finally:
             writer.is_open = False  # else it would write to the closed file when it is collected

@@ -4,24 +4,30 @@ import sys
 from pathlib import Path
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.log_survey import Found, Verdict, found, glance, shown_names
+from lorogo_cli.log_errors import Told, printing, warn
+from lorogo_cli.log_found import Found, found, shown_names
+from lorogo_cli.log_survey import State, Verdict, glance
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_time
 
-COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "SEALED", "STATE")
+COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
 
 
-def ls(path: Path, *, as_json: bool) -> None:
-    """Print one row per segment. Raises Problem, at the end, if one could not be read."""
+def ls(path: Path, *, as_json: bool) -> bool:
+    """Print one row per segment; whether no damage was seen. Raises Problem if one could not be read."""
     here = found(path)
     rows = [row for number in range(len(here.entries)) if (row := glance(here, number)) is not None]
     problems = [row.problem for row in rows if row.problem]
     if problems and len(problems) == len(rows):
         raise Problem(problems[0])
-    _show(path, here, rows, as_json=as_json)
+    with printing():
+        _show(path, here, rows, as_json=as_json)
+    for stranger in here.strangers:
+        warn(stranger.sentence())
     if problems:
-        raise Problem(problems[0])
+        raise Told(problems[0])
+    return not here.strangers and not any(row.state in {State.TORN, State.DAMAGED} for row in rows)
 
 
 def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> None:
@@ -29,7 +35,9 @@ def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> Non
         say_json(
             {
                 "directory": str(path),
+                "writer": here.writer,
                 "segments": [facts(row) for row in rows],
+                "strangers": stranger_facts(here),
                 "broken": here.broken,
                 "foreign": here.foreign,
             },
@@ -49,6 +57,8 @@ def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> Non
 
 def remarks(here: Found) -> None:
     """What else is in the directory, for people."""
+    if here.writer is not None:
+        note(f"process {here.writer} is writing to it")
     if here.broken:
         note(f"put aside by recovery: {shown_names(here.broken)}")
     if here.foreign:
@@ -65,7 +75,6 @@ def cells(row: Verdict) -> tuple[str, ...]:
         "-" if row.last_time is None else _moment(row.last_time),
         "-" if row.records is None else str(row.records),
         show_size(row.bytes),
-        "yes" if row.sealed else "no",
         row.state + (", rewritten" if row.rewritten else ""),
     )
 
@@ -73,6 +82,11 @@ def cells(row: Verdict) -> tuple[str, ...]:
 def _moment(time_ns: int) -> str:
     """This machine's local time, to the second: the table is wide enough; --json has every digit."""
     return show_time(time_ns)[:19].replace("T", " ")
+
+
+def stranger_facts(here: Found) -> list[dict[str, str]]:
+    """What is no file of the log, for scripts."""
+    return [{"path": stranger.path, "reason": stranger.reason} for stranger in here.strangers]
 
 
 def facts(row: Verdict) -> dict[str, object]:

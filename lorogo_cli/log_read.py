@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+import shlex
 import sys
 import time
 from collections import deque
@@ -11,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_cli.errors import Problem, brief
-from lorogo_cli.log_errors import warn
-from lorogo_cli.log_survey import Found, found
+from lorogo_cli.log_errors import printing, warn
+from lorogo_cli.log_found import Found, found
 from lorogo_cli.log_values import human, line
 from lorogo_cli.output import note
 from lorogo_cli.versions import parse_time
@@ -78,6 +79,8 @@ class Reading:
         self._cursor: Cursor = here.reader.cursor(
             from_seq=what.from_seq, from_time=what.from_time, key=what.key
         )
+        for stranger in here.strangers:
+            self._tell(stranger.sentence())
 
     def close(self) -> None:
         self._cursor.close()
@@ -95,11 +98,12 @@ class Reading:
                     return
                 time.sleep(_POLL_SECONDS)
             except TornError as torn:
-                self._tell(f"{torn}: a commit was not finished, or is damaged; it is not shown")
+                if self._here.writer is None:  # else it is where the writer is
+                    self._tell(f"{torn}: a commit was not finished, or is damaged; it is not shown")
                 return
             except CorruptionError as damage:
-                rest = "" if damage.resume is None else f"; good again from byte {damage.resume}"
-                self._tell(f"{damage}{rest}; the rest is shown")
+                where = shlex.quote(self._here.directory.path)
+                self._tell(f"{damage}; the rest is shown; `lorogo log verify {where}` says what is lost")
             else:
                 if self._left is not None:
                     if len(batch) > self._left:
@@ -135,11 +139,13 @@ def dump(path: Path, what: Wanted, *, as_json: bool) -> bool:
     reading = Reading(found(path), what)
     try:
         for records in reading.records():
-            for record in records:
-                sys.stdout.write(line(record, short=short) + "\n")
+            with printing(flush=False):
+                for record in records:
+                    sys.stdout.write(line(record, short=short) + "\n")
+        with printing():
+            pass
     finally:
         reading.close()
-    sys.stdout.flush()
     return reading.whole
 
 
@@ -163,9 +169,9 @@ def tail(path: Path, count: int, what: Wanted, *, follow: bool, as_json: bool) -
 
 
 def _print(records: list[Record], *, as_json: bool) -> None:
-    for record in records:
-        sys.stdout.write((line(record, short=False) if as_json else human(record)) + "\n")
-    sys.stdout.flush()
+    with printing():
+        for record in records:
+            sys.stdout.write((line(record, short=False) if as_json else human(record)) + "\n")
 
 
 def _last(here: Found, count: int, what: Wanted, told: set[str]) -> tuple[list[Record], int, bool]:

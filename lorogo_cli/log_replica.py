@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from lorogo_cli.errors import Problem, brief, one_line
-from lorogo_cli.log_survey import Found
+from lorogo_cli.log_found import Found
 from lorogo_log import maintain
 from lorogo_log.errors import CorruptionError, FormatError, LogError
 from lorogo_log.segment import Segment

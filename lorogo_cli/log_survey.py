@@ -1,34 +1,33 @@
-"""A log's directory as found: what is in it, what each segment is worth. Changes nothing, takes no lock."""
+"""What each segment of a log is worth. Changes nothing, takes no lock."""
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from lorogo_cli.errors import Problem
-from lorogo_cli.log_errors import disk_sentence
-from lorogo_cli.values import show_count
+from lorogo_cli.log_errors import disk_sentence, not_readable
+from lorogo_cli.log_found import Found
 from lorogo_log import maintain, names
 from lorogo_log.errors import CorruptionError, FormatError, TornError
 from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, TRAILER_MAGIC
-from lorogo_log.reader import Reader
-from lorogo_log.recovery import FOOTER_DAMAGED, SegmentName, list_segments
+from lorogo_log.recovery import FOOTER_DAMAGED, SegmentName
 from lorogo_log.rewrite import good_frames
-from lorogo_log.segment import Segment, read_footer, scan
+from lorogo_log.segment import Segment, all_zeros, read_footer, scan
 from lorogo_log.storage import Directory
 
 _LOOKS = 5
 _LOOK_SECONDS = 0.05
-_NAMES_SHOWN = 3
 
 
 class State(StrEnum):
     """What a segment is worth."""
 
     GOOD = "good"
-    OPEN = "open"  # not sealed: being written, or its writer did not close it
+    SEALED = "sealed"  # by its footer; nobody has read the rest
+    WRITING = "being written"  # its end is where the writer is: no damage
+    OPEN = "not closed"  # not sealed, and nobody writes: a crash; the next writer seals it
     TORN = "torn"  # ends in a half-written commit
     DAMAGED = "damaged"
     UNREADABLE = "unreadable"  # not by this program, or not by this user
@@ -44,17 +43,23 @@ class Damage:
     reason: str
     #: where good frames begin again
     goes_on: int | None = None
-    #: first and last sequence that cannot be served, if that is known
-    lost: tuple[int, int] | None = None
+    #: first and last sequence that cannot be served; the last is None if nobody can tell
+    lost: tuple[int, int | None] | None = None
 
     def sentence(self) -> str:
         text = f"{self.path} at byte {self.offset}: {self.reason}"
         if self.lost is not None:
-            first, last = self.lost
-            text += f"; record {first} is lost" if first == last else f"; records {first} to {last} are lost"
+            text += f"; {lost_words(*self.lost)} lost"
         if self.goes_on is not None:
             text += f"; good again from byte {self.goes_on}"
         return text
+
+
+def lost_words(first: int, last: int | None) -> str:
+    """Which sequences, with their verb."""
+    if last is None:
+        return f"record {first} and all after it (nobody can tell how many) are"
+    return f"record {first} is" if first == last else f"records {first} to {last} are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,61 +81,8 @@ class Verdict:
     problem: str = ""
     #: named as a segment, and nothing of a log in it
     foreign: bool = False
-    #: sequences between the segment before and this one that are in neither
-    gap_before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A log's directory, listed."""
-
-    reader: Reader
-    entries: list[SegmentName]
-    foreign: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-
-    @property
-    def directory(self) -> Directory:
-        return self.reader.directory
-
-    def bytes(self) -> int:
-        """How much there is to read."""
-        total = 0
-        for entry in self.entries:
-            try:
-                file = self.directory.open(entry.name)
-            except OSError:
-                continue  # whoever reads it says why
-            total += file.size()
-            file.close()
-        return total
-
-
-def found(path: Path) -> Found:
-    """The log in a directory. Raises Problem if there is none."""
-    reader = Reader.open(path)
-    present = sorted(reader.directory.list())
-    if not present:
-        raise Problem(f"{path} is empty: there is no log in it")
-    foreign = [name for name in present if not names.is_ours(name)]
-    if len(foreign) == len(present):
-        raise Problem(_no_log(path, foreign))
-    broken = [name for name in present if names.BROKEN.fullmatch(name)]
-    return Found(reader, list_segments(reader.directory, prepared=True), foreign, broken)
-
-
-def _no_log(path: Path, foreign: list[str]) -> str:
-    for name in foreign:
-        below = path / name
-        if below.is_dir() and any(names.parse_segment(inner.name) for inner in below.iterdir()):
-            return f"{path} is not a log itself, but there is one in {below}"
-    return f"{path} is not a log: it holds only other files ({shown_names(foreign)})"
-
-
-def shown_names(them: list[str]) -> str:
-    """A few names, and how many more."""
-    more = len(them) - _NAMES_SHOWN
-    return ", ".join(them[:_NAMES_SHOWN]) + (f" and {show_count(more, 'other')}" if more > 0 else "")
+    #: first and last sequence between the segment before and this one that are in neither
+    gap: tuple[int, int] | None = None
 
 
 @contextmanager
@@ -161,7 +113,7 @@ def glance(here: Found, number: int) -> Verdict | None:
                     entry.name,
                     entry.first_sequence,
                     entry.first_time,
-                    State.DAMAGED if segment.damage else State.GOOD,
+                    State.DAMAGED if segment.damage else State.SEALED,
                     footer.last_sequence,
                     footer.last_time if footer.records else None,
                     footer.records,
@@ -178,28 +130,61 @@ def glance(here: Found, number: int) -> Verdict | None:
 
 
 def judged(here: Found, number: int) -> Verdict | None:
-    """A segment, read whole. None: it went away meanwhile."""
+    """A segment, read whole. None: it went away meanwhile, or holds nothing yet."""
     entry, after = here.entries[number], following(here, number)
     try:
-        verdict = _judge(here.directory, entry, after)
-        for _ in range(_LOOKS):
-            if verdict.sealed or not verdict.damage:
-                break
-            # a writer may be at it: damage stands still, a commit does not
-            time.sleep(_LOOK_SECONDS)
-            before, verdict = verdict, _judge(here.directory, entry, after)
-            if verdict.damage == before.damage:
-                break
+        return _judged(here, entry, after)
     except FileNotFoundError:
-        return None  # expired or cleaned
+        pass
+    if names.PREPARED.fullmatch(entry.name):  # it got its name meanwhile
+        entry = replace(entry, name=names.segment_name(entry.first_sequence, entry.first_time))
+        with suppress(FileNotFoundError):
+            return _judged(here, entry, after)
+    return None  # expired or cleaned
+
+
+def _judged(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdict | None:
+    try:
+        verdict = _steady(here, entry, after)
+    except FileNotFoundError:
+        raise
     except FormatError as error:
-        return Verdict(
-            entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=str(error)
-        )
+        why = not_readable(error)
+        return Verdict(entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=why)
     except OSError as error:
-        sentence = disk_sentence(error, Path(here.directory.path, entry.name))
-        return Verdict(entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=sentence)
+        why = disk_sentence(error, Path(here.directory.path, entry.name))
+        return Verdict(entry.name, entry.first_sequence, entry.first_time, State.UNREADABLE, problem=why)
+    if here.writer is None or verdict.sealed:
+        return verdict
+    if names.PREPARED.fullmatch(entry.name) and not verdict.records:
+        return None  # its first commit is on the way
+    return _while_written(verdict, newest=after is None)
+
+
+def _steady(here: Found, entry: SegmentName, after: SegmentName | None) -> Verdict:
+    """What is found twice: a writer may be at it, and damage stands still where a commit does not."""
+    verdict = _judge(here.directory, entry, after)
+    for _ in range(_LOOKS):
+        if verdict.sealed or not verdict.damage:
+            return verdict
+        time.sleep(_LOOK_SECONDS)
+        before, verdict = verdict, _judge(here.directory, entry, after)
+        if verdict.damage == before.damage:
+            return verdict
+        both = tuple(fault for fault in verdict.damage if fault in before.damage)
+        if not both:
+            # the file moves: somebody writes, also where the system does not tell who
+            verdict = replace(verdict, state=State.WRITING, damage=())
+        else:
+            verdict = replace(verdict, damage=both)
     return verdict
+
+
+def _while_written(verdict: Verdict, *, newest: bool) -> Verdict:
+    """The end of a segment that a process is writing or sealing is no damage."""
+    moving = {"torn", "seal"} if newest else {"seal"}
+    damage = tuple(fault for fault in verdict.damage if fault.kind not in moving)
+    return replace(verdict, state=State.DAMAGED if damage else State.WRITING, damage=damage)
 
 
 def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) -> Verdict:
@@ -230,17 +215,38 @@ def _weigh(
         verdict = replace(verdict, last_sequence=footer.last_sequence, last_time=last_time)
         if not report.damage:
             return verdict
-    good = [(batch.position, batch.header) for batch in good_frames(segment, skip_bad=True)]
+    unusable = {fault.offset for fault in report.damage}  # some check, and their columns make no sense
+    good = [
+        (batch.position, batch.header)
+        for batch in good_frames(segment, skip_bad=True)
+        if batch.position not in unusable
+    ]
     next_sequence = good[-1][1].last_sequence + 1 if good else header.first_sequence
+    records = sum(head.count for _, head in good)
+    if good and not records:
+        next_sequence += 1  # a segment that only carries an epoch takes one sequence for itself
     if footer is None:
+        # all from the same look: a writer may have gone on since the report
         last_time = max((head.last_time for _, head in good if head.count), default=None)
         last = next_sequence - 1 if good else None
-        verdict = replace(verdict, state=State.OPEN, last_sequence=last, last_time=last_time)
+        verdict = replace(
+            verdict,
+            state=State.OPEN,
+            last_sequence=last,
+            last_time=last_time,
+            records=records,
+        )
+        if not good and after is None and names.parse_segment(entry.name):
+            reason = "no whole commit is in it, and a segment gets its name only with the first"
+            empty = Damage(
+                "corrupt", segment.path, SEGMENT_HEADER_BYTES, reason, None, (header.first_sequence, None)
+            )
+            return replace(verdict, state=State.DAMAGED, damage=(empty,))
     end = footer.last_sequence if footer else after.first_sequence - 1 if after else None
     missing = end is not None and next_sequence <= end and not header.flags & REWRITTEN
 
     def lost(offset: int, resume: int | None) -> tuple[int, int] | None:
-        if resume is None and (offset < SEGMENT_HEADER_BYTES or not missing):
+        if offset < SEGMENT_HEADER_BYTES or (resume is None and not missing):
             return None  # the header, the trailer or the digest: no record is in them
         before = [head.last_sequence for position, head in good if position < offset]
         behind = [head.first_sequence for position, head in good if position >= (resume or segment.end)]
@@ -285,11 +291,14 @@ def _without_frames(
     file = directory.open(entry.name)
     try:
         footer, size, head = read_footer(file), file.size(), file.pread(len(SEGMENT_MAGIC), 0)
+        blank = "the file is empty" if not size else "the file holds only zeros"
+        if size and not all_zeros(file, 0, size):
+            blank = ""
     finally:
         file.close()
     last = footer.last_sequence if footer else after.first_sequence - 1 if after else None
-    lost = (entry.first_sequence, last) if last is not None and last >= entry.first_sequence else None
-    reason = f"{fault.reason}, and no good frame follows"
+    lost = (entry.first_sequence, last) if last is None or last >= entry.first_sequence else None
+    reason = blank or f"{fault.reason}, and no good frame follows"
     return Verdict(
         entry.name,
         entry.first_sequence,
@@ -298,7 +307,7 @@ def _without_frames(
         records=0,
         bytes=size,
         damage=(Damage("corrupt", fault.path, fault.offset, reason, None, lost),),
-        foreign=footer is None and bool(head) and head != SEGMENT_MAGIC,
+        foreign=footer is None and bool(head.strip(b"\0")) and not SEGMENT_MAGIC.startswith(head),
     )
 
 
@@ -310,6 +319,8 @@ def survey(here: Found) -> Iterator[Verdict]:
         if verdict is None:
             expected = None
             continue
-        gap = 0 if expected is None else max(0, entry.first_sequence - expected)
+        gap = None
+        if expected is not None and entry.first_sequence > expected:
+            gap = (expected, entry.first_sequence - 1)
         expected = verdict.last_sequence + 1 if verdict.sealed and verdict.last_sequence is not None else None
-        yield replace(verdict, gap_before=gap)
+        yield replace(verdict, gap=gap)

@@ -1,19 +1,22 @@
 """`lorogo log verify`: everything read and checked."""
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.log_ls import facts, remarks
+from lorogo_cli.log_errors import Told, printing
+from lorogo_cli.log_found import Found, found
+from lorogo_cli.log_ls import facts, remarks, stranger_facts
 from lorogo_cli.log_progress import progress
-from lorogo_cli.log_survey import Damage, State, Verdict, found, survey
+from lorogo_cli.log_survey import Damage, State, Verdict, survey
 from lorogo_cli.output import say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 
-COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "SEALED", "STATE")
+COLUMNS = ("SEGMENT", "SEQUENCES", "SERVED", "SIZE", "STATE")
 
 
-def verify(path: Path, *, as_json: bool) -> bool:
+def verify(path: Path, *, no_gaps: bool, as_json: bool) -> bool:
     """Print what was found; whether all of it is good. Raises Problem if something could not be read."""
     here = found(path)
     verdicts: list[Verdict] = []
@@ -26,23 +29,50 @@ def verify(path: Path, *, as_json: bool) -> bool:
     if len(unreadable) == len(verdicts) and unreadable:
         raise Problem(unreadable[0].problem)
     if verdicts and all(verdict.foreign for verdict in verdicts):
-        raise Problem(faults[0].sentence())
-    if as_json:
-        say_json(_summary(path, verdicts, faults, here.foreign, here.broken), pretty=False)
-    else:
-        if verdicts:
-            say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
-        for verdict in verdicts:
-            if verdict.gap_before:
-                what = show_count(verdict.gap_before, "sequence")
-                say(f"{what} before {verdict.name} in no segment: cleaned away, expired or lost")
-        for fault in faults:
-            say(f"{fault.kind}: {fault.sentence()}")
-        say(_conclusion(path, verdicts, faults))
-        remarks(here)
+        raise Problem(f"{faults[0].path} {_NO_SEGMENT}")
+    gaps = [verdict.gap for verdict in verdicts if verdict.gap is not None]
+    good = not faults and not here.strangers and not unreadable and not (no_gaps and gaps)
+    with printing():
+        if as_json:
+            say_json(_summary(path, here, verdicts, good=good), pretty=False)
+        else:
+            _show(path, here, verdicts, gaps)
     if unreadable:
-        raise Problem(unreadable[0].problem)
-    return not faults
+        raise Told(unreadable[0].problem)
+    return good
+
+
+_NO_SEGMENT = "is not a segment of a lorogo log (wrong magic), though it is named like one: move it away"
+
+
+_TORN = (
+    "the last commit is not whole: if a crash did this, nobody was told that it was stored;"
+    " if the file was cut later, what stood there is lost"
+)
+
+
+def _show(path: Path, here: Found, verdicts: list[Verdict], gaps: list[tuple[int, int]]) -> None:
+    if verdicts:
+        say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
+    for gap in gaps:
+        say(gap_sentence(*gap))
+    for stranger in here.strangers:
+        say(f"stranger: {stranger.sentence()}")
+    for verdict in verdicts:
+        for fault in verdict.damage:
+            say(f"{fault.kind}: {fault.sentence()}" + ("; move the file away" if verdict.foreign else ""))
+    for sentence in _conclusion(path, here, verdicts):
+        say(sentence)
+    remarks(here)
+
+
+def gap_sentence(first: int, last: int) -> str:
+    """Sequences between two segments that are in neither."""
+    which = f"sequence {first}" if first == last else f"sequences {first} to {last}"
+    return (
+        f"gap: no segment holds {which}: cleaned away, or a file was lost"
+        " (then copy it back from a replica or a backup)"
+    )
 
 
 def _cells(verdict: Verdict) -> tuple[str, ...]:
@@ -52,50 +82,73 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
         f"{verdict.first_sequence}..{last}",
         "-" if verdict.records is None else str(verdict.records),
         show_size(verdict.bytes),
-        "yes" if verdict.sealed else "no",
         str(verdict.state),
     )
 
 
-def lost_count(faults: list[Damage]) -> int:
-    """How many sequences cannot be served (after cleaning, not all of them were records)."""
-    return sum(fault.lost[1] - fault.lost[0] + 1 for fault in faults if fault.lost is not None)
+def lost_count(faults: Iterable[Damage]) -> int:
+    """How many sequences cannot be served (after cleaning, not all of them were records), each once.
+
+    Where nobody can tell how many follow, only the first counts.
+    """
+    count, counted = 0, -1
+    for first, last in sorted((lost[0], lost[1] or lost[0]) for fault in faults if (lost := fault.lost)):
+        count += max(0, last - max(first, counted + 1) + 1)
+        counted = max(counted, last)
+    return count
 
 
-def _conclusion(path: Path, verdicts: list[Verdict], faults: list[Damage]) -> str:
+def lost_shown(faults: Iterable[Damage]) -> str:
+    """The same for people."""
+    them = list(faults)
+    least = "at least " if any(fault.lost and fault.lost[1] is None for fault in them) else ""
+    return f"{least}{lost_count(them) or 'none'} lost"
+
+
+def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
+    faults = [fault for verdict in verdicts for fault in verdict.damage]
     served = show_count(sum(verdict.records or 0 for verdict in verdicts), "record")
-    segments = show_count(len(verdicts), "segment")
-    size = show_size(sum(verdict.bytes for verdict in verdicts))
+    place = f"{show_count(len(verdicts), 'segment')}, {show_size(sum(verdict.bytes for verdict in verdicts))}"
     unread = sum(verdict.state is State.UNREADABLE for verdict in verdicts)
+    if not verdicts and not here.strangers:
+        return ["no segments yet: nothing to check"]
     if unread:
-        return f"{segments}, {size}: {served} served, {show_count(unread, 'segment')} could not be read"
-    if not faults:
-        return f"{segments}, {served}, {size}: everything checks"
-    hint = f"`lorogo log repair {shlex.quote(str(path))}` says what can be done"
-    if all(fault.kind == "torn" for fault in faults):
-        return f"{segments}, {size}: {served} served, a half-written commit at the end; {hint}"
-    lost = lost_count(faults)
-    return f"{segments}, {size}: {served} served, {lost or 'none'} lost; {hint}"
+        said = [f"{served} served, {show_count(unread, 'segment')} could not be read ({place})"]
+    elif not faults:
+        partly = here.strangers or any(verdict.gap for verdict in verdicts)
+        said = [f"{served} served: everything {'that is there ' if partly else ''}checks ({place})"]
+    elif all(fault.kind == "torn" for fault in faults):
+        said = [
+            f"{served} served: everything else checks ({place})",
+            _TORN,
+        ]
+    else:
+        said = [f"{served} served, {lost_shown(faults)}: everything else checks and is served ({place})"]
+    if faults:
+        hint = f"`lorogo log repair {shlex.quote(str(path))}` says what can be done"
+        said.append(f"nothing was changed; next: {hint}")
+    if any(verdict.state is State.WRITING for verdict in verdicts):
+        said.append("a process is writing to it: what came after the look is not counted")
+    return said
 
 
-def _summary(
-    path: Path, verdicts: list[Verdict], faults: list[Damage], foreign: list[str], broken: list[str]
-) -> dict[str, object]:
+def _summary(path: Path, here: Found, verdicts: list[Verdict], *, good: bool) -> dict[str, object]:
+    faults = [fault for verdict in verdicts for fault in verdict.damage]
     return {
         "directory": str(path),
-        "good": not faults and all(verdict.state is not State.UNREADABLE for verdict in verdicts),
+        "good": good,
+        "writer": here.writer,
         "served": sum(verdict.records or 0 for verdict in verdicts),
         "lost": lost_count(faults),
+        "lost_at_least": any(fault.lost and fault.lost[1] is None for fault in faults),
+        "gaps": [list(verdict.gap) for verdict in verdicts if verdict.gap is not None],
         "segments": [
-            facts(verdict)
-            | {
-                "gap_before": verdict.gap_before,
-                "damage": [damage_facts(fault) for fault in verdict.damage],
-            }
+            facts(verdict) | {"damage": [damage_facts(fault) for fault in verdict.damage]}
             for verdict in verdicts
         ],
-        "foreign": foreign,
-        "broken": broken,
+        "strangers": stranger_facts(here),
+        "foreign": here.foreign,
+        "broken": here.broken,
     }
 
 

@@ -16,8 +16,11 @@ def server_settings(
     documents_max: int | None = None,
     compact_wal_bytes: int | None = None,
     archive: str | None = None,
+    durability: str | None = None,
+    journal_partitions: int | None = None,
     journal_keep_days: float | None = None,
     journal_keep_bytes: int | None = None,
+    journal_replicas: int | None = None,
 ) -> ServerSettings:
     """What was not given keeps its default. Raises InvalidSettings."""
     given: dict[str, Any] = {
@@ -29,8 +32,11 @@ def server_settings(
         "documents_max": documents_max,
         "compact_wal_bytes": compact_wal_bytes,
         "archive": archive,
+        "durability": durability,
+        "journal_partitions": journal_partitions,
         "journal_keep_seconds": None if journal_keep_days is None else journal_keep_days * DAY_SECONDS,
         "journal_keep_bytes": journal_keep_bytes,
+        "journal_replicas": journal_replicas,
     }
     if update_bytes_max is not None:
         # room for as many unfinished updates as by default

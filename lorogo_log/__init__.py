@@ -1,16 +1,29 @@
 """A segmented commit log: checksummed, group-committed, readable by anybody at any time.
 
 ```python
-async with Log.open("journal") as log:
-    sequence = await log.append({"text": "hello"}, key=b"doc-1")       # on the disk when this returns
-    await log.append_many([(b"doc-1", 1), (b"doc-2", 2)])              # all or none
-    async for batch in log.read(from_seq=sequence, key=b"doc-1"):      # or from_time=, from_pos=; follow=True
-        for record in batch.records():
-            print(record.sequence, record.time, record.key, record.value)
-        batch.to_arrow()                                               # the same bytes as Arrow columns
+import asyncio
+from lorogo_log import Log
+
+
+async def main() -> None:
+    async with Log.open("journal") as log:
+        sequence = await log.append({"text": "hello"}, key=b"doc-1")   # on the disk when this returns
+        await log.append_many([(b"doc-1", 1), (b"doc-2", 2)])          # all or none
+        async for batch in log.read(from_seq=sequence, key=b"doc-1"):  # or from_time=, from_pos=; follow=True
+            for record in batch.records():
+                print(record.sequence, record.time, record.key, record.value)
+            # batch.to_arrow(): the same bytes as Arrow columns
+        await log.rotate()                                             # what was written until now is sealed
+        await log.clean(lambda path, record: record.key == b"doc-2")   # True drops, False keeps
+
+
+asyncio.run(main())
 ```
 
-`BlockingLog` is the same without asyncio. `Reader` opens a log of another process, or one without a writer.
+`BlockingLog(path, Options(...))` is the same for threads: `append`, `append_many`, `read`, `cursor`,
+`lookup`, `rotate`, `flush`, `fence`, `clean`, `expire`, `scrub`; without `append_nowait` and without
+following. `Reader.open(path)` reads a log of another process, or one without a writer, and follows it.
+Its `arrow()` joins small batches on their way to Arrow, which is about twice as fast as one by one.
 
 **On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is
 a header, then frames, then (once sealed) a trailer. A frame is one commit: all records that waited while
@@ -24,16 +37,21 @@ preparing and sealing happen in a second thread. Any error of a write or a sync 
 `LogFailedError` for everybody who waits, and nothing is tried again.
 
 **Opening** reads footers and the unsealed tail. A torn tail is cut, with a `.broken` copy. Bad bytes with
-good frames behind them are never cut: they are reported (`on_damage`), the rest is served, and `install`
-takes a good copy of the segment from a replica. New frames never go into a segment found at open.
+good frames behind them are never cut, and a segment that lost even its first frame stays as it is: the rest
+is served, none of the sequences in it is given again, and `install` takes a good copy of the segment from a
+replica. All of it is told to `on_damage`. New frames never go into a segment found at open.
 
 **Reading** takes no locks and needs no writer. A cursor gives only what is whole and checked; in the
-writer's process, only what is durable. A saved `Position` (or any sequence, or any time) is a place to go
-on from.
+writer's process, only what is durable. A record that is being written is not there yet. A saved `Position`
+(or any sequence, or any time) is a place to go on from.
 
-**Keeping it small**: `expire` removes old segments, `clean` rewrites sealed ones without the records that a
-function drops, `compress=True` rewrites them with zstd. Sequences are never given twice, whatever was
-removed.
+**Keeping it small**: `expire(before=..., keep_bytes=...)` removes old segments, `clean(fn)` rewrites sealed
+ones without the records for which `fn(segment_path, record)` says True (`SkipSegment` leaves a segment
+alone, an error stops), `compress=True` rewrites them with zstd. Sequences are never given twice, whatever
+was removed.
+
+**Copies** in other processes: `lorogo_log.replication.Coordinator` serves an open log,
+`lorogo_log.replica.Replica` follows it, `lorogo_log.replica_repair.Repairer` mends damage from there.
 """
 
 from lorogo_log.batch import Batch, Position, Record

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -36,6 +36,9 @@ assert array("i").itemsize == 4 and array("q").itemsize == 8 and struct.pack("=H
     "lorogo_log runs on little-endian machines"
 )
 _ZEROS = bytes(8)
+_unpack_offset = struct.Struct("<i").unpack_from
+#: The length of each key, and of each value.
+Sizes = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,19 @@ class Record:
     @property
     def value(self) -> Any:
         """The payload, unpacked from msgpack."""
-        return msgpack.unpackb(self.payload, strict_map_key=False)
+        try:
+            return msgpack.unpackb(self.payload, strict_map_key=False)
+        except TypeError:  # a tuple as a key was packed as a list, which is none
+            return msgpack.unpackb(self.payload, strict_map_key=False, object_pairs_hook=_with_tuples)
+
+
+def _with_tuples(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map whose keys may have been tuples."""
+    return {_hashable(key): value for key, value in pairs}
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
 
 
 def pad(size: int) -> bytes:
@@ -92,14 +107,16 @@ def encode_body(
     values: Sequence[bytes],
     times: bytes,
     sequences: Sequence[int] | None = None,
+    sizes: Sizes | None = None,
 ) -> tuple[bytes, int]:
     """The columns in one piece, padded to 8, and their length without that last padding."""
     count = len(values)
-    pack = struct.Struct(f"<{count + 1}i").pack
+    key_sizes, value_sizes = sizes or (list(map(len, keys)), list(map(len, values)))
     try:
         # struct takes an iterator's numbers faster than array does, and one join copies each byte once
-        key_offsets = pack(0, *accumulate(map(len, keys)))
-        value_offsets = pack(0, *accumulate(map(len, values)))
+        form = f"<{count + 1}i"
+        key_offsets = struct.pack(form, *accumulate(key_sizes, initial=0))
+        value_offsets = struct.pack(form, *accumulate(value_sizes, initial=0))
     except struct.error:
         raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes") from None
     key_bytes = int.from_bytes(key_offsets[-4:], "little")
@@ -145,11 +162,12 @@ def encode(
     chain: int,
     sequences: Sequence[int] | None = None,
     last_sequence: int | None = None,
+    sizes: Sizes | None = None,
 ) -> Encoded:
-    """A whole frame. `sequences` only where they are not dense (after cleaning)."""
+    """A whole frame. `sequences` only where they are not dense (after cleaning); `sizes` if known."""
     count = len(values)
     low, high, column = encode_times(times)
-    body, body_bytes = encode_body(keys, values, column, sequences) if count else (b"", 0)
+    body, body_bytes = encode_body(keys, values, column, sequences, sizes) if count else (b"", 0)
     if body_bytes > limits.BODY_BYTES_MAX:
         raise TooLargeError(f"a batch of {count} records is above {limits.BODY_BYTES_MAX} bytes")
     return frame(
@@ -174,7 +192,8 @@ def encode(
 def frame(padded_body: Bytes, header: FrameHeader) -> Encoded:
     """A frame of a body and a header whose own checksum is still to be computed."""
     packed = header.pack()
-    return Encoded((packed, padded_body), header._replace(checksum=int.from_bytes(packed[-4:], "little")))
+    own = int.from_bytes(packed[-4:], "little")
+    return Encoded((packed, padded_body), FrameHeader(*header[:-1], own))
 
 
 def body_matches(header: FrameHeader, data: Bytes, at: int) -> bool:
@@ -190,28 +209,31 @@ class Batch:
     The bytes were checked before this was made.
     """
 
-    __slots__ = ("_columns", "_stored", "chosen", "header", "position", "segment")
+    __slots__ = ("_chosen", "_columns", "_stored", "header", "position", "segment")
 
     def __init__(
         self,
         header: FrameHeader,
-        stored: Bytes,
-        *,
+        stored: memoryview,
         segment: int = 0,
         position: int = 0,
         chosen: range | list[int] | None = None,
     ) -> None:
         self.header = header
-        self._stored = memoryview(stored)
+        self._stored = stored
         #: first sequence of the segment, and the frame's place in its file
         self.segment = segment
         self.position = position
-        #: rows that were asked for
-        self.chosen: range | list[int] = range(header.count) if chosen is None else chosen
+        self._chosen = chosen
         self._columns: _Columns | None = None
 
+    @property
+    def chosen(self) -> range | list[int]:
+        """The rows that were asked for."""
+        return range(self.header.count) if self._chosen is None else self._chosen
+
     def __len__(self) -> int:
-        return len(self.chosen)
+        return self.header.count if self._chosen is None else len(self._chosen)
 
     def __repr__(self) -> str:
         return f"Batch({self.header.first_sequence}..{self.header.last_sequence}, {len(self)} records)"
@@ -279,7 +301,7 @@ class Batch:
         """sequence, time, key, value (msgpack) as Arrow columns over the same bytes: nothing is copied."""
         from lorogo_log.arrow import record_batch  # noqa: PLC0415 - pyarrow is optional and heavy
 
-        return record_batch(self.columns, self.header, self.chosen)
+        return record_batch(self.header, self._stored, self.chosen)
 
 
 def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
@@ -292,6 +314,37 @@ def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
         stored[: header.body_bytes], max_output_size=min(header.raw_bytes, limits.BODY_BYTES_MAX)
     )
     return memoryview(raw + pad(len(raw)))
+
+
+class Places(NamedTuple):
+    """Where each column of a body begins, and how long the two last are."""
+
+    sequences: int
+    times: int
+    key_offsets: int
+    value_offsets: int
+    keys: int
+    values: int
+    key_bytes: int
+    value_bytes: int
+
+
+def places(header: FrameHeader, body: memoryview) -> Places:
+    """Where the columns of a frame with records are; ValueError if they do not fit into it."""
+    count = header.count
+    times = 8 * count if header.flags & SPARSE else 0
+    key_offsets = times + 8 * count
+    offsets = padded(4 * (count + 1))
+    value_offsets = key_offsets + offsets
+    keys = value_offsets + offsets
+    if keys > len(body):
+        raise ValueError("the columns do not fit into the body")
+    (key_bytes,) = _unpack_offset(body, key_offsets + 4 * count)
+    (value_bytes,) = _unpack_offset(body, value_offsets + 4 * count)
+    values = keys + padded(key_bytes)
+    if key_bytes < 0 or value_bytes < 0 or values + value_bytes > len(body):
+        raise ValueError("the columns do not fit into the body")
+    return Places(0, times, key_offsets, value_offsets, keys, values, key_bytes, value_bytes)
 
 
 class _Columns:
@@ -310,32 +363,24 @@ class _Columns:
 
     def __init__(self, header: FrameHeader, body: memoryview) -> None:
         count = header.count
-        at = 0
         self.count = count
         self.first_sequence = header.first_sequence
         self.sequences: memoryview | None = None
-        if header.flags & SPARSE:
-            self.sequences = body[: 8 * count].cast("Q")
-            at = 8 * count
         if not count:
             empty = memoryview(b"")
             self.times = empty.cast("q")
             self.key_offsets = self.value_offsets = memoryview(bytes(4)).cast("i")
             self.keys = self.values = empty
             return
-        self.times = body[at : at + 8 * count].cast("q")
-        at += 8 * count
+        at = places(header, body)
+        if header.flags & SPARSE:
+            self.sequences = body[at.sequences : at.times].cast("Q")
         offsets = 4 * (count + 1)
-        self.key_offsets = body[at : at + offsets].cast("i")
-        at = padded(at + offsets)
-        self.value_offsets = body[at : at + offsets].cast("i")
-        at = padded(at + offsets)
-        key_bytes = self.key_offsets[count]
-        self.keys = body[at : at + key_bytes]
-        at = padded(at + key_bytes)
-        self.values = body[at : at + self.value_offsets[count]]
-        if len(self.values) != self.value_offsets[count] or len(self.keys) != key_bytes:
-            raise ValueError("the columns do not fit into the body")
+        self.times = body[at.times : at.key_offsets].cast("q")
+        self.key_offsets = body[at.key_offsets : at.key_offsets + offsets].cast("i")
+        self.value_offsets = body[at.value_offsets : at.value_offsets + offsets].cast("i")
+        self.keys = body[at.keys : at.keys + at.key_bytes]
+        self.values = body[at.values : at.values + at.value_bytes]
 
     def sequence(self, row: int) -> int:
         return self.first_sequence + row if self.sequences is None else self.sequences[row]

@@ -14,14 +14,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from lorogo_log import limits, maintain, names
-from lorogo_log.batch import Encoded, Position, Record, pack_value, pack_values
+from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
+from lorogo_log.checks import U32_MAX, U64_MAX, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
 from lorogo_log.engine import Engine
-from lorogo_log.errors import DamageError, FormatError, LockedError, StaleEpochError
+from lorogo_log.errors import DamageError, FormatError, LockedError, StaleEpochError, TornError
 from lorogo_log.format import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
 from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
 from lorogo_log.policy import Failure, Sync
-from lorogo_log.reader import Reader, SegmentInfo
+from lorogo_log.reader import OnDamage, Reader, SegmentInfo
 from lorogo_log.recovery import Recovered, Recovery, recover
 from lorogo_log.storage import FileStorage, Lock, Storage
 from lorogo_log.writer import Writer, check_keys, check_time
@@ -41,23 +42,29 @@ class Options:
     ahead_bytes: int = limits.AHEAD_BYTES
     recovery: Recovery = Recovery.TAIL
     failure: Failure = _STOP
-    #: None: one above the newest in the log
+    #: None: one above the newest in the log, durable with the first append. A higher one is durable at open
     epoch: int | None = None
     #: a replica: it keeps the epoch that it found, and only `mirror` appends
     mirror: bool = False
-    partition: int = 0
+    #: None: the log's own, 0 for a new one
+    partition: int | None = None
     compress: bool = False
     lock_seconds: float = 0.0
     #: 16 bytes; None: the log's own, or new ones
     log_id: bytes | None = None
 
     def __post_init__(self) -> None:
-        if self.segment_bytes < 4096:
-            raise ValueError("segment_bytes must be at least 4096")
-        if min(self.queue_bytes, self.queue_items, self.batch_bytes) < 1 or self.ahead_bytes < 0:
-            raise ValueError("queue_bytes, queue_items and batch_bytes must be above zero")
-        if self.batch_bytes > limits.BODY_BYTES_MAX // 2:
-            raise ValueError(f"batch_bytes must be at most {limits.BODY_BYTES_MAX // 2}")
+        kind("sync", self.sync, Sync, "Sync.group()")
+        kind("recovery", self.recovery, Recovery, "Recovery.TAIL")
+        kind("failure", self.failure, Failure, "Failure.stop()")
+        whole("segment_bytes", self.segment_bytes, least=4096)
+        whole("queue_bytes", self.queue_bytes, least=1)
+        whole("queue_items", self.queue_items, least=1)
+        whole("batch_bytes", self.batch_bytes, least=1, most=limits.BODY_BYTES_MAX // 2)
+        whole("ahead_bytes", self.ahead_bytes, least=0)
+        whole_or_none("epoch", self.epoch, least=0, most=U64_MAX)
+        whole_or_none("partition", self.partition, least=0, most=U32_MAX)
+        seconds("lock_seconds", self.lock_seconds)
         if self.log_id is not None and len(self.log_id) != 16:
             raise ValueError("log_id must be 16 bytes")
         if self.compress and find_spec("zstandard") is None:
@@ -80,6 +87,8 @@ class Stats:
     appended_records: int
     appended_bytes: int
     damage: int
+    #: half-written tails that were cut at open
+    torn: int
     failed: str | None
 
 
@@ -94,6 +103,7 @@ class BlockingLog:
         storage: Storage | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
+        forward_bytes: Callable[[int, int], bytes | None] | None = None,
         now: Callable[[], int] = clock.time_ns,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -106,7 +116,12 @@ class BlockingLog:
             names.APPEND_LOCK, exclusive=True, wait_seconds=self.options.lock_seconds
         )
         try:
-            self.recovered = recover(self.directory, self.options.recovery, log_id=self.options.log_id)
+            self.recovered = recover(
+                self.directory,
+                self.options.recovery,
+                log_id=self.options.log_id,
+                segment_bytes=self.options.segment_bytes,
+            )
             self.writer = self._writer(self.recovered, random_bytes)
         except Exception:
             self._unlock()
@@ -117,9 +132,19 @@ class BlockingLog:
             hint=self._hint,
             on_damage=self._damaged,
             forward=forward,
+            forward_bytes=forward_bytes,
         )
-        for found in self.recovered.damage:
-            self._damaged(found)
+        #: half-written tails that were cut at open: nothing to repair, but told all the same
+        self.torn: list[TornError] = self.recovered.torn
+        try:
+            for found in self.recovered.damage:
+                self._damaged(found)
+            for torn in self.torn:
+                if on_damage is not None:
+                    on_damage(torn)
+        except Exception:  # a caller's mistake must not leave a log open that nobody has
+            self.close()
+            raise
 
     def _writer(self, recovered: Recovered, random_bytes: Callable[[int], bytes]) -> Writer:
         options, head = self.options, recovered.head
@@ -130,16 +155,23 @@ class BlockingLog:
             )
         if options.log_id and recovered.log_id and options.log_id != recovered.log_id:
             raise FormatError(f"{self.directory.path} belongs to another log")
+        if None not in {options.partition, recovered.partition} and options.partition != recovered.partition:
+            raise FormatError(
+                f"{self.directory.path} is partition {recovered.partition}, not {options.partition}"
+            )
+        newer = not options.mirror and options.epoch is not None and options.epoch > head.epoch
         if not options.mirror:
             head.epoch = head.epoch + 1 if options.epoch is None else options.epoch
         engine = Engine(
             self.directory,
             head,
             log_id=recovered.log_id or options.log_id or random_bytes(16),
-            partition=options.partition,
+            partition=(recovered.partition if options.partition is None else options.partition) or 0,
             segment_bytes=options.segment_bytes,
             ahead_bytes=options.ahead_bytes,
         )
+        if newer:  # whoever names an epoch means to shut older ones out, whatever happens next
+            engine.commit((), (), (), sync=True)
         return Writer(
             engine,
             sync=options.sync,
@@ -216,6 +248,14 @@ class BlockingLog:
         times = [check_time(self.now() if ts is None else ts)] * len(values)
         return self.writer.append(keys, values, times, wait_seconds=wait_seconds)
 
+    def fence(self, epoch: int, wait_seconds: float = 60.0) -> None:
+        """Take over with a newer epoch; durable when this returns."""
+        self.writer.fence(epoch).result(wait_seconds)
+
+    def flush(self, wait_seconds: float = 60.0) -> None:
+        """What was appended before is on the disk, whatever the policy."""
+        self.writer.flush().result(wait_seconds)
+
     def mirror(
         self, header: SegmentHeader | None, frames: Sequence[tuple[Encoded, set[bytes]]]
     ) -> Future[Any]:
@@ -235,6 +275,20 @@ class BlockingLog:
         """A cursor that sees what is durable."""
         return self.reader.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
 
+    def read(
+        self,
+        *,
+        from_seq: int | None = None,
+        from_time: int | None = None,
+        from_pos: Position | None = None,
+        key: bytes | None = None,
+        damaged: OnDamage = "raise",
+    ) -> Iterator[Batch]:
+        """Batches to the end of what is durable."""
+        return self.reader.read(
+            from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key, damaged=damaged
+        )
+
     def lookup(self, sequence: int) -> Record:
         """One record, verified."""
         return self.reader.lookup(sequence)
@@ -246,16 +300,21 @@ class BlockingLog:
     # -- maintain -----------------------------------------------------------------------------------
 
     def rotate(self, wait_seconds: float = 60.0) -> str | None:
-        """Begin a new segment; the name of the one that was finished, None if it was empty."""
+        """Begin a new segment; the name of the one that was finished, None if it was empty.
+
+        When this returns, every segment but the new one is sealed: `clean` and `expire` see it.
+        """
         name: str | None = self.writer.rotate().result(wait_seconds)
         return name
 
     def clean(self, function: CleanFunction) -> Cleaned:
-        """Drop records from sealed segments."""
-        return maintain.clean(self.directory, function)
+        """Drop records from sealed segments; damaged ones are reported and left alone."""
+        return maintain.clean(self.directory, function, on_damage=self._damaged)
 
     def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
         """Remove the oldest sealed segments."""
+        before = whole_or_none("before", before)
+        keep_bytes = whole_or_none("keep_bytes", keep_bytes, least=0)
         return maintain.expire(self.directory, before=before, keep_bytes=keep_bytes)
 
     def scrub(self) -> Iterator[SegmentReport]:
@@ -299,15 +358,18 @@ class BlockingLog:
             appended_records=writer.appended,
             appended_bytes=writer.appended_bytes,
             damage=len(self.damage),
+            torn=len(self.torn),
             failed=str(writer.failed) if writer.failed else None,
         )
 
 
 def columns(items: Iterable[tuple[bytes, Any]]) -> tuple[list[bytes], list[bytes]]:
-    """(keys, packed values) of pairs, checked."""
+    """(keys, packed values) of pairs; the writer checks the keys."""
     pairs = list(items)
     if not pairs:
         return [], []
-    keys = [key for key, _ in pairs]
-    check_keys(keys)
+    try:
+        keys = [key for key, _ in pairs]
+    except (TypeError, ValueError):
+        raise TypeError("append_many takes pairs of a key and a value") from None
     return keys, pack_values([value for _, value in pairs])

@@ -14,6 +14,7 @@ from typing import Self
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Position
+from lorogo_log.checks import kind, whole_or_none
 from lorogo_log.errors import CorruptionError, End, TornError
 from lorogo_log.format import SEGMENT_HEADER_BYTES
 from lorogo_log.recovery import SegmentName, list_segments
@@ -22,6 +23,7 @@ from lorogo_log.segment import Frames, Segment, Stop, Stopped, find_frame
 from lorogo_log.storage import Directory, Lock
 
 _TORN_TRIES = 8
+_SLOWER = 1.5
 
 
 class Cursor:
@@ -43,8 +45,16 @@ class Cursor:
     ) -> None:
         if sum(start is not None for start in (from_seq, from_time, from_pos)) > 1:
             raise ValueError("from_seq, from_time and from_pos exclude each other")
+        from_seq = whole_or_none("from_seq", from_seq)
+        from_time = whole_or_none("from_time", from_time)
+        if from_pos is not None:
+            kind("from_pos", from_pos, Position, "Position.parse(text)")
+        if key is not None and not isinstance(key, bytes):
+            raise TypeError(f"key must be bytes, not {type(key).__name__}")
         self._directory = directory
         self._key = key
+        #: every frame from here on is wanted whole (a start within one is seen by its sequence)
+        self._plain = durable is None and key is None and from_time is None
         #: the last sequence that may be shown (in the writer's process); None: whatever is whole in the file
         self._durable = durable
         self._start = (from_seq, from_time, from_pos)
@@ -109,28 +119,40 @@ class Cursor:
                 yield self.next()
 
     def follow(self, *, wait_seconds: float) -> Batch:
-        """The next batch, waited for; raises `End` when the time is up. For a writer in another process."""
+        """The next batch, waited for; raises `End` when the time is up. For a writer in another process.
+
+        Nothing wakes a reader across processes: it looks every 20 ms, and less often while nothing comes.
+        """
         deadline = clock.monotonic() + wait_seconds
+        pause = limits.POLL_SECONDS
         while True:
             try:
                 return self.next(following=True)
             except End:
-                if clock.monotonic() >= deadline:
+                left = deadline - clock.monotonic()
+                if left <= 0:
                     raise
-                clock.sleep(limits.POLL_SECONDS)
+                clock.sleep(min(pause, left))
+                pause = min(pause * _SLOWER, limits.POLL_SECONDS_MAX)
 
     def next(self, *, following: bool = False) -> Batch:
         """The next batch that has something of what was asked for."""
         while True:
             if self._durable is not None and self._wanted > self._durable():
                 raise End("everything durable has been read")
-            if self._frames is None and not self._enter():
-                raise End("there is no segment to read")
-            assert self._frames is not None
-            found = self._frames.next()
+            frames = self._frames
+            if frames is None:
+                if not self._enter():
+                    raise End("there is no segment to read")
+                continue
+            found = frames.next()
             if isinstance(found, Stopped):
                 self._stopped(found, following=following)
                 continue
+            header = found.header
+            if self._plain and self._wanted <= header.first_sequence and header.count:
+                self._wanted = header.last_sequence + 1
+                return found
             batch = self._wish(found)
             if batch is not None:
                 return batch
@@ -204,6 +226,9 @@ class Cursor:
         """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
         segment, frames = self._segment, self._frames
         assert segment is not None and frames is not None
+        if found.position == SEGMENT_HEADER_BYTES and names.parse_segment(segment.name):
+            # the first frame was on the disk before the file got this name
+            self._damaged(found, segment.end)
         if found.stop is Stop.ZEROS or found.stop is Stop.END:
             if self._durable is None and found.stop is Stop.ZEROS:
                 again = find_frame(segment, found.position)
@@ -217,12 +242,17 @@ class Cursor:
             return
         if following:
             raise End("a record is being written")
-        for _ in range(_TORN_TRIES):
-            clock.sleep(limits.POLL_SECONDS / 4)
+        if self._durable is None and self._directory.locked(names.APPEND_LOCK):
+            # somebody may be at it, however long it takes: it was not acknowledged, so here the log ends
+            raise End("a record is being written")
+        # nobody can write: what became whole before he left shows now, the rest never will
+        for _ in range(1 if self._durable is None else _TORN_TRIES):
             if isinstance(frames.peek(), Batch) or self._following() is not None:
                 return
             if segment.sealed():
                 return
+            if self._durable is not None:
+                clock.sleep(limits.POLL_SECONDS / 4)
         raise TornError(segment.path, found.position, found.reason)
 
     def _recheck(self, found: Stopped, again: int) -> None:
@@ -268,17 +298,27 @@ class Cursor:
 
     def _enter(self) -> bool:
         """Open the segment to read next; False if there is none."""
+        missing = ""
         while True:
             entry = self._choose()
             if entry is None:
                 return False
+            path = f"{self._directory.path}/{entry.name}"
             try:
                 segment = Segment.open(self._directory, entry.name)
             except FileNotFoundError:
-                continue  # cleaned, expired or renamed since the listing
+                if entry.name != missing:
+                    missing = entry.name
+                    continue  # cleaned, expired or renamed since the listing
+                self._after = entry.first_sequence
+                raise CorruptionError(path, 0, "it is listed, but is not there: a broken link?") from None
             except CorruptionError:
                 self._after = entry.first_sequence
                 raise
+            if (told := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
+                segment.close()
+                self._after = entry.first_sequence
+                raise CorruptionError(path, 0, f"renamed: it begins with record {told}, not as its name says")
             self._segment = segment
             self._place(segment)
             if segment.damage is not None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import xxhash
+
 from lorogo_log import limits
-from lorogo_log.batch import Encoded, encode
+from lorogo_log.batch import Encoded, Sizes, encode
 from lorogo_log.errors import StaleEpochError
 from lorogo_log.format import (
     FRAME_HEADER_BYTES,
@@ -53,6 +55,21 @@ class OpenSegment:
         self.chain = 0
         self.frame_bytes = 0  # of the last frame
         self.filled = filled  # zeros reach up to here
+        self._hash = xxhash.xxh3_128()
+        self._hashed = 0  # bytes that are in it
+
+    def hash(self, parts: Sequence[Bytes], start: int, end: int) -> None:
+        """What was just written goes into the digest: sealing need not read it again."""
+        if self._hashed == start:
+            for part in parts:
+                self._hash.update(part)
+            self._hashed = end
+
+    def digest(self) -> bytes:
+        """Of everything up to the position; read back if the segment was not written from its beginning."""
+        if self._hashed == self.position:
+            return self._hash.digest()
+        return digest_of(self.file, self.position)
 
     def records(self) -> bool:
         """Whether it holds any record: epochs alone do not count."""
@@ -111,7 +128,7 @@ class Engine:
             last_sequence=max(segment.last_sequence, segment.header.first_sequence),
             end_offset=segment.end_offset,
             chain_out=segment.chain,
-            digest=digest_of(segment.file, segment.position),
+            digest=segment.digest(),
         )
         size = write_all(segment.file, [trailer, footer.pack()], segment.position, self._path(segment.name))
         segment.file.sync()
@@ -130,30 +147,37 @@ class Engine:
         )
 
     def commit(
-        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, sync: bool = True
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        times: Sequence[int],
+        *,
+        sync: bool = True,
+        sizes: Sizes | None = None,
+        distinct: Collection[bytes] | None = None,
     ) -> FrameHeader:
-        """Write one frame (and the segment's header before the first), sync it, and stand behind it."""
+        """Write one frame (and the segment's header before the first), sync it, and stand behind it.
+
+        Whoever knows the sizes and the distinct keys already says them.
+        """
         active = self.active
         header = active.header
         if header is None:
             high = max(self.head.high_time, times[0]) if times else self.head.high_time
             header = self._begin(high)
-        return self._write(header, self._encode(header, keys, values, times), keys, sync=sync)
-
-    def _encode(
-        self, header: SegmentHeader, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
-    ) -> Encoded:
-        """The next frame; the first of a segment is chained to the segment's header."""
+        # the first frame of a segment is chained to the segment's header
         head = self.head
-        return encode(
+        frame = encode(
             keys,
             values,
             times,
             first_sequence=head.next_sequence,
             epoch=head.epoch,
             offset=head.end_offset,
-            chain=head.chain if self.active.position else header.checksum,
+            chain=head.chain if active.position else header.checksum,
+            sizes=sizes,
         )
+        return self._write(header, frame, keys if distinct is None else distinct, sync=sync)
 
     def mirror(
         self, header: SegmentHeader | None, frame: Encoded, keys: Collection[bytes], *, sync: bool
@@ -199,8 +223,12 @@ class Engine:
         if first:
             parts = (header.pack(), *parts)
             active.index.high_time = head.high_time
-        size = frame.header.frame_bytes + (SEGMENT_HEADER_BYTES if first else 0)
-        end = active.position + size
+        done = frame.header
+        frame_bytes = done.frame_bytes
+        start = active.position + (SEGMENT_HEADER_BYTES if first else 0)
+        end = start + frame_bytes
+        size = end - active.position
+        written = parts
         if end > active.filled:
             # A commit into zeros changes no metadata, so its sync is one write to the disk instead of two.
             # The zeros go
@@ -220,12 +248,12 @@ class Engine:
             self.directory.rename(active.name, name)
             active.name = name
             active.header = header
-        done = frame.header
-        active.index.add(active.position + (SEGMENT_HEADER_BYTES if first else 0), done, keys)
-        active.position += size
+        active.index.add(start, done, keys)
+        active.hash(written, active.position, end)
+        active.position = end
         active.frame_bytes = size
         active.last_sequence = done.last_sequence
-        active.end_offset = head.end_offset = done.offset + done.frame_bytes
+        active.end_offset = head.end_offset = done.offset + frame_bytes
         active.chain = head.chain = done.checksum
         head.next_sequence = done.last_sequence + 1
         head.high_time = active.index.high_time

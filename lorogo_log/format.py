@@ -6,7 +6,7 @@ knows the path and the place, and makes a proper error of it.
 
 import struct
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -31,10 +31,12 @@ TIME_MIN: Final = -(1 << 63)
 _SEGMENT = struct.Struct("<8sHBBIQqQQII16s52x")
 _FRAME = struct.Struct("<4sHHQQqqQQIIIII")
 _FOOTER = struct.Struct("<8sQQQQqqQIIQQQII16s16xIq8x")
-_FRAME_AND_CRC = struct.Struct(_FRAME.format + "I")
+#: Magic, then the fields of `FrameHeader`; the zeros at 6 are proven by the checksum.
+FRAME_FIELDS: Final = struct.Struct("<4sH2xQQqqQQIIIIII")
 _CRC = struct.Struct("<I")
 assert _SEGMENT.size == SEGMENT_HEADER_BYTES - 4
 assert _FRAME.size == FRAME_HEADER_BYTES - 4
+assert FRAME_FIELDS.size == FRAME_HEADER_BYTES
 assert _FOOTER.size == FOOTER_BYTES - 4
 
 Bytes = bytes | bytearray | memoryview
@@ -131,7 +133,7 @@ class FrameHeader(NamedTuple):
     @property
     def frame_bytes(self) -> int:
         """Header, body and padding."""
-        return FRAME_HEADER_BYTES + padded(self.body_bytes)
+        return FRAME_HEADER_BYTES + ((self.body_bytes + 7) & ~7)
 
     def pack(self) -> bytes:
         """The header's bytes (its `checksum` field is computed, not taken)."""
@@ -144,12 +146,17 @@ def unpack_frame_header(data: Bytes, at: int = 0) -> FrameHeader:
     end = at + FRAME_HEADER_BYTES - 4
     if len(data) < end + 4:
         raise ValueError("the frame header is cut short")
-    fields = _FRAME_AND_CRC.unpack_from(data, at)
+    fields = FRAME_FIELDS.unpack_from(data, at)
     if fields[0] != FRAME_MAGIC:
         raise ValueError("no frame begins here (wrong magic)")
     if crc32c(data[at:end]) != fields[-1]:
         raise ValueError("the frame header does not match its checksum")
-    return FrameHeader._make((fields[1], *fields[3:]))
+    return frame_header(fields)
+
+
+def frame_header(fields: tuple[Any, ...]) -> FrameHeader:
+    """A header of `FRAME_FIELDS` (as `_make` does, which takes as long as the checksum)."""
+    return tuple.__new__(FrameHeader, fields[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,12 +46,13 @@ class IndexBuilder:
             self._open = True
             self.positions.append(position)
             self.sequences.append(header.first_sequence)
+        count = header.count
         self._keys.update(keys)
-        self._block_records += header.count
-        self.records += header.count
+        self._block_records += count
+        self.records += count
         self.frames += 1
         self.epoch = max(self.epoch, header.epoch)
-        if header.count:
+        if count:
             self.first_time = min(self.first_time, header.first_time)
             self.last_time = max(self.last_time, header.last_time)
             self.high_time = max(self.high_time, header.last_time)

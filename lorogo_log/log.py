@@ -27,7 +27,7 @@ from lorogo_log.errors import (
 from lorogo_log.format import Bytes
 from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
 from lorogo_log.policy import Failure, Sync
-from lorogo_log.reader import OnDamage, SegmentInfo
+from lorogo_log.reader import OnDamage, SegmentInfo, check_damaged
 from lorogo_log.recovery import Recovery
 from lorogo_log.storage import Storage
 from lorogo_log.writer import Waiting, Writer, check_time
@@ -44,6 +44,20 @@ class LoopWaker:
         self.turn = asyncio.Lock()  # first come, first served, among those who wait for room
         self._room: asyncio.Event | None = None
         self._followers: set[asyncio.Event] = set()
+        self._ringing = False
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        """Wake the writer at the end of this turn of the loop, for everything that the turn appends.
+
+        Woken at once, it would only wait for the interpreter until the turn is over.
+        """
+        if not self._ringing:
+            self._ringing = True
+            self.loop.call_soon(self._ring, ring)
+
+    def _ring(self, ring: Callable[[], None]) -> None:
+        self._ringing = False
+        ring()
 
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
         """Called by the writer's thread."""
@@ -127,24 +141,29 @@ class Log:
         recovery: Recovery = Recovery.TAIL,
         failure: Failure | None = None,
         epoch: int | None = None,
-        partition: int = 0,
+        partition: int | None = None,
         compress: bool = False,
         ahead_bytes: int = limits.AHEAD_BYTES,
         lock_seconds: float = 0.0,
         log_id: bytes | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
+        forward_bytes: Callable[[int, int], bytes | None] | None = None,
         now: Callable[[], int] = clock.time_ns,
     ) -> Self:
-        """A log that opens when it is entered. `on_damage` and `forward` are called from any thread."""
+        """A log that opens when it is entered.
+
+        `on_damage` (with a CorruptionError, or with a TornError for a tail that was cut), `forward` and
+        `forward_bytes` (what a replica has where this log is damaged) are called from any thread.
+        """
         options = Options(
-            sync=sync or Sync.group(),
+            sync=Sync.group() if sync is None else sync,
             segment_bytes=segment_bytes,
             queue_bytes=queue_bytes,
             queue_items=queue_items,
             ahead_bytes=ahead_bytes,
             recovery=recovery,
-            failure=failure or Failure.stop(),
+            failure=Failure.stop() if failure is None else failure,
             epoch=epoch,
             partition=partition,
             compress=compress,
@@ -152,7 +171,15 @@ class Log:
             log_id=log_id,
         )
         return cls(
-            lambda: BlockingLog(path, options, storage=storage, on_damage=on_damage, forward=forward, now=now)
+            lambda: BlockingLog(
+                path,
+                options,
+                storage=storage,
+                on_damage=on_damage,
+                forward=forward,
+                forward_bytes=forward_bytes,
+                now=now,
+            )
         )
 
     async def __aenter__(self) -> Self:
@@ -274,6 +301,7 @@ class Log:
         """
         core = self.core
         waker = self._waker()
+        check_damaged(damaged)
         cursor = core.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
         event = waker.follow() if follow else None
         hop: asyncio.Future[tuple[list[Batch], LogError | None]] | None = None
@@ -322,7 +350,11 @@ class Log:
     # -- maintain -----------------------------------------------------------------------------------
 
     async def rotate(self) -> str | None:
-        """Begin a new segment; the name of the one that was finished, None if it was empty."""
+        """Begin a new segment; the name of the one that was finished, None if it was empty.
+
+        When this returns, every segment but the new one is sealed: `clean` and `expire` see it. Appends go on
+        meanwhile.
+        """
         rotated: Future[str | None] = self.core.writer.rotate()
         return await asyncio.wrap_future(rotated)
 
@@ -331,7 +363,10 @@ class Log:
         return await asyncio.to_thread(self.core.expire, before=before, keep_bytes=keep_bytes)
 
     async def clean(self, function: CleanFunction) -> Cleaned:
-        """Drop records from sealed segments. The function runs in a thread."""
+        """Drop records from sealed segments: `function(segment_path, record)` says True for each to drop.
+
+        It runs in a thread. Damaged segments are reported and left alone.
+        """
         return await asyncio.to_thread(self.core.clean, function)
 
     async def scrub(self) -> list[SegmentReport]:

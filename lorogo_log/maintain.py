@@ -13,6 +13,7 @@ from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
 from lorogo_log.format import REWRITTEN, ZSTD, Bytes
+from lorogo_log.lost import FIRST_LOST
 from lorogo_log.recovery import (
     FOOTER_DAMAGED,
     SegmentName,
@@ -22,6 +23,7 @@ from lorogo_log.recovery import (
     dropped,
     keep_broken,
     list_segments,
+    missing_before,
 )
 from lorogo_log.rewrite import good_frames, rewrite
 from lorogo_log.segment import Scan, Segment, digest_of, scan
@@ -40,6 +42,8 @@ class Cleaned:
     rewritten: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    #: segments that could not be read whole: reported, and left as they are
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,57 +76,109 @@ def cleaning(directory: Directory, wait_seconds: float = limits.LOCK_SECONDS) ->
         lock.release()
 
 
-def _sealed(directory: Directory) -> Iterator[tuple[Segment, bool]]:
+def _sealed(
+    directory: Directory, report: Callable[[CorruptionError], None] = lambda _: None
+) -> Iterator[tuple[Segment, bool]]:
     """Each sealed segment, and whether it is the newest (which must stay: it knows the last sequence)."""
     listing = list_segments(directory)
     for entry in listing:
         try:
             segment = Segment.open(directory, entry.name)
-        except (FileNotFoundError, CorruptionError):
-            continue  # scrub reports it
+        except FileNotFoundError:
+            continue
+        except CorruptionError as damage:
+            report(damage)
+            continue
         try:
-            if segment.footer is not None and segment.damage is None:
+            if segment.damage is not None:
+                report(segment.damage)
+            elif segment.footer is not None:
                 yield segment, entry is listing[-1]
         finally:
             segment.close()
 
 
+class _Unreadable(Exception):
+    """A segment that cannot be judged, told from an error of the function that judges."""
+
+    def __init__(self, damage: CorruptionError) -> None:
+        self.damage = damage
+
+
 def clean(
-    directory: Directory, function: CleanFunction, *, wait_seconds: float = limits.LOCK_SECONDS
+    directory: Directory,
+    function: CleanFunction,
+    *,
+    wait_seconds: float = limits.LOCK_SECONDS,
+    on_damage: Callable[[DamageError], None] | None = None,
 ) -> Cleaned:
-    """Drop records for which the function says True. An error of the function stops the work where it is."""
+    """Drop records for which the function says True. An error of the function stops the work where it is.
+
+    A segment that is damaged anywhere is reported and left as it is: what cannot be read is not dropped.
+    """
     dropped = 0
     rewritten: list[str] = []
     removed: list[str] = []
     skipped: list[str] = []
+    damaged: list[str] = []
+
+    def report(damage: CorruptionError) -> None:
+        damaged.append(damage.path.rpartition("/")[2])
+        if on_damage is not None:
+            on_damage(damage)
+
     with cleaning(directory, wait_seconds):
-        for segment, newest in _sealed(directory):
+        for segment, newest in _sealed(directory, report):
             try:
                 left = _judge(segment, function)
             except SkipSegment:
                 skipped.append(segment.name)
                 continue
+            except _Unreadable as unreadable:
+                report(unreadable.damage)
+                continue
             if not left.dropped:
                 continue
-            dropped += left.dropped
             if any(left.rows.values()) or newest:
-                rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
+                try:
+                    rewrite(directory, segment, lambda batch, left=left: _choose(batch, left), skip_bad=False)  # type: ignore[misc]
+                except CorruptionError as damage:  # since it was judged
+                    report(damage)
+                    continue
                 rewritten.append(segment.name)
             else:
                 directory.remove(segment.name)
                 directory.sync()
                 removed.append(segment.name)
-    return Cleaned(dropped, tuple(rewritten), tuple(removed), tuple(skipped))
+            dropped += left.dropped
+    return Cleaned(dropped, tuple(rewritten), tuple(removed), tuple(skipped), tuple(damaged))
 
 
 def _judge(segment: Segment, function: CleanFunction) -> _Left:
     """Ask the function about every record before anything is changed."""
     left = _Left()
-    for batch in good_frames(segment):
+    for batch in _readable(segment):
         kept = [row for row in range(batch.header.count) if not function(segment.path, batch.record(row))]
         left.rows[batch.position] = kept
         left.dropped += batch.header.count - len(kept)
     return left
+
+
+def _readable(segment: Segment) -> Iterator[Batch]:
+    """Every frame, its columns found; or `_Unreadable`."""
+    frames = good_frames(segment)
+    while True:
+        try:
+            batch = next(frames, None)
+            if batch is None:
+                return
+            try:
+                assert batch.columns is not None
+            except ValueError as error:
+                raise CorruptionError(segment.path, batch.position, str(error)) from None
+        except CorruptionError as damage:
+            raise _Unreadable(damage) from None
+        yield batch
 
 
 def _choose(batch: Batch, left: _Left) -> Batch:
@@ -193,7 +249,7 @@ def verify(
     except CorruptionError as unreadable:
         return SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(unreadable,))
     try:
-        found = scan(segment)
+        found = scan(segment, keys=False)  # the trailer has a checksum of its own
         damage: list[DamageError] = [segment.damage] if segment.damage else []
         footer = segment.footer
         if footer is None:
@@ -226,9 +282,9 @@ def _open_damage(
         yield CorruptionError(path, *where)
     rewritten = segment.header.flags & REWRITTEN
     if after is not None and after.first_sequence > found.reach and not rewritten:
-        reason = found.torn or "the segment ends too early"
-        lost = f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
-        yield CorruptionError(path, found.end, lost)
+        yield CorruptionError(path, found.end, missing_before(found, after))
+    elif not (found.index.frames or rewritten) and names.parse_segment(segment.name):
+        yield CorruptionError(path, found.end, found.torn or FIRST_LOST)
     elif found.torn:
         yield (TornError if newest else CorruptionError)(path, found.end, found.torn)
     elif (rewritten or damaged_footer(segment.file, found.end)) and not segment.sealed():

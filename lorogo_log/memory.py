@@ -103,9 +103,13 @@ class MemoryDirectory:
             while (held := self._locks.get(name, 0)) < 0 or (exclusive and held):
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._guard.wait(left):
-                    raise LockedError(f"{self._path}/{name} is held by another user")
+                    raise LockedError(f"{self._path}/{name} is locked: this process already has it open")
             self._locks[name] = -1 if exclusive else held + 1
         return MemoryLock(self, name)
+
+    def locked(self, name: str) -> bool:
+        with self._guard:
+            return self._locks.get(name, 0) < 0
 
     def unlock(self, name: str) -> None:
         with self._guard:

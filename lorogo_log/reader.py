@@ -7,10 +7,12 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from lorogo_log import limits
 from lorogo_log.batch import Batch, Position, Record
+from lorogo_log.checks import whole
 from lorogo_log.cursor import Cursor
 from lorogo_log.errors import CorruptionError, DamageError, End, NotFoundError
 from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
@@ -20,9 +22,18 @@ from lorogo_log.rewrite import bad
 from lorogo_log.segment import Segment, find_frame
 from lorogo_log.storage import Directory, FileStorage, Storage
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: What to do at damage: raise it, or tell `on_damage` and go on with the rest.
 OnDamage = Literal["raise", "skip"]
 _INDEXES_MAX = 64
+
+
+def check_damaged(damaged: OnDamage) -> None:
+    """ValueError for another word."""
+    if damaged not in {"raise", "skip"}:
+        raise ValueError(f"damaged must be 'raise' or 'skip', not {damaged!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +64,14 @@ class Reader:
         hint: Callable[[int, int], int] | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
+        forward_bytes: Callable[[int, int], bytes | None] | None = None,
     ) -> None:
         self.directory = directory
         self._durable = durable
         self._hint = hint
         self._on_damage = on_damage
         self._forward = forward
+        self._forward_bytes = forward_bytes
         self._indexes: dict[str, tuple[Footer, Index]] = {}
 
     @classmethod
@@ -106,10 +119,12 @@ class Reader:
         damaged: OnDamage = "raise",
     ) -> Iterator[Batch]:
         """Batches to the end; with `follow_seconds`, until nothing new came for that long."""
+        check_damaged(damaged)
         with self.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key) as cursor:
+            step = partial(cursor.follow, wait_seconds=follow_seconds) if follow_seconds else cursor.next
             while True:
                 try:
-                    yield cursor.follow(wait_seconds=follow_seconds) if follow_seconds else cursor.next()
+                    yield step()
                 except End:
                     return
                 except CorruptionError as damage:
@@ -117,8 +132,25 @@ class Reader:
                     if damaged == "raise":
                         raise
 
+    def arrow(
+        self,
+        *,
+        from_seq: int | None = None,
+        from_time: int | None = None,
+        from_pos: Position | None = None,
+        key: bytes | None = None,
+        damaged: OnDamage = "raise",
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read`, in Arrow columns; small frames are joined, so there are fewer and larger pieces."""
+        from lorogo_log.arrow import record_batches  # noqa: PLC0415 - pyarrow is optional and heavy
+
+        return record_batches(
+            self.read(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key, damaged=damaged)
+        )
+
     def lookup(self, sequence: int) -> Record:
         """One record, verified. At damage: what `forward` answers, or the error."""
+        sequence = whole("sequence", sequence)
         try:
             return self._lookup(sequence)
         except CorruptionError as damage:
@@ -162,7 +194,8 @@ class Reader:
                 start = index.at_sequence(sequence)
         elif self._hint is not None:
             start = self._hint(segment.header.first_sequence, sequence)
-        frames = segment.frames(start, footer.trailer_position if footer else None)
+        end = footer.trailer_position if footer else None
+        frames = segment.frames(start, end, read_bytes=limits.LOOKUP_BYTES)
         while True:
             found = frames.next()
             if isinstance(found, Batch):
@@ -201,9 +234,19 @@ class Reader:
         """Bytes of the log by log offset: whole frames around them are verified first.
 
         NotFoundError if they are not (or no longer) there: expired, not yet written, cleaned.
+        At damage: what `forward_bytes` answers, or the error.
         """
-        if size < 0 or size > limits.BODY_BYTES_MAX:
-            raise ValueError(f"size must be from 0 to {limits.BODY_BYTES_MAX}")
+        offset = whole("offset", offset, least=0)
+        size = whole("size", size, least=0, most=limits.BODY_BYTES_MAX)
+        try:
+            return self._lookup_bytes(offset, size)
+        except CorruptionError as damage:
+            self.report(damage)
+            if self._forward_bytes is not None and (data := self._forward_bytes(offset, size)) is not None:
+                return data
+            raise
+
+    def _lookup_bytes(self, offset: int, size: int) -> bytes:
         parts: list[bytes] = []
         at, end = offset, offset + size
         while at < end:
@@ -242,7 +285,6 @@ class Reader:
                         break
                     damage = bad(segment, found, again)
                     if again is None or again > position:
-                        self.report(damage)
                         raise damage
                     frames.jump(again)
                     continue
@@ -262,16 +304,23 @@ class Reader:
             segment.close()
 
     def _at_offset(self, offset: int) -> Segment | None:
-        """The segment that holds a log offset, found by halving the listing."""
+        """The segment that holds a log offset, found by halving the listing.
+
+        One without a header does not say what it holds: if no other has the offset, its damage is raised.
+        """
         listing = list_segments(self.directory, prepared=self._durable is None)
         low, high = 0, len(listing)
         found: Segment | None = None
+        headless: dict[str, CorruptionError] = {}
         while low < high:
             middle = (low + high) // 2
             try:
                 segment = Segment.open(self.directory, listing[middle].name)
-            except FileNotFoundError:
+            except (FileNotFoundError, CorruptionError) as error:
+                if isinstance(error, CorruptionError):
+                    headless[listing[middle].name] = error
                 listing = list_segments(self.directory, prepared=self._durable is None)
+                listing = [entry for entry in listing if entry.name not in headless]
                 low, high = 0, len(listing)
                 continue
             if segment.header.first_offset <= offset:
@@ -282,6 +331,13 @@ class Reader:
             else:
                 segment.close()
                 high = middle
+        if found is None or (found.footer is not None and offset >= found.footer.end_offset):
+            # names are in order: only what is named behind it can hold what it does not
+            behind = [name for name in headless if found is None or name > found.name]
+            if behind:
+                if found is not None:
+                    found.close()
+                raise headless[min(behind)]
         return found
 
     def segments(self) -> list[SegmentInfo]:

@@ -1,13 +1,14 @@
-"""What is in a log's directory: listed for everybody, put in order for the appender that opens it."""
+"""What a crash or a bad disk left in a log's directory, put in order for the appender that opens it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lorogo_log import limits, names
+from lorogo_log.broken import broken_files, created, dropped, free_ending, keep_broken
 from lorogo_log.engine import Head
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, LockedError, TornError
 from lorogo_log.format import (
@@ -18,15 +19,34 @@ from lorogo_log.format import (
     REWRITTEN,
     SEAL_MAGIC,
     SEGMENT_HEADER_BYTES,
-    SEGMENT_MAGIC,
     TIME_MIN,
     Footer,
     SegmentHeader,
     unpack_frame_header,
     unpack_segment_header,
 )
+from lorogo_log.listing import SegmentName, list_segments
+from lorogo_log.lost import FIRST_LOST, RECORD_BYTES, room_of, stand_in
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
 from lorogo_log.storage import Directory, File, Lock, write_all
+
+__all__ = [
+    "FOOTER_DAMAGED",
+    "Recovered",
+    "Recovery",
+    "SegmentName",
+    "broken_files",
+    "created",
+    "damage_of",
+    "damaged_footer",
+    "dropped",
+    "keep_broken",
+    "list_segments",
+    "missing_before",
+    "recover",
+    "reseal",
+    "salvage",
+]
 
 #: The reason when frames are whole and the end of a sealed segment is not.
 FOOTER_DAMAGED = "the footer does not check"
@@ -41,41 +61,16 @@ class Recovery(Enum):
     SALVAGE = "salvage"  # as TAIL; and rewrite corrupt segments from their good frames
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
-    """A segment as the listing shows it."""
-
-    first_sequence: int
-    first_time: int
-    name: str
-
-
-def list_segments(directory: Directory, *, prepared: bool = False) -> list[SegmentName]:
-    """Segments in order. With `prepared`, also a file whose rename was lost in a crash and not yet mended."""
-    found: dict[int, SegmentName] = {}
-    for name in directory.list():
-        if parsed := names.parse_segment(name):
-            found[parsed[0]] = SegmentName(*parsed, name)
-        elif prepared and names.PREPARED.fullmatch(name):
-            with suppress(FileNotFoundError, ValueError):
-                file = directory.open(name)
-                try:
-                    header = unpack_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
-                finally:
-                    file.close()
-                found.setdefault(
-                    header.first_sequence, SegmentName(header.first_sequence, header.first_time, name)
-                )
-    return sorted(found.values())
-
-
 @dataclass(slots=True)
 class Recovered:
     """The log as found, in order again."""
 
     head: Head
     log_id: bytes | None = None
+    #: None: no segment with a good header tells it
+    partition: int | None = None
     damage: list[DamageError] = field(default_factory=list)
+    #: tails that were cut; a copy of each is kept
     torn: list[TornError] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -83,14 +78,21 @@ class Recovered:
 Report = Callable[[DamageError], None]
 
 
-def recover(directory: Directory, mode: Recovery, *, log_id: bytes | None = None) -> Recovered:
+def recover(
+    directory: Directory,
+    mode: Recovery,
+    *,
+    log_id: bytes | None = None,
+    segment_bytes: int = limits.SEGMENT_BYTES,
+) -> Recovered:
     """Mend what a crash left, and say where the log stands. For the holder of the append lock.
 
-    `log_id` is for a log that has lost its own: no segment with a good header is left.
+    `log_id` is for a log that has lost its own: no segment with a good header is left. `segment_bytes` is
+    what the log is written with: it bounds what a segment that is lost as a whole can have held.
     """
     cleaning = _cleaners_out(directory, mode)
     try:
-        return _recover(directory, mode, log_id, alone=cleaning is not None)
+        return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
     finally:
         if cleaning is not None:
             cleaning.release()
@@ -107,7 +109,9 @@ def _cleaners_out(directory: Directory, mode: Recovery) -> Lock | None:
         return None
 
 
-def _recover(directory: Directory, mode: Recovery, log_id: bytes | None, *, alone: bool) -> Recovered:
+def _recover(
+    directory: Directory, mode: Recovery, log_id: bytes | None, segment_bytes: int, *, alone: bool
+) -> Recovered:
     result = Recovered(Head())
     present = directory.list()
     result.foreign = sorted(name for name in present if not names.is_ours(name))
@@ -125,14 +129,16 @@ def _recover(directory: Directory, mode: Recovery, log_id: bytes | None, *, alon
     listing = list_segments(directory)
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
-        _one(directory, entry, following, mode, result, log_id)
+        _one(directory, entry, following, mode, result, log_id, segment_bytes)
     return result
 
 
 def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -> None:
     """A prepared file: a segment whose rename was lost, or nothing."""
-    file = directory.open(name)
+    file = directory.open(name, write=True)
     try:
+        # its writer may have died before its sync: a name says that the first frame is on the disk
+        file.sync()
         head = file.pread(SEGMENT_HEADER_BYTES, 0)
         try:
             header = unpack_segment_header(head)
@@ -144,7 +150,7 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
             if mode is Recovery.STRICT:
                 raise damage from None
             result.damage.append(damage)
-            directory.rename(name, f"{name}.{_free(directory, name, 0)}")
+            directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
             return
     finally:
         file.close()
@@ -181,12 +187,13 @@ def _one(
     mode: Recovery,
     result: Recovered,
     log_id: bytes | None,
+    segment_bytes: int,
 ) -> None:
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
     except CorruptionError as damage:
-        _without_header(directory, entry, following, mode, result, damage)
+        _without_header(directory, entry, following, mode, result, damage, log_id, segment_bytes)
         return
     try:
         header = segment.header
@@ -196,6 +203,7 @@ def _one(
             if result.log_id is not None and header.log_id != result.log_id:
                 raise FormatError(f"{path} belongs to another log")
             result.log_id = header.log_id
+            result.partition = header.partition
         elif mode is Recovery.STRICT:
             raise segment.damage
         elif mode is Recovery.SALVAGE:
@@ -207,7 +215,7 @@ def _one(
         found = scan(
             segment, header.first_time if result.head.high_time == TIME_MIN else result.head.high_time
         )
-        _unsealed(directory, segment, found, following, mode, result)
+        _unsealed(directory, segment, found, following, mode, result, segment_bytes)
     finally:
         segment.close()
 
@@ -233,6 +241,14 @@ def _sealed(
         if damage:
             salvage(directory, segment, last_sequence=footer.last_sequence)
     result.damage += damage
+
+
+def missing_before(found: Scan, after: SegmentName) -> str:
+    """What an unsealed segment lacks before the next one."""
+    if not found.index.frames:  # sequences were left out behind it: nobody knows how many were used
+        return f"{found.torn or FIRST_LOST}: records from {found.next_sequence} on are missing"
+    reason = found.torn or "the segment ends too early"
+    return f"{reason}: records {found.next_sequence} to {after.first_sequence - 1} are missing"
 
 
 def damage_of(segment: Segment, found: Scan) -> list[CorruptionError]:
@@ -276,8 +292,9 @@ def _unsealed(
     following: SegmentName | None,
     mode: Recovery,
     result: Recovered,
+    segment_bytes: int,
 ) -> None:
-    path, header, before = segment.path, segment.header, result.head
+    path, header = segment.path, segment.header
     damage: list[DamageError] = [segment.damage] if segment.damage else []
     damage += [CorruptionError(path, *where) for where in found.bad]
     missing = following is not None and following.first_sequence > found.reach
@@ -290,12 +307,18 @@ def _unsealed(
             next_sequence = told
     elif missing:
         assert following is not None
-        reason = found.torn or "the segment ends too early"
-        lost = f"{reason}: records {found.next_sequence} to {following.first_sequence - 1} are missing"
-        damage.append(CorruptionError(path, found.end, lost))
+        damage.append(CorruptionError(path, found.end, missing_before(found, following)))
+    end_offset = found.end_offset
+    if not found.index.frames and following is None:
+        # nobody can say how many records there were: what may have been given is not given again
+        room = room_of(segment.file, segment_bytes)
+        next_sequence = max(next_sequence, header.first_sequence + room // RECORD_BYTES)
+        end_offset = max(end_offset, header.first_offset + room)
+        if not damage:
+            damage.append(CorruptionError(path, found.end, found.torn or FIRST_LOST))
     result.head = Head(
         max(next_sequence, following.first_sequence if following else 0),
-        found.end_offset,
+        end_offset,
         found.chain,
         max(found.index.epoch, header.epoch, result.head.epoch),
         max(found.index.high_time, result.head.high_time),
@@ -304,12 +327,15 @@ def _unsealed(
         if mode is Recovery.STRICT:
             raise damage[0]
         result.damage += damage
-        if mode is Recovery.SALVAGE:
+        if mode is Recovery.SALVAGE and not found.index.frames:
+            keep_broken(directory, segment.name, segment.file, 0)
+            stand_in(directory, segment.name, header, result.head)
+        elif mode is Recovery.SALVAGE:
             salvage(directory, segment, last_sequence=result.head.next_sequence - 1)
         elif not following:
             # the place of what may stand behind the damage is not given away
             result.head.end_offset = max(
-                found.end_offset, header.first_offset + segment.file.size() - SEGMENT_HEADER_BYTES
+                end_offset, header.first_offset + segment.file.size() - SEGMENT_HEADER_BYTES
             )
         return
     if found.torn:
@@ -317,13 +343,7 @@ def _unsealed(
         if mode is Recovery.STRICT:
             raise torn
         result.torn.append(torn)
-        keep_broken(directory, segment.name, segment.file, found.end if found.index.frames else 0)
-    if not found.index.frames:
-        # nothing in it was ever acknowledged; sealed, it would stand where the next segment begins
-        result.head = replace(before, epoch=max(before.epoch, header.epoch))
-        directory.remove(segment.name)
-        directory.sync()
-        return
+        keep_broken(directory, segment.name, segment.file, found.end)
     reseal(directory, segment, found)
 
 
@@ -334,33 +354,48 @@ def _without_header(
     mode: Recovery,
     result: Recovered,
     damage: CorruptionError,
+    log_id: bytes | None,
+    segment_bytes: int,
 ) -> None:
-    """A segment whose header does not check: torn if it holds nothing and nothing follows; else corrupt."""
+    """A segment without a header and without a frame that would tell it: truncated, zeroed, or never ours.
+
+    Its name proves that it had a first frame, so this is corruption wherever it is, and its file stays.
+    """
+    if mode is Recovery.STRICT:
+        raise damage
     file = directory.open(entry.name)
     try:
-        footer = read_footer(file)
-        head = file.pread(8, 0)
-        empty = following is None and footer is None and not _any_frame(file)
-        if empty and head.strip(b"\0") and not SEGMENT_MAGIC.startswith(head):
-            raise FormatError(f"{directory.path}/{entry.name}: {damage.reason}")
-        torn = TornError(damage.path, 0, damage.reason)
-        if mode is Recovery.STRICT:
-            raise torn if empty else damage
-        if empty:
-            result.torn.append(torn)
-            keep_broken(directory, entry.name, file, 0)
-            directory.remove(entry.name)
-            directory.sync()
-            return
         result.damage.append(damage)
-        if footer is not None:
-            result.head = _after(footer)
-        else:
-            result.head.next_sequence = max(
-                result.head.next_sequence,
-                following.first_sequence if following else _last_sequence(file, entry.first_sequence) + 1,
+        if (footer := read_footer(file)) is not None:
+            result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
+            return
+        before = result.head
+        room = room_of(file, segment_bytes)
+        least = _last_sequence(file, entry.first_sequence) + 1
+        result.head = replace(
+            before,
+            next_sequence=max(
+                before.next_sequence,
+                following.first_sequence
+                if following
+                else max(least, entry.first_sequence + room // RECORD_BYTES),
+            ),
+            end_offset=before.end_offset if following else before.end_offset + room,
+            high_time=max(before.high_time, entry.first_time),
+        )
+        log_id = result.log_id or log_id
+        if mode is Recovery.SALVAGE and log_id is not None:
+            keep_broken(directory, entry.name, file, 0)
+            header = SegmentHeader(
+                entry.first_sequence,
+                entry.first_time,
+                before.epoch,
+                before.end_offset,
+                result.partition or 0,
+                before.chain,
+                log_id,
             )
-            result.head.high_time = max(result.head.high_time, entry.first_time)
+            stand_in(directory, entry.name, header, result.head)
     finally:
         file.close()
 
@@ -377,53 +412,6 @@ def _last_sequence(file: File, least: int) -> int:
             found = chunk.find(FRAME_MAGIC, found + 1)
         at += limits.READ_BYTES
     return last
-
-
-def _free(directory: Directory, name: str, position: int) -> str:
-    """An ending in `.broken` that is not taken."""
-    taken = set(directory.list())
-    number = 0
-    while f"{name}.{(ending := f'{position}-{number}.broken' if number else f'{position}.broken')}" in taken:
-        number += 1
-    return ending
-
-
-def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
-    """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
-    broken = f"{name}.{_free(directory, name, position)}"
-    temporary = broken + names.TEMPORARY  # a copy that is not whole is never called one
-    try:
-        copy = created(directory, temporary)
-        try:
-            at, size = position, file.size()
-            while at < size:
-                chunk = file.pread(limits.READ_BYTES, at)
-                if not chunk:
-                    break
-                write_all(copy, [chunk], at - position, broken)
-                at += len(chunk)
-            copy.sync()
-        finally:
-            copy.close()
-        directory.rename(temporary, broken)
-    except OSError:
-        dropped(directory, temporary)
-        raise
-    directory.sync()
-    return broken
-
-
-def created(directory: Directory, temporary: str) -> File:
-    """A new temporary file, also where a failed try left one."""
-    dropped(directory, temporary)
-    return directory.create(temporary)
-
-
-def dropped(directory: Directory, temporary: str) -> None:
-    """A temporary file is gone, as far as the disk allows: the next open removes what is left."""
-    with suppress(OSError):
-        if temporary in directory.list():
-            directory.remove(temporary)
 
 
 def reseal(directory: Directory, segment: Segment, found: Scan) -> None:
@@ -485,8 +473,3 @@ def restored_header(directory: Directory, segment: Segment, log_id: bytes | None
     if log_id is None:  # nobody else knows: the bytes themselves are the best guess
         log_id = segment.file.pread(SEGMENT_HEADER_BYTES, 0)[LOG_ID].ljust(16, b"\0")
     return replace(header, partition=partition, chain=chain, log_id=log_id)
-
-
-def broken_files(directory: Directory) -> Iterable[str]:
-    """Names of what recovery put aside."""
-    return sorted(name for name in directory.list() if names.BROKEN.fullmatch(name))

@@ -290,7 +290,7 @@ class Replica:
             Purpose.FOLLOW,
             store.log_id,
             store.state.replica_id,
-            self._options.partition if not store.log_id.strip(b"\0") else store.core.writer.engine.partition,
+            store.core.writer.engine.partition,
             store.epoch,
             head.next_sequence,
             head.end_offset,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import xxhash
+from crc32c import crc32c
 
 from lorogo_log import limits
 from lorogo_log.batch import Batch, body_matches
 from lorogo_log.errors import CorruptionError, FormatError
 from lorogo_log.format import (
     FOOTER_BYTES,
+    FRAME_FIELDS,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     KEPT,
@@ -24,6 +26,7 @@ from lorogo_log.format import (
     FrameHeader,
     NewerVersion,
     SegmentHeader,
+    frame_header,
     padded,
     unpack_footer,
     unpack_frame_header,
@@ -34,6 +37,7 @@ from lorogo_log.names import parse_segment
 from lorogo_log.storage import Directory, File
 
 _ZEROS = bytes(limits.READ_BYTES)
+_BODY_BYTES_MAX = limits.BODY_BYTES_MAX
 
 
 class Stop(Enum):
@@ -68,10 +72,10 @@ class Segment:
         except NewerVersion as error:
             raise FormatError(f"{self.path}: {error}") from None
         except ValueError as error:
-            self.damage = CorruptionError(self.path, 0, str(error), SEGMENT_HEADER_BYTES)
             guess = guessed_header(file, name)
             if guess is None:
-                raise self.damage from None
+                raise CorruptionError(self.path, 0, str(error)) from None
+            self.damage = CorruptionError(self.path, 0, str(error), SEGMENT_HEADER_BYTES)
             self.header = guess
         self.footer: Footer | None = None
         self._index: Index | None = None
@@ -115,9 +119,15 @@ class Segment:
                 return None  # frames can still be read one after another; scrub reports it
         return self._index
 
-    def frames(self, position: int = SEGMENT_HEADER_BYTES, end: int | None = None) -> Frames:
-        """Frames from a position on."""
-        return Frames(self, position, end)
+    def frames(
+        self,
+        position: int = SEGMENT_HEADER_BYTES,
+        end: int | None = None,
+        *,
+        read_bytes: int = limits.READ_BYTES,
+    ) -> Frames:
+        """Frames from a position on; who wants only one of them reads less at a time."""
+        return Frames(self, position, end, read_bytes)
 
 
 def guessed_header(file: File, name: str) -> SegmentHeader | None:
@@ -166,16 +176,32 @@ class Frames:
     in its place (log offset) and after its predecessor (chain).
     """
 
-    __slots__ = ("_buffer", "_chain", "_end", "_start", "position", "segment")
+    __slots__ = (
+        "_buffer",
+        "_chain",
+        "_end",
+        "_first",
+        "_read_bytes",
+        "_shift",
+        "_start",
+        "position",
+        "segment",
+    )
 
-    def __init__(self, segment: Segment, position: int, end: int | None) -> None:
+    def __init__(self, segment: Segment, position: int, end: int | None, read_bytes: int) -> None:
         self.segment = segment
+        self._read_bytes = read_bytes
         self.position = position
         self._end = end
+        header = segment.header
+        self._first = header.first_sequence
+        # log offset - file position; a rewritten segment has no such thing
+        rewritten = header.flags & REWRITTEN
+        self._shift = None if rewritten else header.first_offset - SEGMENT_HEADER_BYTES
         self._buffer = memoryview(b"")
         self._start = position  # file position of the buffer's first byte
         known = position == SEGMENT_HEADER_BYTES and segment.damage is None
-        self._chain = segment.header.checksum if known else None
+        self._chain = header.checksum if known else None
 
     def jump(self, position: int) -> None:
         """Go on from elsewhere: what came before is not known there."""
@@ -195,7 +221,7 @@ class Frames:
         return found
 
     def _fill(self, size: int) -> None:
-        want = max(size, limits.READ_BYTES)
+        want = max(size, self._read_bytes)
         if self._end is not None:
             want = max(size, min(want, self._end - self.position))
         self._buffer = memoryview(self.segment.file.pread(want, self.position))
@@ -203,6 +229,30 @@ class Frames:
 
     def next(self) -> Batch | Stopped:
         """The frame at the position, which then moves behind it; or why there is none."""
+        # A small frame's checksum takes less time than the calls around it: where the frame is in the buffer
+        # and follows its predecessor, all is checked here. Whatever is not so, `_look` finds out and tells.
+        position, view = self.position, self._buffer
+        at = position - self._start
+        body = at + FRAME_HEADER_BYTES
+        if at >= 0 and body <= len(view) and (self._end is None or position < self._end):
+            fields = FRAME_FIELDS.unpack_from(view, at)
+            magic, _, first, _, _, _, _, offset, _, body_bytes, raw_bytes, checksum, chain, own = fields
+            if (
+                chain == self._chain
+                and magic == FRAME_MAGIC
+                and crc32c(view[at : body - 4]) == own
+                and raw_bytes <= _BODY_BYTES_MAX  # the other length is within the buffer, or not believed
+                and first >= self._first
+                and (self._shift is None or offset == position + self._shift)
+                and (end := body + ((body_bytes + 7) & ~7)) <= len(view)
+                and crc32c(stored := view[body:end]) == checksum
+            ):
+                self.position = position + end - at
+                self._chain = own
+                return Batch(frame_header(fields), stored, self._first, position)
+        return self._look()
+
+    def _look(self) -> Batch | Stopped:
         if self._end is not None and self.position >= self._end:
             return Stopped(Stop.TRAILER, self.position)
         fresh = False
@@ -220,9 +270,10 @@ class Frames:
         return found
 
     def _parse(self) -> Batch | Stopped:
-        at = self.position - self._start
-        view = self._buffer
-        if len(view) - at < FRAME_HEADER_BYTES:
+        position, view = self.position, self._buffer
+        at = position - self._start
+        body = at + FRAME_HEADER_BYTES
+        if len(view) < body:
             rest = bytes(view[at:])
             if not rest.strip(b"\0"):
                 return Stopped(Stop.END if not rest else Stop.ZEROS, self.position)
@@ -238,27 +289,22 @@ class Frames:
             if head.startswith(TRAILER_MAGIC):
                 return Stopped(Stop.TRAILER, self.position)
             return Stopped(Stop.BAD, self.position, str(error))
-        if wrong := misplaced(header, self.segment.header, self.position):
-            return Stopped(Stop.BAD, self.position, wrong)
+        if wrong := misplaced(header, self.segment.header, position):
+            return Stopped(Stop.BAD, position, wrong)
         if self._chain is not None and header.chain != self._chain:
-            return Stopped(Stop.BAD, self.position, "the frame does not follow the one before it (chain)")
+            return Stopped(Stop.BAD, position, "the frame does not follow the one before it (chain)")
         size = header.frame_bytes
         if at + size > len(view):
             self._fill(size)
-            at, view = 0, self._buffer
+            at, body, view = 0, FRAME_HEADER_BYTES, self._buffer
             if len(view) < size:
-                return Stopped(Stop.BAD, self.position, "the file ends within a frame")
-        if not body_matches(header, view, at):
-            return Stopped(Stop.BAD, self.position, "the frame's body does not match its checksum")
-        batch = Batch(
-            header,
-            view[at + FRAME_HEADER_BYTES : at + size],
-            segment=self.segment.header.first_sequence,
-            position=self.position,
-        )
-        self.position += size
+                return Stopped(Stop.BAD, position, "the file ends within a frame")
+        stored = view[body : at + size]
+        if crc32c(stored) != header.body_checksum:
+            return Stopped(Stop.BAD, position, "the frame's body does not match its checksum")
+        self.position = position + size
         self._chain = header.checksum
-        return batch
+        return Batch(header, stored, self._first, position)
 
 
 def misplaced(header: FrameHeader, segment: SegmentHeader, position: int) -> str:
@@ -334,8 +380,8 @@ class Scan:
         return self.next_sequence + 1 if alone else self.next_sequence
 
 
-def scan(segment: Segment, high_time: int | None = None) -> Scan:
-    """Read every frame, past damage too."""
+def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -> Scan:
+    """Read every frame, past damage too. Without `keys`, the index that is found has no postings."""
     header = segment.header
     index = IndexBuilder(header.first_time if high_time is None else high_time)
     result = Scan(
@@ -352,14 +398,15 @@ def scan(segment: Segment, high_time: int | None = None) -> Scan:
         if isinstance(found, Batch):
             head = found.header
             try:
-                keys = found.columns.distinct_keys()
+                columns = found.columns
+                distinct = columns.distinct_keys() if keys else set[bytes]()
             except ValueError as error:
                 result.bad.append((found.position, str(error), frames.position))
                 continue
             if head.first_sequence < result.next_sequence:
                 result.bad.append((found.position, "sequences go back", frames.position))
                 continue
-            index.add(found.position, head, keys)
+            index.add(found.position, head, distinct)
             result.end = frames.position
             result.next_sequence = head.last_sequence + 1
             result.end_offset = head.offset + head.frame_bytes

@@ -7,6 +7,7 @@ refuse each of them.
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,10 @@ from lorogo_log.errors import FormatError, LockedError
 from lorogo_log.format import Bytes
 
 _WRITEV_MAX = 512  # buffers in one call; the kernel's limit is 1024
+#: at least this long for an exclusive lock: a reader that asks whether anybody writes has it for an instant
+_LOCK_SECONDS_LEAST = 0.02
+#: (device, inode) of the lock files that this process holds, and the process that said so
+_HELD: dict[tuple[int, int], int] = {}
 
 
 class File(Protocol):
@@ -70,6 +75,10 @@ class Directory(Protocol):
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> Lock:
         """An advisory lock. Raises LockedError when the time is up."""
+        ...
+
+    def locked(self, name: str) -> bool:
+        """Whether somebody holds this lock alone (or nobody can tell). Keeps and creates nothing."""
         ...
 
 
@@ -135,19 +144,28 @@ class DiskFile:
 class DiskLock:
     """An flock on a file of the directory; the kernel drops it with the process."""
 
-    __slots__ = ("_fd", "_process")
+    __slots__ = ("_fd", "_file", "_process")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._process = os.getpid()
+        self._file = identity(fd)
+        _HELD[self._file] = self._process
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            _HELD.pop(self._file, None)
             if os.getpid() == self._process:
                 # children that were forked meanwhile share the lock: closing alone would leave it with them
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+
+def identity(fd: int) -> tuple[int, int]:
+    """What tells a file from all others, whatever it is called."""
+    facts = os.fstat(fd)
+    return facts.st_dev, facts.st_ino
 
 
 class DiskDirectory:
@@ -167,7 +185,17 @@ class DiskDirectory:
         return os.listdir(self._path)  # noqa: PTH208 - names alone are wanted
 
     def open(self, name: str, *, write: bool = False) -> DiskFile:
-        return DiskFile(os.open(self._at(name), (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC))
+        try:
+            fd = os.open(self._at(name), (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        except IsADirectoryError:
+            raise self._no_file(name) from None
+        if stat.S_ISDIR(os.fstat(fd).st_mode):  # to read, the kernel opens these too
+            os.close(fd)
+            raise self._no_file(name)
+        return DiskFile(fd)
+
+    def _no_file(self, name: str) -> FormatError:
+        return FormatError(f"{self._at(name)} is a directory, and a log keeps a file under such a name")
 
     def create(self, name: str) -> DiskFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -177,7 +205,10 @@ class DiskDirectory:
         os.rename(self._at(old), self._at(new))  # noqa: PTH104 - on the hot side of a rotation
 
     def remove(self, name: str) -> None:
-        os.unlink(self._at(name))  # noqa: PTH108
+        try:
+            os.unlink(self._at(name))  # noqa: PTH108
+        except IsADirectoryError:
+            raise self._no_file(name) from None
 
     def sync(self) -> None:
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -189,6 +220,8 @@ class DiskDirectory:
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> DiskLock:
         try:
             fd = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except IsADirectoryError:
+            raise self._no_file(name) from None
         except OSError as error:  # a reader of somebody else's log: a shared lock needs no right to write
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 raise
@@ -197,7 +230,7 @@ class DiskDirectory:
             except FileNotFoundError:
                 raise error from None
         kind = (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB
-        deadline = time.monotonic() + wait_seconds
+        deadline = time.monotonic() + (max(wait_seconds, _LOCK_SECONDS_LEAST) if exclusive else wait_seconds)
         try:
             while True:
                 try:
@@ -207,11 +240,28 @@ class DiskDirectory:
                     return lock
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
-                        raise LockedError(f"{self._at(name)} is held by another process") from None
+                        ours = _HELD.get(identity(fd)) == os.getpid()
+                        who = "this process already has it open" if ours else "another process has it open"
+                        raise LockedError(f"{self._at(name)} is locked: {who}") from None
                     time.sleep(0.01)
         finally:
             if fd >= 0:
                 os.close(fd)
+
+    def locked(self, name: str) -> bool:
+        try:
+            fd = os.open(self._at(name), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
 
 class FileStorage:

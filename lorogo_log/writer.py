@@ -17,15 +17,18 @@ import os
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from lorogo_log import limits
 from lorogo_log.batch import Encoded
+from lorogo_log.checks import U64_MAX, whole
 from lorogo_log.engine import Engine, OpenSegment
 from lorogo_log.errors import (
     LogClosedError,
@@ -51,6 +54,14 @@ class Waker(Protocol):
     def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
 
 
+class Caller(Waker, Protocol):
+    """A waker whose waiters append."""
+
+    def soon(self, ring: Callable[[], None]) -> None:
+        """Wake the writer, at the latest before the caller's thread waits."""
+        ...
+
+
 class DirectWaker:
     """For threads: each token is a `concurrent.futures.Future`."""
 
@@ -61,18 +72,47 @@ class DirectWaker:
             else:
                 token.set_result(range(first_sequence + start, first_sequence + start + count))
 
+    def soon(self, ring: Callable[[], None]) -> None:
+        ring()
+
 
 class Pending:
     """Records that will be one frame."""
 
-    __slots__ = ("keys", "size", "times", "values", "waiters")
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
 
     def __init__(self) -> None:
+        self.distinct: set[bytes] = set()
+        self.key_sizes: list[int] = []
+        self.value_sizes: list[int] = []
         self.keys: list[bytes] = []
         self.values: list[bytes] = []
         self.times: list[int] = []
         self.size = 0
         self.waiters: dict[Waker, list[Waiting]] = {}
+
+    def add(self, many: Many) -> None:
+        """These records too."""
+        self.keys += many.keys
+        self.values += many.values
+        self.times += many.times
+        self.key_sizes += many.key_sizes
+        self.value_sizes += many.value_sizes
+        self.distinct |= many.distinct
+        self.size += many.size
+
+
+class Many:
+    """Records of one append, and what frame and index must know of them: found by the caller's thread."""
+
+    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]) -> None:
+        self.keys, self.values, self.times = keys, values, times
+        self.distinct = distinct_keys(keys)
+        self.key_sizes = list(map(len, keys))
+        self.value_sizes = list(map(len, values))
+        self.size = sum(self.key_sizes) + sum(self.value_sizes) + _OVERHEAD * len(values)
 
 
 @dataclass(slots=True)
@@ -82,10 +122,25 @@ class Order:
     run: Callable[[], Any]
     done: Future[Any] = field(default_factory=Future)
 
+    def settle(self, value: Any, after: Future[None]) -> None:
+        """Done with this value when something in the background is; or failed as that failed."""
+        if (error := after.exception()) is None:
+            self.done.set_result(value)
+        else:
+            self.done.set_exception(error)
+
     def fail(self, error: Exception) -> None:
         """Tell whoever waits, unless they gave up before the order was begun."""
         if self.done.running() or self.done.set_running_or_notify_cancel():
             self.done.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What an order gives, once something in the background is done."""
+
+    value: Any
+    done: Future[None]
 
 
 class Writer:
@@ -114,11 +169,12 @@ class Writer:
         self._monotonic = monotonic
 
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each time that the writer sleeps
         self._queue: deque[Pending | Order] = deque()
         self._bytes = 0
         self._items = 0
+        self._orders = 0
         self._idle = False
         self._borrowed = False  # a caller's thread does the writer's work
         self._timed = False  # the writer's thread wakes up by itself
@@ -129,6 +185,7 @@ class Writer:
 
         self._jobs = threading.Condition()
         self._seals: deque[OpenSegment] = deque()
+        self._unsealed: deque[Future[None]] = deque()  # one for each that was handed over, in order
         self._standby: OpenSegment | None = None
         self._retired = False
 
@@ -154,31 +211,29 @@ class Writer:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         times: Sequence[int],
-        waker: Waker,
+        waker: Caller,
         token: Any,
         *,
         epoch: int | None = None,
     ) -> None:
         """Put records into the queue, or raise at once (full, too large, stale, closed, failed).
 
-        Keys and times were checked before (`check_keys`, `check_time`).
+        Times were checked before (`check_time`).
         """
-        count = len(values)
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * count
+        self._put(Many(keys, values, times), waker, token, epoch)
+
+    def _put(self, many: Many, waker: Caller, token: Any, epoch: int | None = None) -> None:
         with self._lock:
-            pending = self._admit(count, size, epoch)
-            start = len(pending.values)
-            pending.keys += keys
-            pending.values += values
-            pending.times += times
-            pending.size += size
-            pending.waiters.setdefault(waker, []).append((token, start, count))
-            if self._idle:
-                self._idle = False
-                self._work.notify()
+            pending = self._admit(len(many.values), many.size, epoch)
+            waiting = (token, len(pending.values), len(many.values))
+            pending.waiters.setdefault(waker, []).append(waiting)
+            pending.add(many)
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def put_one(
-        self, key: bytes, value: bytes, time: int, waker: Waker, token: Any, epoch: int | None = None
+        self, key: bytes, value: bytes, time: int, waker: Caller, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
         if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
@@ -193,19 +248,22 @@ class Writer:
                 waiters = pending.waiters[waker] = []
             waiters.append((token, len(values), 0))
             pending.keys.append(key)
+            pending.key_sizes.append(len(key))
+            pending.distinct.add(key)
             values.append(value)
+            pending.value_sizes.append(len(value))
             pending.times.append(time)
             pending.size += size
-            if self._idle:
-                self._idle = False
-                self._work.notify()
+            idle = self._idle
+        if idle:
+            waker.soon(self.ring)
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
         if self._closing or self._error is not None:
             raise self._refusal()
         if epoch is not None and epoch != self.epoch:
-            if epoch < self.epoch:
+            if whole("epoch", epoch) < self.epoch:
                 raise StaleEpochError(
                     f"epoch {epoch} is older than {self.epoch}: a newer writer has taken over"
                 )
@@ -226,6 +284,20 @@ class Writer:
         self._queue.append(pending)
         return pending
 
+    def ring(self) -> None:
+        """Wake the writer's thread if it sleeps."""
+        with self._lock:
+            if self._idle:
+                self._ring()
+
+    def _ring(self) -> None:
+        """Wake the writer's thread, which sleeps; with the lock held.
+
+        A queue's token instead of a condition: the thread wakes without having to get the lock back.
+        """
+        self._idle = False
+        self._bell.put(None)
+
     def _has_work(self) -> bool:
         """Whether the writer's thread has a reason to wake up; with the lock held."""
         return bool(self._queue) or self._closing or self._error is not None
@@ -238,13 +310,14 @@ class Writer:
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
     ) -> range:
         """For threads: wait for room, then for the disk."""
-        if (alone := self._alone_at_the_disk(keys, values, times)) is not None:
+        many = Many(keys, values, times)
+        if (alone := self._alone_at_the_disk(many)) is not None:
             return alone
         deadline = self._monotonic() + wait_seconds
         token: Future[range] = Future()
         while True:
             try:
-                self.put(keys, values, times, self._direct, token)
+                self._put(many, self._direct, token)
                 break
             except QueueFullError:
                 left = deadline - self._monotonic()
@@ -254,36 +327,33 @@ class Writer:
                     raise
         return token.result(max(0.0, deadline - self._monotonic()))
 
-    def _alone_at_the_disk(
-        self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]
-    ) -> range | None:
+    def _alone_at_the_disk(self, many: Many) -> range | None:
         """When nothing is queued and the writer's thread sleeps, the caller does the work itself.
 
         It waits for the disk anyway; this way it does not wait for two changes of thread as well.
         """
         if not self._lendable():
             return None
-        size = sum(map(len, values)) + sum(map(len, keys)) + _OVERHEAD * len(values)
-        token: Future[range] = Future()
         mine = Pending()
-        mine.keys, mine.values, mine.times = list(keys), list(values), list(times)
-        mine.size = size
-        mine.waiters[self._direct] = [(token, 0, len(values))]
+        mine.add(many)
         borrowed = whole = False
+        first: int | None = None
         try:
             with self._lock:
                 if not self._lendable():
                     return None
-                self._admit(len(values), size, None)
+                self._admit(len(many.values), many.size, None)
                 self._queue.clear()
                 self._idle = False
                 self._borrowed = borrowed = True
-            self._commit(mine)
+            first = self._commit(mine)
             whole = True
         finally:
             if borrowed:
                 self._give_back(None if whole else mine)
-        return token.result(0)
+        if first is None:
+            raise self._refusal()
+        return range(first, first + len(many.values))
 
     def _lendable(self) -> bool:
         """Whether the writer's thread sleeps and has no reason to wake up."""
@@ -301,27 +371,33 @@ class Writer:
             self._idle = True  # the writer's thread still waits
             # a thread that sleeps without a clock would never sync what was just written
             if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
-                self._idle = False
-                self._work.notify()
+                self._ring()
 
     def order(self, run: Callable[[], Any]) -> Future[Any]:
-        """Let the writer's thread do something after everything that is queued now."""
+        """Let the writer's thread do something after everything that is queued now.
+
+        Raises QueueFullError when too many such orders wait: each holds its place until the disk is there.
+        """
         order = Order(run)
         with self._lock:
             if self._closing or self._error is not None:
                 raise self._refusal()
+            if self._orders >= limits.QUEUE_ORDERS:
+                raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
+            self._orders += 1
             self._queue.append(order)
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         return order.done
 
     def rotate(self) -> Future[Any]:
-        """Begin a new segment after everything that is queued now."""
-        return self.order(self._rotate)
+        """Begin a new segment after everything that is queued now; done when the old one is sealed."""
+        return self.order(self._rotate_and_seal)
 
     def fence(self, epoch: int) -> Future[Any]:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
-        return self.order(lambda: self._fence(epoch))
+        number = whole("epoch", epoch, least=0, most=U64_MAX)
+        return self.order(lambda: self._fence(number))
 
     def flush(self) -> Future[Any]:
         """Everything queued before is on the disk, whatever the policy."""
@@ -367,8 +443,8 @@ class Writer:
         """Write what is queued, seal the active segment, end the threads. Again: nothing."""
         with self._lock:
             self._closing = True
-            self._idle = False
-            self._work.notify()
+            if self._idle:
+                self._ring()
         deadline = self._monotonic() + wait_seconds
         here = threading.current_thread()
         for thread in (self._thread, self._background):
@@ -385,8 +461,8 @@ class Writer:
     def forked(self) -> None:
         """In a child process: the threads and the right to write stayed with the parent."""
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
+        self._bell = SimpleQueue()
         self._jobs = threading.Condition()
         self._borrowed = False
         self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
@@ -411,43 +487,59 @@ class Writer:
 
     def _take(self) -> Pending | Order | None:
         """The next batch or order; None when there is nothing more to come."""
-        with self._lock:
-            while not self._queue or self._borrowed:
-                if not self._borrowed and (self._closing or self._error is not None):
-                    return None
-                self._idle = not self._borrowed
-                if self._sync.kind == "interval" and self._dirty and not self._borrowed:
-                    left = self._synced_at + self._sync.seconds - self._monotonic()
-                    self._timed = True
-                    late = left <= 0 or not self._work.wait(left)
-                    self._timed = False
-                    if late and not self._borrowed:
-                        self._idle = False
-                        break
+        late = False
+        while True:
+            seconds: float | None = None
+            with self._lock:
+                # only whoever holds the lock and is about to wait is idle: work may be lent only then
+                self._idle = self._timed = False
+                if self._borrowed:
+                    late = False
                 else:
-                    self._work.wait()
-                self._idle = False
-            if self._error is not None:
-                return None
-            if self._queue:
-                return self._queue.popleft()
-        self._flush()
-        return self._take()
+                    if self._error is not None:
+                        return None
+                    if self._queue:
+                        item = self._queue.popleft()
+                        self._orders -= isinstance(item, Order)
+                        return item
+                    if self._closing:
+                        return None
+                    if not late:
+                        self._idle = True
+                        if self._sync.kind == "interval" and self._dirty:
+                            seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
+                            self._timed = True
+            if late:
+                self._flush()
+                late = False
+                continue
+            try:
+                self._bell.get(timeout=seconds)
+            except Empty:
+                late = True
 
-    def _commit(self, pending: Pending) -> None:
+    def _commit(self, pending: Pending) -> int | None:
+        """The first sequence of what is durable now; None if the log has stopped."""
         engine = self.engine
         try:
             if not engine.fits(pending.size):
                 self._rotate()
             first = engine.head.next_sequence
-            header = engine.commit(pending.keys, pending.values, pending.times, sync=self._sync.waits)
+            header = engine.commit(
+                pending.keys,
+                pending.values,
+                pending.times,
+                sync=self._sync.waits,
+                sizes=(pending.key_sizes, pending.value_sizes),
+                distinct=pending.distinct,
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error, pending)
-            return
+            return None
         if self._error is not None:
             # the background thread met an error on the same disk meanwhile: this sync proves nothing
             self._fail(self._error, pending)
-            return
+            return None
         self._after(len(pending.values), header.frame_bytes)
         with self._lock:
             self._items -= len(pending.values)
@@ -463,6 +555,7 @@ class Writer:
                 self._flush()
             except OSError as error:
                 self._fail(error)  # also in a caller's thread: a failed sync is never tried again
+        return first
 
     def _after(self, count: int, size: int) -> None:
         """What every written frame changes."""
@@ -479,7 +572,11 @@ class Writer:
         if not order.done.set_running_or_notify_cancel():
             return  # cancelled while it waited in the queue
         try:
-            order.done.set_result(order.run())
+            match order.run():
+                case After(value, done):
+                    done.add_done_callback(partial(order.settle, value))
+                case value:
+                    order.done.set_result(value)
         except (StaleEpochError, ValueError) as refused:
             order.done.set_exception(refused)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
@@ -500,6 +597,15 @@ class Writer:
             return None  # one that only carries an epoch goes on: the next would begin at the same sequence
         return self._swap()
 
+    def _rotate_and_seal(self) -> str | After | None:
+        """As `_rotate`, for who wants to work on what was finished. The writer goes on meanwhile."""
+        name = self._rotate()
+        with self._jobs:
+            last = self._unsealed[-1] if self._unsealed else None
+        if self._error is not None:
+            raise self._error
+        return name if last is None else After(name, last)
+
     def _swap(self) -> str:
         engine = self.engine
         with self._jobs:
@@ -512,10 +618,15 @@ class Writer:
         old = engine.swap(synced=not self._dirty)
         self._dirty = False
         self.rotations += 1
-        with self._jobs:
-            self._seals.append(old)
-            self._jobs.notify_all()
+        self._hand_over(old)
         return old.name
+
+    def _hand_over(self, segment: OpenSegment) -> None:
+        """A segment that gets no more frames is sealed in the background."""
+        with self._jobs:
+            self._seals.append(segment)
+            self._unsealed.append(Future())
+            self._jobs.notify_all()
 
     def _fence(self, epoch: int) -> None:
         head = self.engine.head
@@ -552,8 +663,7 @@ class Writer:
             self.engine.discard(active)
         else:
             self.engine.sync()
-            with self._jobs:
-                self._seals.append(active)
+            self._hand_over(active)
         self._wake_all()
 
     def _fail(self, error: Exception, pending: Pending | None = None) -> None:
@@ -572,9 +682,9 @@ class Writer:
             failed = self._error
             left = [pending, *self._queue] if pending else list(self._queue)
             self._queue.clear()
-            self._items = self._bytes = 0
-            self._idle = False
-            self._work.notify_all()
+            self._items = self._bytes = self._orders = 0
+            if self._idle:
+                self._ring()
             self._room.notify_all()
         for item in left:
             if isinstance(item, Order):
@@ -584,7 +694,10 @@ class Writer:
                     waker.wake(waiting, 0, failed)
         self._wake_all()
         with self._jobs:
+            never, self._unsealed = self._unsealed, deque()
             self._jobs.notify_all()
+        for sealed in never:
+            sealed.set_exception(failed)
         if first and self._failure.callback is not None:
             try:
                 self._failure.callback(failed)
@@ -621,6 +734,10 @@ class Writer:
                 elif self._seals:
                     segment = self._seals.popleft()
                     engine.seal(segment)
+                    with self._jobs:
+                        sealed = self._unsealed.popleft() if self._unsealed else None
+                    if sealed is not None:
+                        sealed.set_result(None)
                     if self._after_seal is not None:
                         self._after_seal(segment.name)
                 elif retired:
@@ -635,12 +752,23 @@ class Writer:
             segment.file.close()
 
 
-def check_keys(keys: Sequence[bytes]) -> None:
+def check_keys(keys: Collection[bytes]) -> None:
     """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
     if set(map(type, keys)) != {bytes}:
         for key in keys:
             if not isinstance(key, bytes):
                 raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+
+
+def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
+    """The keys, each once; checked as by `check_keys`, but only one of each."""
+    try:
+        distinct = set(keys)
+    except TypeError:  # not even hashable
+        check_keys(keys)
+        raise
+    check_keys(distinct)
+    return distinct
 
 
 def check_time(time: int) -> int:

@@ -70,12 +70,15 @@ class EmbeddedNats:
         host: str = "127.0.0.1",
         max_payload: int = 1024 * 1024,
         binary: Path | None = None,
+        sync_always: bool = False,
     ) -> None:
+        """`sync_always`: JetStream syncs every message before it acknowledges it, which is slow."""
         self._store = Path(store_dir).absolute()
         self._port = port  # 0: any; after the first start the one it got, so that a restart keeps it
         self._host = host
         self._max_payload = max_payload
         self._binary = binary
+        self._sync_always = sync_always
         self._lock: int | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._guard: asyncio.subprocess.Process | None = None
@@ -233,7 +236,10 @@ class EmbeddedNats:
             "port": self._port or -1,  # -1: any free port
             "max_payload": self._max_payload,
             "ports_file_dir": str(self._ports_path),
-            "jetstream": {"store_dir": str(self._store)},
+            "jetstream": {
+                "store_dir": str(self._store),
+                **({"sync_interval": "always"} if self._sync_always else {}),
+            },
         }
         return json.dumps(settings, indent=2)  # the configuration language takes JSON
 

@@ -56,7 +56,7 @@ async def test_the_example_runs(tmp_path: Path) -> None:
                     process.kill()
                     await process.wait()
             assert process.returncode == 0, err.decode()
-            assert re.fullmatch(r"saved at \d+, durability stream\n", out.decode()), out
+            assert re.fullmatch(r"saved at \d+, durability journal\n", out.decode()), out
             async with lorogo_client.connect(nats.url) as client, client.open("minutes-2026-11") as session:
                 assert session.doc.get_text("body").to_string() == "hello "
 

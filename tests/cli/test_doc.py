@@ -117,7 +117,7 @@ def test_a_second_dev_says_what_to_do(stack: Stack) -> None:
 def test_a_value_is_set_and_got(stack: Stack) -> None:
     """A document is made by the first `set`; a string at the top is a text, parents are made as needed."""
     saved = said_json(stack.lorogo("doc", "set", "minutes", "title", '"Hello"', "--json"))
-    assert saved["durability"] == "stream"
+    assert saved["durability"] == "journal"
     assert said(stack.lorogo("doc", "set", "minutes", "people.0.name", '"Ada"')).startswith("minutes saved")
     said(stack.lorogo("doc", "set", "minutes", "/people/0/age", "36"))
     assert said_json(stack.lorogo("doc", "get", "minutes")) == {
@@ -286,7 +286,7 @@ def test_status_tells_who_owns_what(stack: Stack) -> None:
     one = said_json(stack.lorogo("status", "owned", "--json"))
     assert one["owner"]["sequence"] > 0
     assert one["owner"]["server"] == server["server"]
-    assert "durability:   stream" in said(stack.lorogo("status", "owned"))
+    assert "durability:   journal" in said(stack.lorogo("status", "owned"))
     assert said_json(stack.lorogo("status", "asleep", "--json"))["state"] == "DOWN"
 
 

@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ls_shows_every_segment(tmp_path: Path, cli: Cli) -> None:
-    """A row per segment: name, first and last sequence, times, records, bytes, sealed, state."""
+    """A row per segment: name, first and last sequence, times, records, bytes, state (as the footer says)."""
     write(tmp_path / "log", 60)
     listing = cli.json("ls", tmp_path / "log")["segments"]
     files = segments(tmp_path / "log")
@@ -40,20 +40,25 @@ def test_ls_shows_every_segment(tmp_path: Path, cli: Cli) -> None:
     assert listing[-1]["last_time_ns"] == START + 59 * SECOND
     assert sum(row["records"] for row in listing) == 60
     assert [row["bytes"] for row in listing] == [file.stat().st_size for file in files]
-    assert all(row["sealed"] and row["state"] == "good" for row in listing)
+    assert all(row["sealed"] and row["state"] == "sealed" for row in listing)
     assert cli("ls", tmp_path / "log") == 0
     table = cli.out.splitlines()
-    assert " ".join(table[0].split()) == "SEGMENT FIRST LAST FROM TO RECORDS SIZE SEALED STATE"
+    assert " ".join(table[0].split()) == "SEGMENT FIRST LAST FROM TO RECORDS SIZE STATE"
     assert len(table) == 1 + len(files)
     assert table[1].startswith(files[0].name)
 
 
 def test_ls_and_verify_while_a_writer_is_at_it(tmp_path: Path, cli: Cli) -> None:
-    """The segment that is being written is `open`, counted as far as it is, and no damage."""
+    """The segment that is being written is called so, counted as far as it is, and no damage."""
     with BlockingLog(tmp_path / "log", Options(ahead_bytes=64 << 10)) as log:
         log.append_many([(b"k", n) for n in range(7)])
         (row,) = cli.json("ls", tmp_path / "log")["segments"]
-        assert (row["state"], row["sealed"], row["records"], row["last_sequence"]) == ("open", False, 7, 7)
+        assert (row["state"], row["sealed"], row["records"], row["last_sequence"]) == (
+            "being written",
+            False,
+            7,
+            7,
+        )
         assert cli.json("verify", tmp_path / "log")["good"] is True
         log.append(8)
         assert cli.json("verify", tmp_path / "log")["served"] == 8
@@ -89,15 +94,20 @@ def test_in_a_terminal_there_are_tables_and_progress(
 
 
 def test_verify_says_where_segments_are_missing(tmp_path: Path, cli: Cli) -> None:
-    """A segment that is not there may have been expired or lost: said, and no damage."""
+    """A segment that is not there was cleaned away or lost: said with its sequences; damage if asked for."""
     write(tmp_path / "log", 90)
     files = segments(tmp_path / "log")
     assert len(files) > 2
     files[1].unlink()
     report = cli.json("verify", tmp_path / "log")
-    assert report["segments"][1]["gap_before"] > 0
+    first, last = int(files[1].name[:20]), int(files[2].name[:20]) - 1
+    assert report["gaps"] == [[first, last]]
     assert cli("verify", tmp_path / "log") == 0
-    assert "in no segment: cleaned away, expired or lost" in cli.out
+    assert f"no segment holds sequences {first} to {last}: cleaned away, or a file was lost" in cli.out
+    assert "everything that is there checks" in cli.out
+    assert cli.json("verify", "--no-gaps", tmp_path / "log", code=1)["good"] is False
+    assert cli("repair", tmp_path / "log") == 0
+    assert f"no segment holds sequences {first} to {last}" in cli.out
 
 
 def test_cleaned_segments_are_good(tmp_path: Path, cli: Cli) -> None:
@@ -107,7 +117,7 @@ def test_cleaned_segments_are_good(tmp_path: Path, cli: Cli) -> None:
     report = cli.json("verify", tmp_path / "log")
     assert (report["good"], report["served"], report["lost"]) == (True, 40, 0)
     assert cli("ls", tmp_path / "log") == 0
-    assert "good, rewritten" in cli.out
+    assert "sealed, rewritten" in cli.out
 
 
 # -- verify: damage --------------------------------------------------------------------------------------
@@ -137,7 +147,8 @@ def test_one_flipped_bit_in_the_middle(tmp_path: Path, cli: Cli) -> None:
     assert cli("verify", tmp_path / "log") == 1
     assert f"{victim} at byte {start}: " in cli.out
     assert f"record {bad} is lost; good again from byte {end}" in cli.out
-    assert "59 records served, 1 lost; `lorogo log repair" in cli.out
+    assert "59 records served, 1 lost: everything else checks and is served" in cli.out
+    assert f"nothing was changed; next: `lorogo log repair {tmp_path}/log` says what can be done" in cli.out
     served = [record["sequence"] for record in cli.lines("dump", tmp_path / "log", code=1)]
     assert served == [number for number in range(1, 61) if number != bad]
     assert f"{victim} at byte {start}" in cli.err
@@ -157,7 +168,7 @@ def test_every_cut_in_the_last_frame(tmp_path: Path, cli: Cli) -> None:
         assert (report["served"], report["lost"]) == (2, 0)
         assert row["last_sequence"] == 2
         if size == start:  # cut between two frames: the end of an open segment
-            assert row["state"] == "open"
+            assert row["state"] == "not closed"
         else:
             assert row["state"] == "torn"
             assert [(fault["kind"], fault["offset"]) for fault in row["damage"]] == [("torn", start)]
@@ -176,10 +187,9 @@ def test_every_flipped_byte_is_found(tmp_path: Path, cli: Cli) -> None:
         flip(segment, at)
         report = cli.json("verify", tmp_path / "log", code=1)
         assert report["served"] + report["lost"] == 3, (at, report)
-        given = [
-            record["sequence"] for record in cli.lines("dump", tmp_path / "log", code=_seen_by_dump(cli))
-        ]
-        assert len(given) == report["served"], (at, report)
+        if at % 7 == 0:  # each region has its turn; all of them would take half a minute
+            given = cli.lines("dump", tmp_path / "log", code=_seen_by_dump(cli))
+            assert len(given) == report["served"], (at, report)
         segment.write_bytes(whole)
 
 
@@ -250,10 +260,10 @@ def test_a_directory_that_is_no_log(tmp_path: Path, cli: Cli, command: list[str]
         (tmp_path / "other" / name).write_text("x")
     write(tmp_path / "parent" / "p0", 1)
     for name, words in [
-        ("missing", "missing does not exist"),
+        ("missing", "missing does not exist: check the path"),
         ("file", "file is a file, not a log directory"),
-        ("empty", "empty is empty: there is no log in it"),
-        ("other", "other is not a log: it holds only other files (a, b, c and 2 others)"),
+        ("empty", "empty is empty: there is no log in it; check the path"),
+        ("other", "other is not a log: it holds only other files (a, b, c and 2 others); check the path"),
         ("parent", f"parent is not a log itself, but there is one in {tmp_path}/parent/p0"),
     ]:
         assert cli.refused(*command, tmp_path / name).endswith(words)
@@ -275,7 +285,8 @@ def test_a_newer_version(tmp_path: Path, cli: Cli, command: list[str]) -> None:
     write(tmp_path / "log", 3)
     newer(segments(tmp_path / "log")[0])
     before = tree(tmp_path / "log")
-    assert "format version 9, this program reads version 1" in cli.refused(*command, tmp_path / "log")
+    words = cli.refused(*command, tmp_path / "log")
+    assert "format version 9, this program reads version 1: use a newer lorogo; nothing was touched" in words
     assert tree(tmp_path / "log") == before
     assert not (tmp_path / "x.parquet").exists()
 
@@ -289,7 +300,8 @@ def test_no_permission(tmp_path: Path, cli: Cli, command: list[str], monkeypatch
         raise PermissionError(13, "Permission denied", f"{self.path}/{name}")
 
     monkeypatch.setattr(DiskDirectory, "open", refuse)
-    assert cli.refused(*command, tmp_path / "log") == f"{segment} cannot be opened: permission denied"
+    words = f"{segment} cannot be opened: permission denied; run this as the user who owns the log"
+    assert cli.refused(*command, tmp_path / "log") == words
 
 
 def test_no_permission_for_the_directory(
@@ -302,7 +314,8 @@ def test_no_permission_for_the_directory(
         raise PermissionError(13, "Permission denied", self.path)
 
     monkeypatch.setattr(DiskDirectory, "list", refuse)
-    assert cli.refused(*command, tmp_path / "log") == f"{tmp_path}/log cannot be opened: permission denied"
+    words = f"{tmp_path}/log cannot be opened: permission denied; run this as the user who owns the log"
+    assert cli.refused(*command, tmp_path / "log") == words
 
 
 def test_one_unreadable_segment_of_several(tmp_path: Path, cli: Cli) -> None:
@@ -311,7 +324,7 @@ def test_one_unreadable_segment_of_several(tmp_path: Path, cli: Cli) -> None:
     newer(segments(tmp_path / "log")[1])
     for name in ("ls", "verify"):
         assert cli(name, tmp_path / "log") == 2
-        assert cli.out.count("good") >= 1
+        assert cli.out.count("sealed" if name == "ls" else "good") >= 1
         assert "unreadable" in cli.out
         assert cli.err.count("\n") == 1
         assert "format version 9" in cli.err
@@ -347,4 +360,4 @@ def test_a_foreign_file_as_the_only_or_newest_segment(tmp_path: Path, cli: Cli) 
     assert tree(path) == before
     for file in segments(path)[:-1]:
         file.unlink()
-    assert "wrong magic: not a segment of a lorogo log" in cli.refused("verify", path)
+    assert "is not a segment of a lorogo log (wrong magic)" in cli.refused("verify", path)

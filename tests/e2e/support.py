@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import lorogo_client
 from lorogo_client import Session
@@ -53,7 +54,7 @@ async def servers(url: str) -> AsyncIterator[Callable[..., Awaitable[ServerProce
     """A function that starts server processes; all are gone afterwards."""
     started: list[ServerProcess] = []
 
-    async def start(skew_seconds: float = 0.0, **settings: object) -> ServerProcess:
+    async def start(skew_seconds: float = 0.0, data: Path | None = None, **settings: object) -> ServerProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -61,6 +62,7 @@ async def servers(url: str) -> AsyncIterator[Callable[..., Awaitable[ServerProce
             url,
             str(skew_seconds),
             json.dumps(settings),
+            *([] if data is None else [str(data)]),
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None

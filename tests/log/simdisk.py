@@ -205,3 +205,6 @@ class SimDisk:
         if exclusive:
             self.locks.add(name)
         return SimLock(self, name)
+
+    def locked(self, name: str) -> bool:
+        return name in self.locks

@@ -393,8 +393,8 @@ def test_an_unexpected_error_in_the_background_fails_the_log(monkeypatch: pytest
             raise RuntimeError("not an OSError")
 
         monkeypatch.setattr(log.writer.engine, "seal", broken)
-        log.rotate()
-        until(lambda: log.writer.failed is not None)
+        with pytest.raises(LogFailedError, match="not an OSError"):
+            log.rotate()
         with pytest.raises(LogFailedError, match="not an OSError"):
             log.append(2)
 
@@ -525,7 +525,7 @@ def test_a_trailer_never_outlives_its_frames(seed: int) -> None:
 
 
 def test_a_first_frame_that_is_bad_leaves_no_segment_in_the_way() -> None:
-    """A newest segment without one good frame is put aside: the next one may begin at the same sequence."""
+    """A newest segment without one good frame is reported and stays; the log goes on far behind it."""
     storage = MemoryStorage()
     with BlockingLog("m", storage=storage) as log:
         log.append("a", ts=10)
@@ -535,8 +535,12 @@ def test_a_first_frame_that_is_bad_leaves_no_segment_in_the_way() -> None:
     newest = max(name for name in files if name.endswith(".seg"))
     del files[newest][128 + 85 :]
     with BlockingLog("m", storage=storage) as log:
+        assert len(log.damage) == 1
         sequence = log.append("c", ts=50)
         assert log.lookup(sequence).value == "c"
+    assert values(Reader(storage.directory("m", create=False)), damaged="skip") == ["a", "c"]
+    with BlockingLog("m", Options(recovery=Recovery.SALVAGE), storage=storage) as log:
+        assert len(log.damage) == 1
     assert values(Reader(storage.directory("m", create=False))) == ["a", "c"]
     assert len(list(broken_files(storage.directory("m", create=False)))) == 1
 

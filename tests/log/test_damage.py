@@ -148,14 +148,19 @@ def test_every_flipped_byte_of_an_open_file() -> None:
 
 
 def test_every_truncation() -> None:
-    """Cut at any byte, the whole batches before the cut are there, the log opens, and goes on."""
+    """Cut at any byte behind the first batch, the whole batches before the cut are there; the log goes on.
+
+    Cut before that it is corruption: the name says that the first batch was on the disk.
+    """
     for data, sizes in ((OPEN, range(PLACES[3])), (SEALED, range(PLACES[3], len(SEALED)))):
         for size in sizes:
             storage, directory = storage_with(data[:size])
             whole = sum(PLACES[number + 1] <= size for number in range(3))
             expected = [value for rows in OF_BATCH[:whole] for value in rows]
-            if size >= SEGMENT_HEADER_BYTES:
-                assert served(storage)[0] == expected, size
+            assert served(storage)[0] == expected, size
+            if not whole:
+                lost_as_a_whole(storage, directory, data[:size])
+                continue
             with BlockingLog("log", storage=storage) as log:
                 assert not log.damage, size
                 if not PLACES[3] < size < PLACES[3] + 8:  # a piece of a magic could be anything
@@ -165,6 +170,19 @@ def test_every_truncation() -> None:
                 assert [r.value for b in log.cursor() for r in b.records()] == [*expected, "new"], size
             if size not in PLACES and PLACES[0] < size < PLACES[3]:
                 assert any(name.endswith(".broken") for name in directory.files), size
+
+
+def lost_as_a_whole(storage: MemoryStorage, directory: MemoryDirectory, data: bytes) -> None:
+    """Reported at every open, never changed, and no sequence or offset of it is given again."""
+    assert [type(error) for error in served(storage)[1]] == [CorruptionError], len(data)
+    for number in range(2):
+        with BlockingLog("log", storage=storage) as log:
+            assert [error.path for error in log.damage] == [f"log/{NAME}"], len(data)
+            assert bytes(directory.files[NAME]) == data
+            assert log.stats().next_sequence > len(FLAT) and log.stats().end_offset >= PLACES[3] - PLACES[0]
+            if number:
+                assert log.append("new") >= 1 << 26
+    assert served(storage)[0] == ["new"]
 
 
 @pytest.mark.parametrize("position", range(0, len(OPEN) - 64, 64))
@@ -291,13 +309,12 @@ def test_a_corrupt_segment_is_replaced_by_a_replicas() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda data: b"hello, I am no log" + bytes(200), "wrong magic"),
         (lambda data: newer(data, 8, 2), "format version 2"),
         (lambda data: newer(data, 10, 9), "checksum kind 9"),
     ],
 )
 def test_what_is_not_ours_is_refused_in_a_sentence(change: object, sentence: str) -> None:
-    """Wrong magic and newer versions: one clear sentence, and nothing is changed."""
+    """A newer version and an unknown checksum: one clear sentence, and nothing is changed."""
     assert callable(change)
     data = change(bytearray(SEALED))
     storage, directory = storage_with(data)

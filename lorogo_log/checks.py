@@ -1,0 +1,41 @@
+"""What callers give, checked at the door: one sentence that names the argument, before anything is done."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+U64_MAX = (1 << 64) - 1
+U32_MAX = (1 << 32) - 1
+
+
+def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
+    """The value as an int. TypeError for anything that is no whole number, ValueError if out of range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, not {number}")
+    return number
+
+
+def whole_or_none(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int | None:
+    """As `whole`; None stays None."""
+    return None if value is None else whole(name, value, least=least, most=most)
+
+
+def kind(name: str, value: Any, wanted: type, example: str) -> None:
+    """TypeError unless the value is of a class of ours; the example says how one is made."""
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be a {wanted.__name__}, such as {example}, not {type(value).__name__}")
+
+
+def seconds(name: str, value: Any) -> None:
+    """TypeError or ValueError unless the value is a time to wait."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
+    if not value >= 0:
+        raise ValueError(f"{name} must not be below zero, and is {value}")

@@ -1,0 +1,291 @@
+"""The journal in a server: an ACK is said when the disk has it, and never else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lorogo_log import Reader
+from lorogo_protocol import records, subjects
+from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
+from lorogo_protocol.replies import Ack
+from lorogo_protocol.status import Down
+from lorogo_server import Server, ServerSettings
+from lorogo_server.journal import DiskJournal, JournalStopped
+from lorogo_server.settings import InvalidSettings
+from lorogo_transport.memory import MemoryNats
+from tests.journals import TestDisk
+from tests.server.support import QUICK, Probe, Writer, until
+
+DATA = Path("data")
+
+
+def written(disk: TestDisk, partition: str = "00") -> list[tuple[str, Record]]:
+    """Every record on the disk, in order."""
+    found: list[tuple[str, Record]] = []
+    for batch in Reader.open(DATA / "journal" / partition, storage=disk).cursor():
+        for one in batch.records():
+            record = records.decode(one.value)
+            assert record is not None
+            found.append((one.key.decode(), record))
+    return found
+
+
+@asynccontextmanager
+async def world(
+    disk: TestDisk, settings: ServerSettings = QUICK
+) -> AsyncIterator[tuple[Server, Probe, MemoryNats]]:
+    nats = MemoryNats()
+    async with (
+        Server(nats.connect("server"), settings, data=DATA, storage=disk) as server,
+        Probe(nats.connect("probe")) as probe,
+    ):
+        yield server, probe, nats
+
+
+async def test_no_ack_before_the_disk_has_it() -> None:
+    """While the sync is under way the update is applied and visible, but not ACKed."""
+    disk = TestDisk()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        disk.hold()
+        try:
+            await probe.put("doc", probe.split(writer.type("hello")))
+            await until(lambda: _equals(probe, {"body": "hello"}))
+            assert probe.replies.empty()
+        finally:
+            disk.let_go()
+        assert isinstance(await probe.answer(), Ack)
+    assert [type(record) for _, record in written(disk)] == [UpdateRecord]
+
+
+async def _equals(probe: Probe, value: object) -> bool:
+    return await probe.value("doc") == value
+
+
+async def test_the_follower_does_not_wait_for_the_disk() -> None:
+    """Many updates are taken while one sync is under way, and ACKed in order when it is done."""
+    disk = TestDisk()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        disk.hold()
+        try:
+            ids = []
+            for number in range(20):
+                parts = probe.split(writer.type(str(number % 10)))
+                ids.append(parts[0].log_id)
+                await probe.put("doc", parts)
+            await until(lambda: _equals(probe, {"body": writer.text}))
+            assert probe.replies.empty()
+        finally:
+            disk.let_go()
+        assert [(await probe.answer()).log_id for _ in ids] == ids
+
+
+async def test_an_update_that_comes_again_waits_like_the_first() -> None:
+    """A resend is not ACKed before the original is on the disk."""
+    disk = TestDisk()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        parts = probe.split(Writer().type("hello"))
+        disk.hold()
+        try:
+            await probe.put("doc", parts)
+            await probe.put("doc", parts)
+            await until(lambda: _equals(probe, {"body": "hello"}))
+            assert probe.replies.empty()
+        finally:
+            disk.let_go()
+        assert [(await probe.answer()).log_id for _ in range(2)] == [parts[0].log_id] * 2
+    assert len(written(disk)) == 1
+
+
+async def test_a_broken_disk_takes_the_documents_down_and_nothing_is_acked() -> None:
+    """The journal stops for good: no ACK, status DOWN, not ready, no more documents taken."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, nats):
+        await probe.start("doc")
+        await probe.start("other")
+        writer = Writer()
+        await probe.accept("doc", writer.type("good"))
+        disk.break_()
+        await probe.put("doc", probe.split(writer.type("lost?")))
+
+        async def down() -> bool:
+            both = [await probe.status(name) for name in ("doc", "other")]
+            return all(isinstance(entry.status, Down) for entry in both)
+
+        await until(down)
+        assert probe.replies.empty()
+        assert not server.ready
+        assert "stopped" in str(server.stats()["journal"])
+        healthy = Server(nats.connect("two"), QUICK, data=DATA, storage=TestDisk())
+        async with healthy:
+            for _ in range(5):  # every init goes to the server that can
+                await probe.start("doc")
+                assert "doc" in healthy.hosts
+                await asyncio.sleep(0)
+            assert await probe.value("doc") == {"body": writer.text}
+            await probe.accept("doc", writer.type("!"))
+
+
+async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:
+    """A server that takes over has the snapshot and the WAL in its own journal before it says UP."""
+    first, second = TestDisk(), TestDisk()
+    writer = Writer()
+    async with world(first) as (server, probe, nats):
+        await probe.start("doc")
+        await probe.accept("doc", writer.type("old"))
+        await probe.call("compact", "doc")
+        await probe.accept("doc", writer.type("newer"))
+        await server.stop()
+        async with Server(nats.connect("two"), QUICK, data=DATA, storage=second) as other:
+            second.hold()
+            operation = await probe.move("doc")
+            await probe.init("doc", operation.encode())
+            await until(lambda: _waiting(second))
+            assert not other.hosts["doc"].is_up
+            second.let_go()
+            await probe.until_up("doc")
+            kinds = [type(record) for _, record in written(second)]
+            assert kinds == [BaseRecord, UpdateRecord]
+            base = written(second)[0][1]
+            assert isinstance(base, BaseRecord)
+            assert base.content
+
+
+async def _waiting(disk: TestDisk) -> bool:
+    return disk.waiting > 0
+
+
+async def test_what_the_ledger_knows_is_not_written_again() -> None:
+    """A document that the same server loads again adds nothing to the journal."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.accept("doc", writer.type("one"))
+        await probe.call("compact", "doc")
+        await probe.accept("doc", writer.type("two"))
+        before = written(disk)
+        server.hosts["doc"].stop("test")
+        await until(lambda: _gone(server))
+        await probe.start("doc")
+        assert await probe.value("doc") == {"body": writer.text}
+        assert written(disk) == before
+
+
+async def _gone(server: Server) -> bool:
+    return "doc" not in server.hosts
+
+
+async def test_a_pending_update_is_journalled_when_it_is_accepted_also_after_a_reload() -> None:
+    """The ledger never reaches beyond an update that waits: it is in the journal before its ACK."""
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, pending_seconds=30.0)) as (server, probe, _):
+        await probe.start("doc")
+        writer, stranger = Writer(), Writer()
+        first, second = writer.type("a"), writer.type("b")
+        early = probe.split(second)
+        await probe.put("doc", early)  # waits for `first`
+        assert not isinstance(await probe.answer(), Ack)
+        await probe.accept("doc", stranger.type("x"))  # the head moves on
+        server.hosts["doc"].stop("test")
+        await until(lambda: _gone(server))
+        await probe.start("doc")
+        await probe.accept("doc", first)
+        ids = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
+        assert early[0].log_id in ids
+        assert len(set(ids)) == 3
+
+
+async def test_nothing_is_purged_before_the_journal_has_it() -> None:
+    """Compaction stores its snapshot, then waits for the disk, then purges."""
+    disk = TestDisk()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.accept("doc", writer.type("one"))
+        disk.hold()
+        try:
+            await probe.put("doc", probe.split(writer.type("two")))
+            await probe.put("doc", probe.split(writer.type("three")))
+            await until(lambda: _equals(probe, {"body": writer.text}))
+            compacting = asyncio.create_task(probe.call("compact", "doc"))
+            await until(lambda: _has_snapshot(probe))
+            assert await probe.wal.count(subjects.wal("doc")) == 3
+        finally:
+            disk.let_go()
+        assert (await compacting)["purged"] == 2
+
+
+async def _has_snapshot(probe: Probe) -> bool:
+    return bool((await probe.call("status", "doc"))["snapshot_bytes"])
+
+
+async def test_delete_restore_and_fork_are_in_the_journal_when_they_are_answered() -> None:
+    """A tombstone, its undoing and a new document are facts like any other."""
+    disk = TestDisk()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("text"))
+        await probe.call("fork", "doc", to="copy")
+        forked = written(disk)[-1]
+        assert forked[0] == "copy"
+        assert isinstance(forked[1], BaseRecord)
+        assert forked[1].content
+        await probe.call("delete", "doc")
+        assert isinstance(written(disk)[-1][1], DeletedRecord)
+        await probe.call("restore", "doc")
+        assert RestoredRecord(lease=written(disk)[-1][1].lease, generation=1) in [  # type: ignore[union-attr]
+            record for _, record in written(disk)
+        ]
+
+
+def test_a_journal_needs_a_folder() -> None:
+    """Durability `journal` without a place to write is refused with what to do."""
+    with pytest.raises(InvalidSettings, match="needs a folder"):
+        Server(MemoryNats().connect("server"), ServerSettings())
+
+
+async def test_durability_stream_writes_no_journal() -> None:
+    """The ACK says what it is worth."""
+    nats = MemoryNats()
+    settings = replace(QUICK, durability="stream")
+    async with Server(nats.connect("server"), settings), Probe(nats.connect("probe")) as probe:
+        await probe.start("doc")
+        assert (await probe.accept("doc", Writer().type("x"))).durability == "stream"
+
+
+async def test_partitions_hold_each_document_in_one_place(tmp_path: Path) -> None:
+    """Every document has its partition, by its name alone; the files of all are found again."""
+    journal = DiskJournal(tmp_path / "journal", partitions=4)
+    await journal.open()
+    for number in range(20):
+        await (await journal.put(f"doc-{number}", RestoredRecord(1, number), 0))
+    places = {journal.partition(f"doc-{number}") for number in range(20)}
+    assert len(places) > 1
+    await journal.close()
+    with pytest.raises(JournalStopped):
+        await journal.put("doc", RestoredRecord(1, 1), 0)
+    count = 0
+    for place in sorted(places):
+        for batch in Reader.open(tmp_path / "journal" / f"{place:02d}").cursor():
+            for record in batch.records():
+                assert journal.partition(record.key.decode()) == place
+                count += 1
+    assert count == 20
+
+
+async def test_a_journal_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    """One sentence with the folder, and nothing started."""
+    (tmp_path / "journal").write_text("a file where the folder should be")
+    nats = MemoryNats()
+    with pytest.raises(JournalStopped, match="cannot be opened"):
+        async with Server(nats.connect("server"), QUICK, data=tmp_path):
+            pass

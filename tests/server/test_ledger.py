@@ -1,0 +1,62 @@
+"""The ledger: a hint that is never ahead, and believed only with its own journal."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_server import ledger
+from lorogo_server.ledger import NOTHING, Covered, Ledger
+
+IDS = (b"a" * 16, b"b" * 16)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "known"),
+    [(1, 5, True), (1, 1, True), (1, 6, False), (2, 5, False), (0, 1, False)],
+)
+def test_covered_is_up_to_a_sequence_of_one_epoch(epoch: int, sequence: int, known: bool) -> None:
+    """Sequences of another epoch mean something else."""
+    assert Covered("x", 1, 5).has(epoch, sequence) is known
+
+
+def test_what_is_not_known_is_nothing() -> None:
+    """Nothing covers nothing, not even the first sequence."""
+    assert Ledger(IDS).of("doc") == NOTHING
+    assert not NOTHING.has(1, 1)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=10), st.builds(Covered, st.text(max_size=5), st.integers(0, 9), st.integers(0, 99))
+    )
+)
+def test_it_comes_back_as_it_was_written(entries: dict[str, Covered]) -> None:
+    """Every entry is there again."""
+    back = ledger.decode(Ledger(IDS, entries).encode(), IDS)
+    assert {name: back.of(name) for name in entries} == entries
+    assert len(back) == len(entries)
+
+
+def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
+    """Every flipped bit and every truncation gives an empty ledger, as does another journal's."""
+    good = Ledger(IDS, {"doc": Covered("x", 1, 5)}).encode()
+    for place in range(len(good)):
+        assert len(ledger.decode(good[:place], IDS)) == 0
+        bad = bytearray(good)
+        bad[place] ^= 1
+        assert len(ledger.decode(bytes(bad), IDS)) == 0
+    assert len(ledger.decode(good, (b"c" * 16,))) == 0
+    assert len(ledger.read(tmp_path / "missing", IDS)) == 0
+    ledger.write(tmp_path / "ledger", good)
+    assert ledger.read(tmp_path / "ledger", IDS).of("doc") == Covered("x", 1, 5)
+
+
+def test_forgetting_one_or_all() -> None:
+    """After records were removed, a document, or everything, is not covered any more."""
+    book = Ledger(IDS, {"a": Covered("x", 1, 5), "b": Covered("y", 1, 5)})
+    book.forget("a")
+    assert (book.of("a"), book.of("b")) == (NOTHING, Covered("y", 1, 5))
+    book.forget()
+    assert len(book) == 0
