@@ -91,8 +91,11 @@ class Erasures:
         here = set(local.list())
         folder = shelf.archive.folder(shelf.prefix)
         dropped = 0
-        for name in sorted(shelf.known()):
-            if name not in here and self.may_hold(folder, name):
+        for name, digest in sorted(shelf.known().items()):
+            asked = (bytes.fromhex(digest), len(self._keys))
+            if name in here or self._looked.get(f"{folder.path}/{name}") == asked:
+                continue  # no need to ask the archive for it again
+            if self.may_hold(folder, name):
                 dropped += self._clean_shipped(shelf, name)
                 self.looked(folder, name)
         self.records += dropped

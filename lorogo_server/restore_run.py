@@ -374,15 +374,11 @@ class _Storing:
             if not loaded.intake.deleted:
                 return "it is not deleted there"
             replica = await self._last_content(loaded.snapshot)
-        if outcome.state == THERE and loaded.intake.deleted:
-            return "it was deleted there"
+        if outcome.state == THERE:
+            return _lacks(outcome, replica, deleted=loaded.intake.deleted)
         version = version_hash(replica.version().vector)
         if (version, content_hash(replica)) == (outcome.version, outcome.content):
             return ""
-        if outcome.state == THERE:
-            if replica.includes(outcome.vector):
-                return ""  # and it went on since
-            return "what is there lacks changes of these journals: a server that starts with them adds those"
         return "what reads back is not what was stored"
 
     async def _last_content(self, head: SnapshotHead | None) -> Replica:
@@ -391,6 +387,17 @@ class _Storing:
         return Replica.from_snapshot(
             await self._snapshots.get(head, bytes_max=self._settings.snapshot_bytes_max)
         )
+
+
+def _lacks(outcome: Outcome, replica: Replica, *, deleted: bool) -> str:
+    """What the journals know of a document that was there already, and NATS does not."""
+    if deleted:
+        return ""  # the tombstone counts
+    if not outcome.vector:
+        return "these journals say that it was erased, and it lives: `lorogo doc delete --purge` erases it"
+    if replica.includes(outcome.vector):
+        return ""  # and it went on since
+    return "what is there lacks changes of these journals: a server that starts with them adds those"
 
 
 def _size(head: SnapshotHead | None) -> int:
