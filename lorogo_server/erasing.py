@@ -6,6 +6,7 @@ through when it starts and every hour: so one that was away does it when it retu
 
 import tempfile
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from lorogo_log import Directory, FileStorage, LogError, Record
@@ -22,8 +23,8 @@ class Erasures:
     """Which documents are erased, and which segments were looked through for them."""
 
     def __init__(self) -> None:
-        self._keys: set[bytes] = set()
-        self._looked: dict[str, tuple[bytes, int]] = {}  # segment -> its digest, how many keys it was asked
+        self._keys: dict[bytes, None] = {}  # in the order in which they came
+        self._looked: dict[str, tuple[bytes, int]] = {}  # segment -> its digest, of how many keys it is free
         self.records = 0  # removed since the start
 
     def __len__(self) -> int:
@@ -32,7 +33,7 @@ class Erasures:
     def add(self, document_ids: Iterable[str]) -> bool:
         """Whether any of them is new."""
         before = len(self._keys)
-        self._keys.update(document_id.encode() for document_id in document_ids)
+        self._keys.update(dict.fromkeys(document_id.encode() for document_id in document_ids))
         return len(self._keys) > before
 
     def drop(self, _: str, record: Record) -> bool:
@@ -53,13 +54,15 @@ class Erasures:
         try:
             if segment.footer is None:
                 return False
-            mark = (segment.footer.digest, len(self._keys))
-            if self._looked.get(segment.path) == mark:
+            digest, free = self._looked.get(segment.path, (b"", 0))
+            if digest != segment.footer.digest:
+                free = 0
+            if free == len(self._keys):
                 return False
-            index = segment.index()
-            found = index is None or any(next(index.with_key(key), None) for key in self._keys)
+            index, newer = segment.index(), islice(self._keys, free, None)
+            found = index is None or any(next(index.with_key(key), None) for key in newer)
             if not found:
-                self._looked[segment.path] = mark
+                self._looked[segment.path] = (segment.footer.digest, len(self._keys))
             return found
         finally:
             segment.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog
+from lorogo_log import Record as Stored
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -17,6 +18,7 @@ from lorogo_server import Server, ServerSettings
 from lorogo_server.archive import Archive, ArchiveError
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.keeping import Keeping
+from lorogo_server.restore import gather, rebuild
 from lorogo_server.restore_scratch import decode
 from lorogo_server.restore_sources import find
 from lorogo_transport.clock import SystemClock
@@ -88,6 +90,35 @@ async def only_the_erasure(world: World, name: str, document_id: str) -> None:
         return all(isinstance(one, ErasedRecord) for one in world.journalled(name, document_id))
 
     await until(look)
+
+
+# --- enough ---------------------------------------------------------------------------------------
+
+
+async def test_the_journal_of_the_last_owner_is_enough_however_often_the_owner_changed(world: World) -> None:
+    """Also where every snapshot was trimmed: a base carries what the journal does not have."""
+    settings = replace(QUICK, history_seconds=0.0)
+    writer = Writer()
+    for turn, name in enumerate(["one", "two", "one", "three"]):
+        async with world.serving(name, settings):
+            await world.probe.start("minutes")
+            for word in range(3):
+                await world.probe.accept("minutes", writer.type(f"{turn}.{word} "))
+            await world.probe.call("compact", "minutes")
+            await world.probe.accept("minutes", writer.type("after "))
+    for name, whole in (("one", False), ("three", True)):
+        stored = [one for source in find(str(world.folder / name)) for one in source.records("minutes")]
+        places = [(one.time, place) for place, one in enumerate(stored)]
+
+        def fetch(place: int, stored: list[Stored] = stored) -> Record | None:
+            return decode(stored[place].payload)
+
+        rebuilt = rebuild(gather(places, fetch), fetch, now_ns=world.clock.wall_ns())
+        assert rebuilt.left == {}
+        assert rebuilt.replica.trimmed() != b"\x00"
+        text = rebuilt.replica.settled().get_text("body").to_string()
+        assert writer.text.startswith(text)
+        assert (text == writer.text) is whole
 
 
 # --- erasing --------------------------------------------------------------------------------------
