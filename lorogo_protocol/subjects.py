@@ -9,6 +9,7 @@ REJECTED_STREAM = "loro-rejected"
 
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
+ERASED_ALL = "loro.erased.*"
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
 EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
 
@@ -66,6 +67,11 @@ def awareness(document_id: str) -> str:
 def rejected(document_id: str) -> str:
     """Quarantined updates of one document, in the stream loro-rejected."""
     return f"loro.rejected.{document_id}"
+
+
+def erased(document_id: str) -> str:
+    """The owner says here that a document was erased; every server looks at its tombstone."""
+    return f"loro.erased.{document_id}"
 
 
 def document_of(subject: str) -> str:

@@ -91,6 +91,7 @@ async def erase(host: Host) -> int:
         await host.journalling.erased(erased_ns)
         await _erase_stored(host, old)
         context.erased(host.document_id)
+        await context.transport.bus.publish(subjects.erased(host.document_id))
         return erased_ns
 
 

@@ -1,7 +1,8 @@
 """`delete --purge`: every record of a document leaves the sealed segments of a journal, but for the erasure.
 
-A server learns of an erasure when it carries it out, or from the tombstones (`erased_ns`) that it looks
-through when it starts and every hour: so one that was away does it when it returns (docs/JOURNAL.md).
+A server learns of an erasure when it carries it out, when it hears of it, and from the tombstones
+(`erased_ns`) that it looks through when it starts and every hour: so one that was away does it when it
+returns (docs/JOURNAL.md).
 """
 
 import tempfile

@@ -78,6 +78,12 @@ class Keeping:
         self._erase_now = True
         self._wake.set()
 
+    async def heard(self, document_id: str) -> None:
+        """Somebody says that a document was erased: its tombstone tells."""
+        head = await self._snapshots.head(document_id)
+        if head is not None and SnapshotFacts.parse(head.facts).erased_ns:
+            self.erase(document_id)
+
     def stats(self) -> Mapping[str, object]:
         """Figures for operators."""
         archive = self._settings.archive

@@ -178,6 +178,7 @@ class Server:
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
         self._subscriptions.append(self._init_subscription)
+        self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         info = ServiceInfo("lorogo", __version__, "lorogo document server", {"server_id": self.server_id})
         self._subscriptions.append(await transport.announce(info, self.stats))
         await transport.bus.barrier()
@@ -232,6 +233,10 @@ class Server:
         """Old segments are gone: whoever is open must not believe that they are covered by them."""
         for host in self.hosts.values():
             host.journal_expired(before_ns)
+
+    def _on_erased(self, message: Message) -> None:
+        if self._keeping is not None and not self._stopping:
+            self._tasks.spawn(self._keeping.heard(subjects.document_of(message.subject)))
 
     def _erased(self, document_id: str) -> None:
         if self._keeping is not None:

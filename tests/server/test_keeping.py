@@ -200,6 +200,28 @@ async def test_a_server_that_was_away_erases_when_it_returns(world: World) -> No
     assert len([record for source in find(str(copy)) for record in source.records("other")]) == 1
 
 
+async def test_servers_that_run_erase_at_once_and_believe_only_the_tombstone(world: World) -> None:
+    """Who says that a document was erased makes servers look, and no more."""
+    async with world.serving("one") as one:
+        await fill(world, "secret", "one ")
+        await fill(world, "safe", "stays")
+        one.hosts["secret"].stop("moved")
+        await until(lambda: _gone(one, "secret"))
+        async with world.serving("two") as two:
+            assert one._init_subscription is not None
+            await one._init_subscription.close()  # the first takes no more
+            await world.probe.start("secret")
+            assert "secret" in two.hosts
+            await world.probe.bus.publish(subjects.erased("safe"))
+            await world.probe.call("delete", "secret", purge=True)
+            await only_the_erasure(world, "one", "secret")
+            assert len(world.journalled("one", "safe")) == 1
+
+
+async def _gone(server: Server, document_id: str) -> bool:
+    return document_id not in server.hosts
+
+
 async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: World) -> None:
     """What was shipped is replaced there, also where the journal itself has let it go."""
     url = f"memory://erased-{next(_names)}"
