@@ -150,7 +150,11 @@ async def test_an_erased_document_leaves_nothing_but_its_tombstone(world: World)
         await only_the_erasure(world, "one", "secret")
         assert len(world.journalled("one", "secret")) == 1
         assert len(world.journalled("one", "other")) == 1
-        assert server.stats()["journal_erased"] == 3
+
+        async def counted() -> bool:
+            return server.stats()["journal_erased"] == 3
+
+        await until(counted)
         # for good
         assert (await world.probe.refuse("secret", writer.type("!"))).reason is Reason.DELETED
         with pytest.raises(Refused, match="erased"):
