@@ -127,7 +127,8 @@ class Replica:
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
-                self._prepare(len(update))
+                whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
+                self._prepare(_UNSETTLED_BYTES_MAX if whole else len(update))
             status = doc.import_with(update, origin) if origin else doc.import_(update)
             if status.pending is not None:
                 # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -257,6 +258,13 @@ class Replica:
 def nothing_known() -> bytes:
     """The version vector of an empty replica."""
     return b"\x00"
+
+
+def vector_items(vector: bytes) -> tuple[tuple[int, int], ...]:
+    """What a version vector says, in order: two that say the same may be encoded differently."""
+    with guard():
+        found = VersionVector.decode(vector).sub_iter(VersionVector())
+        return tuple(sorted((span.peer, span.counter.end) for span in found))
 
 
 def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:

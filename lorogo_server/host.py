@@ -274,6 +274,11 @@ class Host:
                 return
         raise LoadFailed("others keep storing snapshots of the document")
 
+    def journal_expired(self, before_ns: int) -> None:
+        """Records before that time go: if some may be ours, a compaction begins the journal anew."""
+        if self._journalling is not None and self._journalling.expired(before_ns):
+            self.wants_compaction = self.wants_compaction or "the journal's old segments expired"
+
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
         epoch, through = self.epoch, self.first_needed() - 1

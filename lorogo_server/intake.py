@@ -114,6 +114,12 @@ class Intake:
         """The WAL is read: from now on this server's own limits count."""
         self._assembler.set_limit(self._settings.update_bytes_max)
 
+    def forget_content(self) -> None:
+        """The document is erased: nothing of it stays in memory."""
+        self.begin_again()
+        self.go_live()
+        self.replica, self.history, self.deleted = Replica(lazy=True), History(), True
+
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
         self._assembler.forget_unfinished()

@@ -24,6 +24,7 @@ PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encodi
         (subjects.status("a"), "loro.status.a"),
         (subjects.status_key("a"), "$KV.loro-document-status.a"),
         (subjects.ping("a"), "loro.ping.a"),
+        (subjects.erased("a"), "loro.erased.a"),
         (subjects.init("a"), "loro.init.a"),
         (subjects.call("get", "a"), "loro.doc.get.a"),
         (subjects.calls("a"), "loro.doc.*.a"),
