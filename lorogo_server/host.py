@@ -268,7 +268,7 @@ class Host:
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
                 self._loaded = loaded
-                self.journalling.cover(self.epoch, self.first_needed() - 1)
+                self.journalling.cover(self.epoch, self.first_needed() - 1, loaded.follower.time_ns)
                 self._checked = False
                 self.lease.head = loaded.intake.head
                 return
@@ -281,9 +281,9 @@ class Host:
 
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
-        epoch, through = self.epoch, self.first_needed() - 1
+        epoch, through, time_ns = self.epoch, self.first_needed() - 1, self.loaded.follower.time_ns
         await self.answers.all_on_disk()
-        self.journalling.cover(epoch, through)
+        self.journalling.cover(epoch, through, time_ns)
 
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""

@@ -120,11 +120,11 @@ class Journalling:
         self._base, self._whole = "", False
         return True
 
-    def cover(self, epoch: int, through: int) -> None:
+    def cover(self, epoch: int, through: int, time_ns: int) -> None:
         """Everything accepted up to there is safe; for the next load."""
         if not self._whole:
             return
-        self._journal.cover(self._document_id, Covered(self._base, epoch, through))
+        self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
 
     async def _put(self, record: Record) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())
