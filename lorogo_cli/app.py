@@ -91,6 +91,10 @@ def serve(
     compact_wal_bytes: Annotated[
         str | None, typer.Option("--compact-wal-bytes", metavar="SIZE", help="Compact a document above this.")
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option("--archive", metavar="URL", help="Copy the journal there: file:///..., s3://..."),
+    ] = None,
     durability: Annotated[
         str | None,
         typer.Option("--durability", help="What an ACK waits for: stream, journal (default) or replicated."),
@@ -123,6 +127,7 @@ def serve(
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
+        archive=archive,
         durability=durability,
         journal_partitions=journal_partitions,
         journal_keep_days=journal_keep_days,
@@ -201,6 +206,58 @@ def compact(
     from lorogo_cli import writing
 
     run_async(writing.compact, nats, document, as_json=json)
+
+
+@app.command()
+def restore(
+    journal: Annotated[
+        list[str],
+        typer.Option(
+            "--journal", metavar="DIR", help="A data folder, a journal, or an archive's URL; may be repeated."
+        ),
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="As of a time (2026-11-16T10:30) or an age (5m)."),
+    ] = None,
+    document: Annotated[str, typer.Option("--document", metavar="ID", help="Only this document.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="ID", help="Write it as this new document.")] = "",
+    merge: Annotated[
+        bool, typer.Option("--merge", help="NATS has documents already: add those that it lacks.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and rebuild everything, write nothing.")
+    ] = False,
+    scratch: Annotated[
+        Path | None,
+        typer.Option("--scratch", metavar="DIR", help="For temporary files, as large as the journals."),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    verbose: Verbose = False,
+) -> None:
+    """Rebuild documents from journals and archives onto a NATS that lost them, and prove it.
+
+    Nothing that lives is written over. To undo the deletion of a document: `lorogo doc restore`. Exit
+    code 1: something is missing, the rest was restored.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import restore as work
+
+    whole = run_async(
+        work.restore,
+        nats,
+        journal,
+        at=at,
+        document=document,
+        to=to,
+        merge=merge,
+        dry_run=dry_run,
+        scratch=scratch,
+        as_json=json,
+    )
+    if not whole:
+        raise typer.Exit(1)
 
 
 # --- errors -------------------------------------------------------------------------------------------

@@ -164,20 +164,24 @@ def import_(
 def delete(
     document: DocumentId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Erase it everywhere, journals and archives too: for good.")
+    ] = False,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
     verbose: Verbose = False,
 ) -> None:
     """Delete a document: it stays deleted, for offline clients too, until it is restored."""
     configure(verbose=verbose)
+    question = f"Erase {document} for good?" if purge else f"Delete {document}?"
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Problem(f"nobody can be asked whether to delete {document}: say --yes")
-        if not typer.confirm(f"Delete {document}?", err=True):
+        if not typer.confirm(question, err=True):
             raise Problem(f"{document} was not deleted")
     from lorogo_cli import writing
 
-    run(writing.delete, nats, document, as_json=json)
+    run(writing.delete, nats, document, purge=purge, as_json=json)
 
 
 @app.command()

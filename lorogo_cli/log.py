@@ -173,3 +173,26 @@ def export(
         wanted = log_read.wanted(from_seq, from_time, key, key_base64, limit)
         whole = log_export.export(directory, to, wanted, force=force, as_json=json)
     _leave(whole)
+
+
+@app.command()
+def ship(
+    directory: Dir,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: file:///..., s3://...")],
+    server: Annotated[
+        str, typer.Option("--server", metavar="ID", help="Whose journal it is, where that is not known.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Copy sealed segments to an archive, read them back, and leave out what is there already.
+
+    DIR is a server's data folder, a journal, or one partition. May be broken off and run again. Exit code
+    1: a segment that is open or damaged was not copied.
+    """
+    from lorogo_cli.log_errors import translated
+
+    with translated(directory):
+        from lorogo_cli import log_ship
+
+        whole = log_ship.ship(directory, url, server=server, as_json=json)
+    _leave(whole)

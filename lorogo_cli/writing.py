@@ -100,13 +100,15 @@ def _read(source: str) -> bytes:
     return payload
 
 
-async def delete(url: str, document_id: str, *, as_json: bool) -> None:
-    """Delete a document; it stays deleted until it is restored."""
+async def delete(url: str, document_id: str, *, purge: bool, as_json: bool) -> None:
+    """Delete a document; it stays deleted until it is restored, purged for good."""
     async with connected(url, document_id) as client:
         await require_known(client, document_id, deleted=True)
-        await client.document(document_id).delete()
+        await client.document(document_id).delete(purge=purge)
     if as_json:
-        say_json({"document": document_id, "deleted": True}, pretty=False)
+        say_json({"document": document_id, "deleted": True, "erased": purge}, pretty=False)
+    elif purge:
+        say(f"{document_id} is erased; servers remove its records, those that are away when they return")
     else:
         say(f"{document_id} is deleted")
 

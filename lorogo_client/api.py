@@ -71,9 +71,9 @@ class DocumentApi:
         """Fill an empty document with a snapshot."""
         return from_answer(await self._do("import", {"payload": payload}, timeout))
 
-    async def delete(self, *, timeout: float | None = None) -> dict[str, object]:
-        """Delete it; it stays deleted until `restore`."""
-        return await self._do("delete", {}, timeout)
+    async def delete(self, *, purge: bool = False, timeout: float | None = None) -> dict[str, object]:
+        """Delete it; it stays deleted until `restore`, and with `purge` for good: nothing of it is kept."""
+        return await self._do("delete", {"purge": True} if purge else {}, timeout)
 
     async def restore(self, *, timeout: float | None = None) -> dict[str, object]:
         """Undo a deletion; `generation` is higher after it."""

@@ -11,7 +11,7 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loro import (
     ID,
@@ -86,6 +86,8 @@ class Applied:
     """The whole update is in the document; `new` is False if all of it was there before."""
 
     new: bool
+    #: what it added: (peer, first counter, the counter behind the last) of each peer
+    spans: tuple[tuple[int, int, int], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Replica:
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
-                self._prepare(len(update))
+                whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
+                self._prepare(_UNSETTLED_BYTES_MAX if whole else len(update))
             status = doc.import_with(update, origin) if origin else doc.import_(update)
             if status.pending is not None:
                 # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -133,7 +136,8 @@ class Replica:
                 raise CrdtPanic("the update lies about what it depends on")
             if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
                 self.settled()
-            return Applied(new=bool(status.success.inner()))
+            added = status.success.inner()
+            return Applied(bool(added), tuple((peer, first, end) for peer, (first, end) in added.items()))
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
         have = self.doc.oplog_vv
@@ -260,6 +264,13 @@ class Replica:
 def nothing_known() -> bytes:
     """The version vector of an empty replica."""
     return b"\x00"
+
+
+def vector_items(vector: bytes) -> tuple[tuple[int, int], ...]:
+    """What a version vector says, in order: two that say the same may be encoded differently."""
+    with guard():
+        found = VersionVector.decode(vector).sub_iter(VersionVector())
+        return tuple(sorted((span.peer, span.counter.end) for span in found))
 
 
 def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:

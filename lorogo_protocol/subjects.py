@@ -11,6 +11,7 @@ SERVICE = "lorogo"  # our name in the NATS services protocol
 SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
+ERASED_ALL = "loro.erased.*"
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
 EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
 
@@ -73,6 +74,11 @@ def rejected(document_id: str) -> str:
 def server_feed(server_id: str) -> str:
     """Calls to one server: pages of its journals."""
     return f"loro.server.feed.{server_id}"
+
+
+def erased(document_id: str) -> str:
+    """The owner says here that a document was erased; every server looks at its tombstone."""
+    return f"loro.erased.{document_id}"
 
 
 def document_of(subject: str) -> str:

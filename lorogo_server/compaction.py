@@ -54,7 +54,7 @@ async def compact(host: Host) -> Compacted:
         if read_back != mark.data:
             raise CompactionFailed("the stored snapshot does not read back as it was written")
         host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
-        host.journalling.compacted(mark.data)
+        await host.journalling.compacted(mark.data, mark.facts)
         purged = await purge(host, mark.purge_before, mark.epoch)
         host.context.counters.compactions += 1
         host.log.info(

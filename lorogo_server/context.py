@@ -47,4 +47,5 @@ class Context:
     load_slots: asyncio.Semaphore
     reply_budget: Budget
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
+    erased: Callable[[str], None]  # a document was erased: its records go
     counters: Counters = field(default_factory=Counters)

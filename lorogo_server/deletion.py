@@ -12,8 +12,10 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
 from lorogo_server.compaction import purge
+from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.snapshots import SnapshotHead
 
 
 async def delete(host: Host) -> int:
@@ -55,12 +57,65 @@ async def delete(host: Host) -> int:
         return facts.deleted_ns
 
 
+async def erase(host: Host) -> int:
+    """Delete the document and everything that is left of it but the tombstone; returns when. Safe twice.
+
+    The tombstone first, so that nothing can come back; then what NATS has; then a record in the journal,
+    and every server removes the document's records from its segments (docs/JOURNAL.md, "Erasure").
+    """
+    async with host.compacting, host.busy:
+        loaded, context = host.loaded, host.context
+        await host.lease.confirm()
+        old, now_ns = loaded.snapshot, context.clock.wall_ns()
+        if not loaded.facts.erased_ns:
+            facts = SnapshotFacts(
+                sequence=loaded.intake.head,
+                epoch=host.epoch,
+                lease=host.lease.token,
+                generation=loaded.facts.generation,
+                deleted_ns=loaded.facts.deleted_ns or now_ns,
+                erased_ns=now_ns,
+            )
+            try:
+                head = await context.snapshots.put(
+                    host.document_id, b"", facts.render(), expected_revision=host.snapshot_revision
+                )
+            except (WrongLastSequence, OutcomeUnknown) as error:
+                host.doubt_stored()
+                raise Refused(Reason.BUSY, "it may be erased, or not; ask again") from error
+            host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
+            loaded.intake.forget_content()
+            host.log.info("erased", generation=facts.generation)
+            await host.answers.tell_deleted()
+        erased_ns = loaded.facts.erased_ns
+        await host.journalling.erased(erased_ns)
+        await _erase_stored(host, old)
+        context.erased(host.document_id)
+        await context.transport.bus.publish(subjects.erased(host.document_id))
+        return erased_ns
+
+
+async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
+    """What NATS has beside the tombstone: the last snapshot, the WAL with its newest message, refusals."""
+    context, loaded = host.context, host.loaded
+    if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
+        await context.snapshots.discard(old)
+    await host.lease.confirm()
+    if not await context.check_epoch() and loaded.follower.position:
+        before = loaded.follower.position + 1
+        await context.wal.purge(subjects.wal(host.document_id), before=before)
+        loaded.follower.rewind()
+    await context.quarantine.forget(host.document_id)
+
+
 async def restore(host: Host) -> int:
     """Undo a deletion within its retention; returns the new generation."""
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
         if not loaded.intake.deleted or loaded.snapshot is None:
             raise Refused(Reason.CONFLICT, "the document is not deleted")
+        if loaded.facts.erased_ns:
+            raise Refused(Reason.NOT_FOUND, "it was erased: nothing is left that could be restored")
         age = (context.clock.wall_ns() - loaded.facts.deleted_ns) / 1e9
         if age > context.settings.deleted_keep_seconds:
             raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")

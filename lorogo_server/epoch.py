@@ -86,6 +86,25 @@ class Epochs:
             self._known = wanted
             return wanted.epoch != before
 
+    async def raise_above(self, epoch: int) -> None:
+        """Begin an epoch that no journal knows: for a stream that was made anew after a loss."""
+        async with self._checking:
+            for _ in range(_TRIES):
+                stored = await self._statuses.last(subjects.EPOCH_KEY)
+                recorded = _decode(stored) or self._known
+                if recorded.epoch > epoch:
+                    self._known = recorded
+                    return
+                wanted = Known(epoch + 1, recorded.sequence, recorded.time_ns)
+                revision = 0 if stored is None else stored.sequence
+                try:
+                    await self._statuses.append(subjects.EPOCH_KEY, _encode(wanted), expected_last=revision)
+                except (WrongLastSequence, OutcomeUnknown):
+                    continue
+                self._known = wanted
+                return
+            raise OutcomeUnknown("the epoch could not be raised")
+
     async def _judge(self, recorded: Known | None) -> Known:
         """What the record should say: the higher epoch, raised once more if the stream went back."""
         mine = self._known

@@ -23,6 +23,7 @@ class SnapshotFacts:
     lease: int = 0
     generation: int = 0
     deleted_ns: int = 0
+    erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
 
     @property
     def deleted(self) -> bool:
@@ -55,6 +56,8 @@ class SnapshotFacts:
         }
         if self.deleted:
             out["deleted_ns"] = str(self.deleted_ns)
+        if self.erased_ns:
+            out["erased_ns"] = str(self.erased_ns)
         return out
 
     @classmethod
@@ -73,6 +76,7 @@ class SnapshotFacts:
                 lease=int(metadata.get("lease", "0")),
                 generation=int(metadata.get("generation", "0")),
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
+                erased_ns=int(metadata.get("erased_ns", "0")),
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None

@@ -52,6 +52,11 @@ class Follower:
             return Missing(self.position + 1)
         return Doubtful()
 
+    @property
+    def time_ns(self) -> int:
+        """When the stream stored the message at `position`; 0 before the first."""
+        return self._times.get(self.position, 0)
+
     def took(self, sequence: int, time_ns: int) -> None:
         """The message is taken; `time_ns` tells it from another that is given the same sequence later."""
         self.position = sequence

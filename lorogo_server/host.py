@@ -280,17 +280,22 @@ class Host:
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
                 self._loaded = loaded
-                self.journalling.cover(self.epoch, self.first_needed() - 1)
+                self.journalling.cover(self.epoch, self.first_needed() - 1, loaded.follower.time_ns)
                 self._checked = False
                 self.lease.head = loaded.intake.head
                 return
         raise LoadFailed("others keep storing snapshots of the document")
 
+    def journal_expired(self, before_ns: int) -> None:
+        """Records before that time go: if some may be ours, a compaction begins the journal anew."""
+        if self._journalling is not None and self._journalling.expired(before_ns):
+            self.wants_compaction = self.wants_compaction or "the journal's old segments expired"
+
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
-        epoch, through = self.epoch, self.first_needed() - 1
+        epoch, through, time_ns = self.epoch, self.first_needed() - 1, self.loaded.follower.time_ns
         await self.answers.all_on_disk()
-        self.journalling.cover(epoch, through)
+        self.journalling.cover(epoch, through, time_ns)
 
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""

@@ -16,6 +16,7 @@ from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage
 from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import Span
 from lorogo_server.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.ports import Stored
@@ -31,6 +32,7 @@ class Accepted:
     previous: int
     time_ns: int
     new: bool
+    spans: tuple[Span, ...]  # what it added
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,12 @@ class Intake:
         """The WAL is read: from now on this server's own limits count."""
         self._assembler.set_limit(self._settings.update_bytes_max)
 
+    def forget_content(self) -> None:
+        """The document is erased: nothing of it stays in memory."""
+        self.begin_again()
+        self.go_live()
+        self.replica, self.history, self.deleted = Replica(lazy=True), History(), True
+
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
         self._assembler.forget_unfinished()
@@ -180,18 +188,24 @@ class Intake:
         match applied:
             case Unready():
                 return self._wait(update, time_ns, now)
-            case Applied(new):
+            case Applied(new, spans):
                 self._forget((update.log_id, update.digest))
-                effects: list[Effect] = [self._accept(update, time_ns, now, new, ended)]
+                effects: list[Effect] = [self._accept(update, time_ns, now, new, spans, ended)]
                 return effects + self._wake(now) if new and self._pending else effects
 
     def _accept(
-        self, update: Assembled, time_ns: int, now: float, new: bool, ended: DatedVersion | None = None
+        self,
+        update: Assembled,
+        time_ns: int,
+        now: float,
+        new: bool,
+        spans: tuple[Span, ...],
+        ended: DatedVersion | None = None,
     ) -> Accepted:
         if new:  # what a snapshot covers already is dated already
             self.history.after_apply(ended, time_ns, update.sequence)
         self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
-        accepted = Accepted(update, self.head, time_ns, new)
+        accepted = Accepted(update, self.head, time_ns, new, spans)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers
             self.head = max(self.head, update.sequence)  # one that waited is older than the head
         self.updates += 1
@@ -237,7 +251,9 @@ class Intake:
                     continue
                 if isinstance(applied, Applied):
                     self._forget(key)
-                    effects.append(self._accept(waiting.update, waiting.time_ns, now, applied.new))
+                    effects.append(
+                        self._accept(waiting.update, waiting.time_ns, now, applied.new, applied.spans)
+                    )
                     progress = True
         return effects
 

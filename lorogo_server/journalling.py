@@ -9,9 +9,16 @@ from collections.abc import Awaitable
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Version
 from lorogo_protocol.digest import digest
-from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, Span, UpdateRecord
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    Record,
+    RestoredRecord,
+    UpdateRecord,
+)
 from lorogo_server.context import Context
+from lorogo_server.facts import SnapshotFacts
 from lorogo_server.intake import Accepted
 from lorogo_server.journal import safe
 from lorogo_server.lease import Lease
@@ -28,6 +35,9 @@ class Journalling:
         self._clock = context.clock
         self._lease = lease
         self._base = ""  # the digest of a snapshot that the journal covers
+        self._since_ns = 0  # everything of the document is in records that are not older than that
+        self._whole = True  # False: something of it has expired, so nothing can be called covered
+        self._retention = context.settings.retention
 
     @property
     def covered(self) -> Covered:
@@ -43,6 +53,7 @@ class Journalling:
         if base is not None and self.covered.base != base.digest:
             record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
             last = await self._put(record)
+            self._since_ns = self._clock.wall_ns()
         for accepted in loaded.replayed:
             last = await self.accepted(accepted, epoch, loaded.facts.generation)
         if last is not None:
@@ -61,7 +72,7 @@ class Journalling:
             update.digest,
             self._lease.token,
             generation,
-            _spans(update.payload),
+            accepted.spans,
             update.payload,
         )
         return await self._journal.put(self._document_id, record, accepted.time_ns)
@@ -86,13 +97,34 @@ class Journalling:
         """The deletion is undone."""
         await safe(await self._put(RestoredRecord(self._lease.token, generation)))
 
-    def compacted(self, content: bytes) -> None:
-        """A snapshot of what the journal covers is stored."""
+    async def erased(self, erased_ns: int) -> None:
+        """Nothing is left but the tombstone."""
+        await safe(await self._put(ErasedRecord(erased_ns)))
+
+    async def compacted(self, content: bytes, facts: SnapshotFacts) -> None:
+        """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""
+        if self._retention or not self._whole:
+            now_ns = self._clock.wall_ns()
+            vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
+            base = Base(content, digest(content), Version(facts.frontiers, vector))
+            await safe(
+                await self._put(self._base_record(base, facts.epoch, facts.sequence, facts.generation))
+            )
+            self._since_ns, self._whole = now_ns, True
         self._base = digest(content)
 
-    def cover(self, epoch: int, through: int) -> None:
+    def expired(self, before_ns: int) -> bool:
+        """Whether records of the document may be among those before that time, which are gone."""
+        if self._since_ns >= before_ns:
+            return False
+        self._base, self._whole = "", False
+        return True
+
+    def cover(self, epoch: int, through: int, time_ns: int) -> None:
         """Everything accepted up to there is safe; for the next load."""
-        self._journal.cover(self._document_id, Covered(self._base, epoch, through))
+        if not self._whole:
+            return
+        self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
 
     async def _put(self, record: Record) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())
@@ -108,10 +140,3 @@ class Journalling:
             base.version.frontiers,
             base.content,
         )
-
-
-def _spans(payload: bytes) -> tuple[Span, ...]:
-    try:
-        return crdt.spans(payload)
-    except CrdtError:
-        return ()  # it was imported all the same; readers can work it out from the payload

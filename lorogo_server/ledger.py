@@ -15,7 +15,7 @@ from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _CHECK_BYTES = 8
 
 
@@ -25,11 +25,12 @@ class Covered:
 
     base: str = ""  # the digest of a snapshot whose content is covered; "": of none
     epoch: int = 0
-    sequence: int = 0  # every accepted update of the WAL up to here, in that epoch
+    sequence: int = 0  # every accepted update of the WAL up to here, in that epoch,
+    time_ns: int = 0  # if it was stored up to then: a WAL made anew counts from 1 again
 
-    def has(self, epoch: int, sequence: int) -> bool:
-        """Whether an update at that place of the WAL is in the journal."""
-        return epoch == self.epoch and sequence <= self.sequence
+    def has(self, epoch: int, sequence: int, time_ns: int) -> bool:
+        """Whether an update at that place of the WAL, stored then, is in the journal."""
+        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
 
 
 NOTHING = Covered()
@@ -64,7 +65,7 @@ class Ledger:
 
     def encode(self) -> bytes:
         """As it is written: a checksum, then msgpack."""
-        rows = [(name, one.base, one.epoch, one.sequence) for name, one in self._entries.items()]
+        rows = [(name, one.base, one.epoch, one.sequence, one.time_ns) for name, one in self._entries.items()]
         body: bytes = msgpack.packb([_FORMAT, list(self.log_ids), rows])
         return bytes(xxhash.xxh64(body).digest()) + body
 
@@ -75,7 +76,7 @@ def decode(data: bytes, log_ids: tuple[bytes, ...]) -> Ledger:
     if len(check) == _CHECK_BYTES and xxhash.xxh64(body).digest() == check:
         form, of, rows = msgpack.unpackb(body)
         if form == _FORMAT and tuple(of) == log_ids:
-            return Ledger(log_ids, {name: Covered(base, epoch, seq) for name, base, epoch, seq in rows})
+            return Ledger(log_ids, {name: Covered(*covered) for name, *covered in rows})
     return Ledger(log_ids)
 
 

@@ -139,7 +139,11 @@ async def _load_once(
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
-        if isinstance(effect, Accepted) and effect.new and not covered.has(epoch, effect.update.sequence):
+        if (
+            isinstance(effect, Accepted)
+            and effect.new
+            and not covered.has(epoch, effect.update.sequence, effect.time_ns)
+        ):
             loaded.replayed.append(effect)
         match effect:
             case Poisoned():

@@ -53,6 +53,10 @@ class Quarantine:
         )
         return whole
 
+    async def forget(self, document_id: str) -> None:
+        """Remove what was refused of a document: it is erased."""
+        await self._rejected.purge(subjects.rejected(document_id))
+
     async def _copy(self, document_id: str, stored: Stored, no: Refused) -> None:
         subject = subjects.rejected(document_id)
         added = {

@@ -30,7 +30,7 @@ from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
-_ALL = 1 << 62  # of sequences: a load for comparing keeps nothing for the journal
+_ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED, Reason.TOO_LARGE)
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
@@ -111,7 +111,7 @@ class Repair:
                     context.settings,
                     context.clock,
                     epoch=epoch,
-                    covered=Covered("", epoch, _ALL),
+                    covered=Covered("", epoch, _ALL, _ALL),
                 )
             except SnapshotReplaced:
                 continue
@@ -296,7 +296,13 @@ class Repair:
         facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
         if facts.lease > row.deleted_lease or facts.generation > row.generation:
             return False
-        facts = replace(facts, generation=row.generation, deleted_ns=row.deleted_ns, lease=row.deleted_lease)
+        facts = replace(
+            facts,
+            generation=row.generation,
+            deleted_ns=row.deleted_ns,
+            erased_ns=row.erased_ns,
+            lease=row.deleted_lease,
+        )
         if await self._store_facts(document_id, head, facts):
             self._found.tombstones += 1
             log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)

@@ -23,6 +23,7 @@ from lorogo_server.epoch import Epochs
 from lorogo_server.feeding import Feeding
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
+from lorogo_server.keeping import Keeping
 from lorogo_server.lease import Lease
 from lorogo_server.level import Level
 from lorogo_server.pacemaker import Pulse
@@ -110,11 +111,13 @@ class Server:
             journal=self._replicated or self.journal or NoJournal(),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
+            erased=self._erased,
             reply_budget=Budget(_REPLY_BYTES_MAX),
         )
         self.reconciler = self._make_reconciler(data, storage)
         self._level = Level()
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
+        self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -150,6 +153,20 @@ class Server:
             return None
         return Reconciler(self.context, self.journal, data, self.hosts, on_disk=storage is None)
 
+    def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
+        if self.journal is None:
+            return None
+        replicas = data / "replicas" if data is not None and storage is None else None
+        return Keeping(
+            self.journal,
+            self.context.snapshots,
+            self.settings,
+            self._clock,
+            server_id=self.server_id,
+            replicas=replicas,
+            on_expired=self._journal_expired,
+        )
+
     async def __aenter__(self) -> Self:
         try:
             await self._start()
@@ -181,10 +198,13 @@ class Server:
         self._tasks.spawn(self._maintain())
         if self._copies is not None:
             self._tasks.spawn(self._copies.run())
+        if self._keeping is not None:
+            self._tasks.spawn(self._keeping.run())
         self._init_subscription = await transport.bus.subscribe(
             subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
         )
         self._subscriptions.append(self._init_subscription)
+        self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         if self._feeding is not None:
             await self._feeding.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
@@ -244,6 +264,19 @@ class Server:
         if self._init_subscription is not None and not self._stopping:
             self._tasks.spawn(self._init_subscription.close())
 
+    def _journal_expired(self, before_ns: int) -> None:
+        """Old segments are gone: whoever is open must not believe that they are covered by them."""
+        for host in self.hosts.values():
+            host.journal_expired(before_ns)
+
+    def _on_erased(self, message: Message) -> None:
+        if self._keeping is not None and not self._stopping:
+            self._tasks.spawn(self._keeping.heard(subjects.document_of(message.subject)))
+
+    def _erased(self, document_id: str) -> None:
+        if self._keeping is not None:
+            self._keeping.erase(document_id)
+
     async def _ensure_streams(self) -> None:
         specs = topology.specs(
             replicas=self.settings.replicas,
@@ -287,6 +320,7 @@ class Server:
             **({} if self.reconciler is None else self.reconciler.stats()),
             **({} if self._copies is None else self._copies.stats()),
             **({} if self._feeding is None else self._feeding.stats()),
+            **({} if self._keeping is None else self._keeping.stats()),
         }
 
     # --- taking documents -------------------------------------------------------------------------

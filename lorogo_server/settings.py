@@ -34,6 +34,8 @@ class ServerSettings:
     journal_secret: str = field(
         default="", repr=False
     )  # shared by all servers; empty: the network is private
+    archive: str = ""  # an fsspec URL to which sealed segments are copied
+    archive_every_seconds: float = 300.0  # a segment is sealed at least so often, to be copied
     journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
     reconcile_every_seconds: float = 300.0
 
@@ -67,6 +69,11 @@ class ServerSettings:
     replicas: int = 1
     wal_bytes_max: int = -1
 
+    @property
+    def retention(self) -> bool:
+        """Whether old segments of the journal expire."""
+        return self.journal_keep_seconds > 0 or self.journal_keep_bytes > 0
+
     def __post_init__(self) -> None:
         problems = [
             (not self.server_id or is_token(self.server_id), "server_id must be a nanoid-like token"),
@@ -80,6 +87,8 @@ class ServerSettings:
             (1 <= self.journal_replicas <= 16, "journal_replicas must be 1 to 16"),
             (0 <= self.journal_port < 65536, "journal_port must be a port, or 0 for any"),
             (bool(self.journal_host), "journal_host must be an address of this machine"),
+            (not self.archive or "://" in self.archive, "archive must be a URL, as in file:///backup/lorogo"),
+            (self.archive_every_seconds > 0, "archive_every_seconds must be positive"),
             (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
             (
                 0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,

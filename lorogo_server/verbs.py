@@ -252,7 +252,9 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
         return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))
 
 
-async def _delete(host: Host, _: Arguments) -> Answer:
+async def _delete(host: Host, arguments: Arguments) -> Answer:
+    if maybe(arguments, "purge", bool):
+        return {"erased_ns": await deletion.erase(host)}
     return {"deleted_ns": await deletion.delete(host)}
 
 

@@ -172,6 +172,12 @@ class SnapshotStore:
             await asyncio.sleep(pause)
         raise SnapshotDamaged(head.document_id, f"its chunks do not make {head.size} bytes")
 
+    async def discard(self, head: SnapshotHead) -> None:
+        """Remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
+        current = await self.head(head.document_id)
+        if current is not None and current.nuid != head.nuid:
+            await self._stream.purge(self._chunk_subject(head.nuid))
+
     async def sweep(self, now: float, *, removals_max: int = 100) -> int:
         """Remove chunks that this process has seen unnamed for ten minutes; returns how many snapshots.
 

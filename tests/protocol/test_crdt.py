@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ID, CounterSpan, ExportMode, Frontiers, IdSpan, LoroDoc, VersionVector
 
-from lorogo_protocol.crdt import Applied, CrdtPanic, Presence, Replica, Unready, Version, heads, nothing_known
+from lorogo_protocol.crdt import (
+    Applied,
+    CrdtPanic,
+    Presence,
+    Replica,
+    Unready,
+    Version,
+    heads,
+    nothing_known,
+    vector_items,
+)
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
 
 
@@ -309,6 +319,20 @@ def test_a_shallow_snapshot_fits_an_empty_replica_or_one_that_has_its_start() ->
     assert near.apply(snapshot) == Applied(new=True)
     assert text(near) == "fedcba"
     assert replica(2, *updates).apply(snapshot) == Applied(new=False)
+
+
+def test_a_lazy_replica_takes_a_shallow_snapshot_too() -> None:
+    """A server's empty document can be filled from an export whose history was trimmed."""
+    trimmed, _ = shallow()
+    lazy = Replica(lazy=True)
+    assert lazy.apply(trimmed.snapshot()) == Applied(new=True)
+    assert lazy.value() == trimmed.value()
+
+
+def test_a_vector_reads_the_same_however_it_is_encoded() -> None:
+    """Two encodings of one version vector compare equal by what they say."""
+    assert vector_items(vector((2, 5), (1, 3))) == vector_items(vector((1, 3), (2, 5)))
+    assert vector_items(nothing_known()) == ()
 
 
 def test_unmerged_heads_keep_more_history() -> None:

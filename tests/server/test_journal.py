@@ -289,3 +289,22 @@ async def test_a_journal_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(JournalStopped, match="cannot be opened"):
         async with Server(nats.connect("server"), QUICK, data=tmp_path):
             pass
+
+
+async def test_a_wal_that_was_made_anew_is_not_taken_for_the_old_one() -> None:
+    """With NATS's files gone, sequences begin at 1 again: the ledger does not know these updates."""
+    disk = TestDisk()
+    writer = Writer()
+    async with world(disk) as (_, probe, _):
+        await probe.start("doc")
+        for word in ("a", "b", "c"):
+            await probe.accept("doc", writer.type(word))
+    before = len(written(disk))
+    stranger = Writer()
+    async with world(disk) as (_, probe, _):  # another NATS, the same journal
+        parts = probe.split(stranger.type("new"))
+        await probe.put("doc", parts)  # before anybody serves it: replayed at load
+        await probe.start("doc")
+        assert isinstance(await probe.answer(), Ack)
+        ids = [record.log_id for _, record in written(disk)[before:] if isinstance(record, UpdateRecord)]
+        assert parts[0].log_id in ids

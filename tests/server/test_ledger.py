@@ -13,24 +13,31 @@ IDS = (b"a" * 16, b"b" * 16)
 
 
 @pytest.mark.parametrize(
-    ("epoch", "sequence", "known"),
-    [(1, 5, True), (1, 1, True), (1, 6, False), (2, 5, False), (0, 1, False)],
+    ("epoch", "sequence", "time_ns", "known"),
+    [
+        (1, 5, 9, True),
+        (1, 1, 1, True),
+        (1, 6, 9, False),
+        (2, 5, 9, False),
+        (0, 1, 1, False),
+        (1, 1, 10, False),
+    ],
 )
-def test_covered_is_up_to_a_sequence_of_one_epoch(epoch: int, sequence: int, known: bool) -> None:
-    """Sequences of another epoch mean something else."""
-    assert Covered("x", 1, 5).has(epoch, sequence) is known
+def test_covered_is_up_to_a_sequence_and_time_of_one_epoch(
+    epoch: int, sequence: int, time_ns: int, known: bool
+) -> None:
+    """Sequences of another epoch mean something else, and so do those of a WAL that was made anew."""
+    assert Covered("x", 1, 5, 9).has(epoch, sequence, time_ns) is known
 
 
 def test_what_is_not_known_is_nothing() -> None:
     """Nothing covers nothing, not even the first sequence."""
     assert Ledger(IDS).of("doc") == NOTHING
-    assert not NOTHING.has(1, 1)
+    assert not NOTHING.has(1, 1, 1)
 
 
 @given(
-    st.dictionaries(
-        st.text(max_size=10), st.builds(Covered, st.text(max_size=5), st.integers(0, 9), st.integers(0, 99))
-    )
+    st.dictionaries(st.text(max_size=10), st.builds(Covered, st.text(max_size=5), *[st.integers(0, 99)] * 3))
 )
 def test_it_comes_back_as_it_was_written(entries: dict[str, Covered]) -> None:
     """Every entry is there again."""

@@ -491,6 +491,25 @@ async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     assert world.count() == 0
 
 
+async def test_what_was_erased_does_not_come_back(world: World) -> None:
+    """A server that slept through the erasure, and a NATS that lost its tombstone, bring nothing back."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await world.probe.call("delete", "doc", purge=True)
+    await second.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    third = await reconciled(await world.server(worker=0))
+    assert figures(third, "republished", "tombstones_restored") == (0, 1)
+    head = await third.context.snapshots.head("doc")
+    assert head is not None
+    assert SnapshotFacts.parse(head.facts).erased_ns
+    assert world.count() == 0
+
+
 async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) -> None:
     """Who opened it since may have written: it is not deleted, and gets nothing of its past."""
     first = await world.server()

@@ -1,0 +1,103 @@
+"""Records sorted by document, in temporary files, so that a restore needs little memory.
+
+The journals are read once, from beginning to end, and every record goes into the file of its document's
+hash. Then one such file at a time is looked at, document by document; bytes are fetched when needed.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgpack
+import xxhash
+
+from lorogo_protocol import records
+from lorogo_protocol.records import MalformedRecord, Record
+
+_HEADER = struct.Struct("<HIq")  # bytes of the id, bytes of the payload, time
+_FILE_BYTES = 16 << 20  # that one file should have
+_FILES_MAX = 200  # open at once
+
+
+class Scratch:
+    """The temporary files; the folder is the caller's, who removes it."""
+
+    def __init__(self, folder: Path, bytes_expected: int) -> None:
+        count = max(1, min(_FILES_MAX, bytes_expected // _FILE_BYTES + 1))
+        self._paths = [folder / f"{number:03d}" for number in range(count)]
+        self._files: list[BinaryIO] = [path.open("wb") for path in self._paths]
+        self.records = 0
+        self.epoch = 0  # the highest that a record names
+
+    def add(self, key: bytes, time_ns: int, payload: bytes) -> None:
+        """Keep one record."""
+        into = self._files[xxhash.xxh64_intdigest(key) % len(self._files)]
+        into.write(_HEADER.pack(len(key), len(payload), time_ns))
+        into.write(key)
+        into.write(payload)
+        self.records += 1
+        self.epoch = max(self.epoch, _epoch(payload))
+
+    def close(self) -> None:
+        """Everything is written; it can be read from now on."""
+        for file in self._files:
+            file.close()
+
+    def documents(self) -> Iterator["Pile"]:
+        """One document after another."""
+        for path in self._paths:
+            with path.open("rb") as file:
+                for key, places in sorted(_index(file).items()):
+                    yield Pile(key.decode(errors="replace"), file, places)
+            path.unlink()
+
+
+class Pile:
+    """What is there of one document: (time, place) of each record, and its bytes on demand."""
+
+    def __init__(self, document_id: str, file: BinaryIO, places: list[tuple[int, int]]) -> None:
+        self.document_id = document_id
+        self.places = places
+        self._file = file
+
+    def fetch(self, place: int) -> Record | None:
+        """The record; None for a kind that we do not know. Raises MalformedRecord."""
+        self._file.seek(place)
+        key_bytes, payload_bytes, _ = _HEADER.unpack(self._file.read(_HEADER.size))
+        payload = self._file.read(key_bytes + payload_bytes)[key_bytes:]
+        return decode(payload)
+
+
+def decode(payload: bytes) -> Record | None:
+    """The record in a log's payload. Raises MalformedRecord."""
+    try:
+        value = msgpack.unpackb(payload)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise MalformedRecord(f"it is not msgpack: {error}") from None
+    return records.decode(value)
+
+
+def _index(file: BinaryIO) -> dict[bytes, list[tuple[int, int]]]:
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    place = 0
+    while header := file.read(_HEADER.size):
+        key_bytes, payload_bytes, time_ns = _HEADER.unpack(header)
+        key = file.read(key_bytes)
+        file.seek(payload_bytes, 1)
+        found.setdefault(key, []).append((time_ns, place))
+        place += _HEADER.size + key_bytes + payload_bytes
+    return found
+
+
+def _epoch(payload: bytes) -> int:
+    """The epoch that an update or a base names, without reading its bytes."""
+    unpacker = msgpack.Unpacker(None, max_buffer_size=0)
+    unpacker.feed(payload[:32])
+    try:
+        if unpacker.read_array_header() < 3 or unpacker.unpack() not in ("u", "b"):
+            return 0
+        layout, epoch = unpacker.unpack(), unpacker.unpack()
+    except (ValueError, msgpack.UnpackException):
+        return 0
+    return epoch if layout == records.LAYOUT and isinstance(epoch, int) else 0

@@ -1,0 +1,383 @@
+"""A server and its old segments: erased, shipped, expired."""
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lorogo_log import BlockingLog
+from lorogo_log import Record as Stored
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import BaseRecord, ErasedRecord, Record, UpdateRecord
+from lorogo_server import Server, ServerSettings
+from lorogo_server.archive import Archive, ArchiveError
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.keeping import Keeping
+from lorogo_server.restore import gather, rebuild
+from lorogo_server.restore_scratch import decode
+from lorogo_server.restore_sources import find
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.memory import MemoryNats
+from tests.server.support import QUICK, Probe, Writer, until
+
+_names = itertools.count()
+
+
+class Later(SystemClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + int(self.ahead * 1e9)
+
+
+class World:
+    """A NATS in memory, servers whose journals are on the disk, and somebody who talks to them."""
+
+    def __init__(self, nats: MemoryNats, folder: Path, probe: Probe) -> None:
+        self.nats = nats
+        self.folder = folder
+        self.probe = probe
+        self.clock = Later()
+
+    @asynccontextmanager
+    async def serving(self, name: str = "one", settings: ServerSettings = QUICK) -> AsyncIterator[Server]:
+        settings = replace(settings, server_id=f"server-{name}")
+        transport = self.nats.connect()
+        async with Server(transport, settings, data=self.folder / name, clock=self.clock) as server:
+            yield server
+
+    def records(self, place: str, document_id: str) -> list[Record]:
+        stored = (one for source in find(place) for one in source.records(document_id))
+        return [record for one in stored if (record := decode(one.payload)) is not None]
+
+    def journalled(self, name: str, document_id: str) -> list[Record]:
+        return self.records(str(self.folder / name), document_id)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    nats = MemoryNats()
+    async with Probe(nats.connect()) as probe:
+        yield World(nats, tmp_path, probe)
+
+
+def kept(server: Server) -> Keeping:
+    assert server._keeping is not None
+    return server._keeping
+
+
+async def fill(world: World, document_id: str, *words: str) -> Writer:
+    writer = Writer()
+    await world.probe.start(document_id)
+    for word in words:
+        await world.probe.accept(document_id, writer.type(word))
+    return writer
+
+
+async def only_the_erasure(world: World, name: str, document_id: str) -> None:
+    async def look() -> bool:
+        return all(isinstance(one, ErasedRecord) for one in world.journalled(name, document_id))
+
+    await until(look)
+
+
+# --- enough ---------------------------------------------------------------------------------------
+
+
+async def test_the_journal_of_the_last_owner_is_enough_however_often_the_owner_changed(world: World) -> None:
+    """Also where every snapshot was trimmed: a base carries what the journal does not have."""
+    settings = replace(QUICK, history_seconds=0.0)
+    writer = Writer()
+    for turn, name in enumerate(["one", "two", "one", "three"]):
+        async with world.serving(name, settings):
+            await world.probe.start("minutes")
+            for word in range(3):
+                await world.probe.accept("minutes", writer.type(f"{turn}.{word} "))
+            await world.probe.call("compact", "minutes")
+            await world.probe.accept("minutes", writer.type("after "))
+    for name, whole in (("one", False), ("three", True)):
+        stored = [one for source in find(str(world.folder / name)) for one in source.records("minutes")]
+        places = [(one.time, place) for place, one in enumerate(stored)]
+
+        def fetch(place: int, stored: list[Stored] = stored) -> Record | None:
+            return decode(stored[place].payload)
+
+        rebuilt = rebuild(gather(places, fetch), fetch, now_ns=world.clock.wall_ns())
+        assert rebuilt.left == {}
+        assert rebuilt.replica.trimmed() != b"\x00"
+        text = rebuilt.replica.settled().get_text("body").to_string()
+        assert writer.text.startswith(text)
+        assert (text == writer.text) is whole
+
+
+# --- erasing --------------------------------------------------------------------------------------
+
+
+async def test_an_erased_document_leaves_nothing_but_its_tombstone(world: World) -> None:
+    """`delete` with `purge` removes snapshot, WAL and refusals from NATS and the records from the journal;
+    the tombstone and one record of the erasure stay, and nothing brings the document back.
+    """
+    async with world.serving() as server:
+        writer = await fill(world, "secret", "one ", "two ")
+        await fill(world, "other", "stays")
+        await world.probe.call("compact", "secret")
+        last = writer.type("three")
+        await world.probe.accept("secret", last)
+        await world.probe.refuse("secret", b"no update at all, and more")
+        old = await server.context.snapshots.head("secret")
+        assert old is not None
+        answer = await world.probe.call("delete", "secret", purge=True)
+        head = await server.context.snapshots.head("secret")
+        assert head is not None
+        facts = SnapshotFacts.parse(head.facts)
+        assert (head.size, facts.erased_ns, facts.deleted) == (0, answer["erased_ns"], True)
+        snapshots = world.nats.connect()
+        chunks = await snapshots.stream(subjects.SNAPSHOT_STREAM).subjects("$O.*.C.>")
+        assert not any(old.nuid in subject for subject in chunks)
+        assert await world.probe.wal.last(subjects.wal("secret")) is None
+        assert await world.probe.rejected.last(subjects.rejected("secret")) is None
+        await only_the_erasure(world, "one", "secret")
+        assert len(world.journalled("one", "secret")) == 1
+        assert len(world.journalled("one", "other")) == 1
+
+        async def counted() -> bool:
+            return server.stats()["journal_erased"] == 3
+
+        await until(counted)
+        # for good
+        assert (await world.probe.refuse("secret", writer.type("!"))).reason is Reason.DELETED
+        with pytest.raises(Refused, match="erased"):
+            await world.probe.call("restore", "secret")
+        again = await world.probe.call("delete", "secret", purge=True)
+        assert again["erased_ns"] == answer["erased_ns"]
+    async with world.serving():  # and after a restart
+        await world.probe.start("secret")
+        with pytest.raises(Refused, match="deleted"):
+            await world.probe.value("secret")
+
+
+async def test_a_deleted_document_can_still_be_erased(world: World) -> None:
+    """Deleting first and erasing later leaves as little."""
+    async with world.serving() as server:
+        await fill(world, "secret", "one ")
+        await world.probe.call("delete", "secret")
+        await world.probe.call("delete", "secret", purge=True)
+        head = await server.context.snapshots.head("secret")
+        assert head is not None
+        assert head.size == 0
+        await only_the_erasure(world, "one", "secret")
+
+
+async def test_a_server_that_was_away_erases_when_it_returns(world: World) -> None:
+    """The tombstones tell it, and its replicas of others' journals are cleaned too."""
+    async with world.serving("one"):
+        await fill(world, "secret", "one ")
+    copy = world.folder / "one" / "replicas" / "server-two" / "00"
+    with BlockingLog(copy) as log:
+        log.append(["x", 1], key=b"secret")
+        log.append(["x", 1], key=b"other")
+    async with world.serving("two"):
+        await world.probe.start("secret")
+        await world.probe.call("delete", "secret", purge=True)
+        await only_the_erasure(world, "two", "secret")
+        # the other has not heard of it: its own records, and those of the copy
+        assert isinstance(world.journalled("one", "secret")[0], UpdateRecord)
+    async with world.serving("one"):
+
+        async def clean() -> bool:
+            return not any(
+                list(source.records("secret")) for source in find(str(world.folder / "one")) if source.size
+            )
+
+        await until(clean)
+    assert len([record for source in find(str(copy)) for record in source.records("other")]) == 1
+
+
+async def test_servers_that_run_erase_at_once_and_believe_only_the_tombstone(world: World) -> None:
+    """Who says that a document was erased makes servers look, and no more."""
+    async with world.serving("one") as one:
+        await fill(world, "secret", "one ")
+        await fill(world, "safe", "stays")
+        one.hosts["secret"].stop("moved")
+        await until(lambda: _gone(one, "secret"))
+        async with world.serving("two") as two:
+            assert one._init_subscription is not None
+            await one._init_subscription.close()  # the first takes no more
+            await world.probe.start("secret")
+            assert "secret" in two.hosts
+            await world.probe.bus.publish(subjects.erased("safe"))
+            await world.probe.call("delete", "secret", purge=True)
+            await only_the_erasure(world, "one", "secret")
+            assert len(world.journalled("one", "safe")) == 1
+
+
+async def _gone(server: Server, document_id: str) -> bool:
+    return document_id not in server.hosts
+
+
+async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: World) -> None:
+    """What was shipped is replaced there, also where the journal itself has let it go."""
+    url = f"memory://erased-{next(_names)}"
+    settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
+    async with world.serving(settings=settings) as server:
+        await fill(world, "secret", "one ", "two ")
+        await fill(world, "other", "stays")
+        await _sealed_and_shipped(world, server)
+        await _sealed_and_shipped(world, server, "more")
+        world.clock.ahead += 2 * 86_400  # the first segment expires here, not there
+        await kept(server).look()
+        assert len(world.records(url, "secret")) >= 2
+        await world.probe.start("secret")
+        await world.probe.call("delete", "secret", purge=True)
+
+        async def clean() -> bool:
+            await kept(server).look()
+            return all(isinstance(one, ErasedRecord) for one in world.records(url, "secret"))
+
+        await until(clean)
+        assert any(isinstance(one, UpdateRecord) for one in world.records(url, "other"))
+
+
+# --- shipping -------------------------------------------------------------------------------------
+
+
+async def _sealed_and_shipped(world: World, server: Server, document_id: str = "filler") -> None:
+    """Something is written, and everything written so far is in the archive."""
+    await fill(world, document_id, "x")
+    assert server.journal is not None
+    await server.journal.logs[0].rotate()
+
+    async def shipped() -> bool:
+        await kept(server).look()
+        assert server.journal is not None
+        infos = server.journal.logs[0].segments()
+        return all(info.sealed for info in infos[:-1]) and server.stats()["archive_waiting"] == 0
+
+    await until(shipped)
+
+
+async def test_what_is_written_is_sealed_and_shipped_after_a_while(world: World) -> None:
+    """The archive is behind by a few minutes at most, however little is written."""
+    url = f"memory://shipped-{next(_names)}"
+    async with world.serving(settings=replace(QUICK, archive=url)) as server:
+        await fill(world, "minutes", "one ", "two ")
+        await kept(server).look()
+        assert Archive(url).files() == {}
+        world.clock.ahead += 301
+
+        async def shipped() -> bool:
+            await kept(server).look()
+            return bool(Archive(url).files()) and len(world.records(url, "minutes")) == 2
+
+        await until(shipped)
+        assert server.stats()["archive"] == "open"
+
+
+async def test_an_archive_that_is_away_slows_nobody_and_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in the statistics; edits go on; segments arrive when it is back; nothing expires before."""
+    url = f"memory://away-{next(_names)}"
+    settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
+
+    def away(*_: object) -> None:
+        raise ArchiveError("it is away")
+
+    async with world.serving(settings=settings) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Archive, "write", away)
+            await fill(world, "minutes", "one ")
+            world.clock.ahead += 2 * 86_400  # due: to be sealed, shipped and expired
+            await world.probe.start("minutes")
+
+            async def told() -> bool:
+                await kept(server).look()
+                return "it is away" in str(server.stats()["archive"])
+
+            await until(told)
+            assert server.stats()["journal_expired"] == 0
+            await fill(world, "more", "two ")  # ACKed as ever
+        world.clock.ahead += 700
+
+        async def back() -> bool:
+            await kept(server).look()
+            return server.stats()["archive"] == "open" and bool(Archive(url).files())
+
+        await until(back)
+        assert len(world.records(url, "minutes")) >= 1
+
+
+# --- retention ------------------------------------------------------------------------------------
+
+
+async def test_with_retention_a_compaction_begins_the_journal_anew(world: World) -> None:
+    """What is inside the retention is enough to rebuild the document: the snapshot is journalled whole."""
+    settings = replace(QUICK, journal_keep_seconds=3600.0)
+    async with world.serving(settings=settings) as server:
+        writer = await fill(world, "minutes", "one ", "two ")
+        assert server.journal is not None
+        await server.journal.logs[0].rotate()
+        world.clock.ahead += 2 * 86_400
+        await world.probe.start("minutes")
+        await world.probe.call("compact", "minutes")
+        await world.probe.accept("minutes", writer.type("three"))
+
+        async def expired() -> bool:
+            await kept(server).look()
+            return bool(server.stats()["journal_expired"])
+
+        await until(expired)
+        kinds = [type(record) for record in world.journalled("one", "minutes")]
+        assert kinds.count(BaseRecord) >= 1
+        assert kinds.count(UpdateRecord) == 1  # the others are gone, and in the base
+
+
+async def test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covered(world: World) -> None:
+    """The ledger forgets with the segments, so the next load writes the base and the WAL again."""
+    settings = replace(QUICK, journal_keep_seconds=3600.0)
+    async with world.serving(settings=settings) as server:
+        await fill(world, "minutes", "one ", "two ")
+        await world.probe.call("compact", "minutes")
+    async with world.serving(settings=settings) as server:
+        assert server.journal is not None
+        assert server.journal.covered("minutes").base
+        await fill(world, "other", "x")  # a newer segment, so that the old one may go
+        world.clock.ahead += 2 * 86_400
+
+        async def expired() -> bool:
+            await kept(server).look()
+            return bool(server.stats()["journal_expired"])
+
+        await until(expired)
+        assert not server.journal.covered("minutes").base
+        assert world.journalled("one", "minutes") == []
+        await world.probe.start("minutes")
+        assert [type(record) for record in world.journalled("one", "minutes")] == [BaseRecord]
+
+
+async def test_a_document_that_is_open_while_its_records_expire_is_journalled_anew(world: World) -> None:
+    """Whoever is open is compacted, and so begins the journal anew without being loaded."""
+    settings = replace(QUICK, journal_keep_seconds=3600.0, idle_seconds=1e9)
+    async with world.serving(settings=settings) as server:
+        await fill(world, "minutes", "one ", "two ")
+        assert server.journal is not None
+        await server.journal.logs[0].rotate()
+        await fill(world, "other", "x")
+        host = server.hosts["minutes"]
+        host.journal_expired(world.clock.wall_ns() + 1)
+
+        async def again() -> bool:
+            return any(isinstance(one, BaseRecord) for one in world.journalled("one", "minutes"))
+
+        await until(again)

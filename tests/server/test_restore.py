@@ -1,0 +1,204 @@
+"""Rebuilding one document from the records of journals."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from loro import ExportMode
+
+from lorogo_protocol import records
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    Record,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_server import history
+from lorogo_server.restore import (
+    DAMAGED,
+    MISSING,
+    NO_BASE,
+    UNREADABLE,
+    Gathered,
+    Rebuilt,
+    gather,
+    rebuild,
+)
+from tests.server.support import Writer
+
+SECOND = 1_000_000_000
+NOW = 250 * SECOND
+
+Timed = tuple[int, Record]
+
+
+def update(payload: bytes, number: int, *, generation: int = 0, epoch: int = 1) -> UpdateRecord:
+    return UpdateRecord(epoch, number, f"log{number}", digest(payload), 7, generation, (), payload)
+
+
+def base(content: bytes, *, given: bool = True, generation: int = 0) -> BaseRecord:
+    version = Replica.from_snapshot(content).version()
+    kept = content if given else b""
+    return BaseRecord(1, 9, 7, generation, digest(content), version.vector, version.frontiers, kept)
+
+
+def typed(words: Sequence[str]) -> tuple[Writer, list[Timed]]:
+    """A document, and its updates a minute apart."""
+    writer = Writer()
+    made = [(number * 60 * SECOND, update(writer.type(word), number)) for number, word in enumerate(words, 1)]
+    return writer, [(time, record) for time, record in made]
+
+
+def restored(timed: Sequence[Timed], at_ns: int | None = None) -> tuple[Gathered, Rebuilt]:
+    def fetch(place: int) -> Record | None:
+        return records.decode(records.encode(timed[place][1]))
+
+    places = [(time, place) for place, (time, _) in enumerate(timed)]
+    found = gather(places, fetch, at_ns=at_ns)
+    return found, rebuild(found, fetch, now_ns=NOW)
+
+
+def text(rebuilt: Rebuilt) -> str:
+    return Replica.from_snapshot(rebuilt.snapshot).doc.get_text("body").to_string()
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=8))
+def test_records_in_any_order_and_more_than_once_make_the_document(
+    order: list[int], again: list[int]
+) -> None:
+    """However journals are merged, an update counts once and the document is the same."""
+    writer, timed = typed([f"{number} " for number in range(8)])
+    # the times are those of the order, so that time is no help
+    shuffled = [(place * SECOND, timed[number][1]) for place, number in enumerate([*order, *again])]
+    found, rebuilt = restored(shuffled)
+    assert text(rebuilt) == writer.text
+    assert (found.updates, found.repeated, rebuilt.applied) == (8, len(again), 8)
+    assert rebuilt.left == {}
+
+
+def test_a_document_as_of_a_time_has_what_was_accepted_until_then() -> None:
+    """Records with a later time are left out, and counted."""
+    _, timed = typed(["one ", "two ", "three "])
+    found, rebuilt = restored(timed, at_ns=120 * SECOND)
+    assert text(rebuilt) == "one two "
+    assert found.later == 1
+
+
+def test_versions_are_dated_by_the_records_times() -> None:
+    """After a restore, `history` and `--at` know the versions that the journal knew."""
+    _, timed = typed(["one ", "two ", "three "])
+    _, rebuilt = restored(timed)
+    versions = history.decode(rebuilt.dated)
+    assert [version.time_ns for version in versions] == [60 * SECOND, 120 * SECOND, 180 * SECOND]
+    whole = Replica.from_snapshot(rebuilt.snapshot)
+    texts = [whole.at(version.frontiers).doc.get_text("body").to_string() for version in versions]
+    assert texts == ["one ", "one two ", "one two three "]
+
+
+def shallow_of(writer: Writer) -> bytes:
+    """A snapshot without history."""
+    snapshot = writer.doc.export(ExportMode.ShallowSnapshot(writer.doc.oplog_frontiers))
+    assert Replica.from_snapshot(snapshot).doc.is_shallow()
+    return snapshot
+
+
+def test_a_base_stands_for_the_history_that_another_server_has() -> None:
+    """The journal of whoever served a document last is enough, also where its snapshot was trimmed."""
+    writer, _ = typed(["before "])
+    for content in (writer.doc.export(ExportMode.Snapshot()), shallow_of(writer)):
+        after = Writer(content)
+        timed: list[Timed] = [(60 * SECOND, base(content)), (120 * SECOND, update(after.type("after"), 5))]
+        _, rebuilt = restored(timed)
+        assert text(rebuilt) == "before after"
+        assert rebuilt.left == {}
+
+
+def test_the_whole_history_is_kept_where_the_journals_go_back_to_the_beginning() -> None:
+    """A trimmed snapshot among the records does not trim what the journals still have."""
+    writer, timed = typed(["one ", "two "])
+    _, rebuilt = restored([*timed, (150 * SECOND, base(shallow_of(writer)))])
+    assert Replica.from_snapshot(rebuilt.snapshot).trimmed() == b"\x00"
+    assert rebuilt.left == {}
+
+
+def test_a_trimmed_base_is_the_beginning_where_older_records_are_torn_apart() -> None:
+    """Of several ways to begin, the one counts that leaves least behind."""
+    writer, timed = typed(["one ", "two ", "three "])
+    kept = [timed[0], (200 * SECOND, base(shallow_of(writer)))]  # the second and third update are lost
+    after = update(writer.type("four"), 4)
+    _, rebuilt = restored([*kept, (240 * SECOND, after)])
+    assert text(rebuilt) == "one two three four"
+    assert rebuilt.left == {}
+
+
+def test_what_depends_on_a_lost_record_is_told() -> None:
+    """An update whose dependencies are in no journal is not applied, and its reason is given."""
+    _, timed = typed(["one ", "two ", "three "])
+    _, rebuilt = restored([timed[0], timed[2]])
+    assert text(rebuilt) == "one "
+    assert rebuilt.left == {MISSING: 1}
+
+
+def test_a_base_whose_content_is_elsewhere_is_told() -> None:
+    """A base that only names its snapshot says that the history is in another server's journal."""
+    writer, _ = typed(["one "])
+    named = base(writer.doc.export(ExportMode.Snapshot()), given=False)
+    _, rebuilt = restored([(SECOND, named), (2 * SECOND, update(writer.type("two"), 2))])
+    assert rebuilt.left == {MISSING: 1, NO_BASE: 1}
+
+
+def test_an_update_that_is_damaged_in_one_journal_comes_from_another() -> None:
+    """Bytes that do not match their digest are not used; they are missing only if nobody has them whole."""
+    _, timed = typed(["one ", "two "])
+    good = timed[1][1]
+    assert isinstance(good, UpdateRecord)
+    bad = UpdateRecord(1, 2, good.log_id, good.digest, 7, 0, (), good.payload[:-1] + b"\x00")
+    _, rebuilt = restored([timed[0], (SECOND, bad), timed[1]])
+    assert (text(rebuilt), rebuilt.left) == ("one two ", {})
+    _, rebuilt = restored([timed[0], (SECOND, bad)])
+    assert (text(rebuilt), rebuilt.left) == ("one ", {DAMAGED: 1})
+
+
+def test_the_newest_generation_says_whether_a_document_is_deleted() -> None:
+    """A deletion counts until a later generation shows that it was undone."""
+    _, timed = typed(["one "])
+    deleted: Timed = (70 * SECOND, DeletedRecord(7, 0, 71))
+    found, rebuilt = restored([*timed, deleted])
+    assert found.deleted_ns == 71
+    assert text(rebuilt) == "one "  # the content stays, for `doc restore`
+    found, _ = restored([*timed, deleted, (80 * SECOND, RestoredRecord(7, 1))])
+    assert (found.deleted_ns, found.generation) == (0, 1)
+    found, _ = restored([*timed, deleted], at_ns=65 * SECOND)
+    assert found.deleted_ns == 0
+
+
+def test_an_erasure_counts_whatever_time_is_asked_for() -> None:
+    """What was erased on request does not come back by asking for an earlier time."""
+    _, timed = typed(["one "])
+    found, _ = restored([*timed, (500 * SECOND, ErasedRecord(42))], at_ns=100 * SECOND)
+    assert found.erased_ns == 42
+
+
+def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_used() -> None:
+    """One malformed record loses one record."""
+    _, timed = typed(["one "])
+
+    def fetch(place: int) -> Record | None:
+        return records.decode(["u", 1, 2] if place == 1 else records.encode(timed[0][1]))
+
+    found = gather([(0, 0), (1, 1)], fetch)
+    rebuilt = rebuild(found, fetch, now_ns=NOW)
+    assert text(rebuilt) == "one "
+    assert [why.startswith(UNREADABLE) for why in rebuilt.left] == [True]
+
+
+def test_an_update_that_does_not_decode_is_left_out() -> None:
+    """Bytes that are no Loro update cost nobody else anything."""
+    _, timed = typed(["one "])
+    _, rebuilt = restored([*timed, (90 * SECOND, update(b"no update at all, whatever it says", 2))])
+    assert text(rebuilt) == "one "
+    assert sum(rebuilt.left.values()) == 1
