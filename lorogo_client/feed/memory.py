@@ -60,15 +60,17 @@ class Memory:
         record = entry.record
         match record:
             case UpdateRecord():
-                if _known(given, record) or 2 * record.generation < given.stage:
+                if _known(given, record) or _before(record) < given.stage:
                     return Verdict.PASS  # the second: by an owner that had not heard of the deletion
-                return Verdict.HOLD if given.whole and any(_holes(given, record)) else Verdict.GIVE
+                if given.stage < _before(record) or (given.whole and any(_holes(given, record))):
+                    return Verdict.HOLD
+                return Verdict.GIVE
             case BaseRecord():
                 return Verdict.HOLD if any(_lacks(given, record)) else Verdict.PASS
-            case DeletedRecord(generation=generation):
-                return Verdict.GIVE if 2 * generation + 1 > given.stage else Verdict.PASS
-            case RestoredRecord(generation=generation):
-                return Verdict.GIVE if 2 * generation > given.stage else Verdict.PASS
+            case DeletedRecord() | RestoredRecord():
+                if given.stage > _before(record):
+                    return Verdict.PASS
+                return Verdict.GIVE if given.stage == _before(record) else Verdict.HOLD
             case ErasedRecord(erased_ns=erased_ns):
                 return Verdict.GIVE if erased_ns > given.erased_ns else Verdict.PASS
 
@@ -80,7 +82,6 @@ class Memory:
                 _join(given, ((peer, end) for peer, _, end in record.spans))
                 if not record.spans:
                     given.odd = [*given.odd, _name(record)][-_ODD_MAX:]
-                given.stage = max(given.stage, 2 * record.generation)
                 return Update(
                     document,
                     record.sequence,
@@ -116,14 +117,17 @@ class Memory:
             case BaseRecord():
                 missing = tuple(_lacks(given, record))
             case UpdateRecord():
-                missing = tuple(_holes(given, record))
+                missing = tuple(_holes(given, record)) if given.whole else ()
             case _:
-                raise AssertionError("only bases and updates are held")
+                missing = ()
+        if isinstance(record, UpdateRecord | DeletedRecord | RestoredRecord):
+            given.stage = max(given.stage, _before(record))
         _join(given, ((peer, end) for peer, _, end in missing))
-        told = given.whole or away
+        told = bool(missing) and (given.whole or away)
         if isinstance(record, BaseRecord):
             given.whole = True
-        return Gap(entry.document, record.lease, entry.time_ns, missing) if told else None
+        lease = 0 if isinstance(record, ErasedRecord) else record.lease
+        return Gap(entry.document, lease, entry.time_ns, missing) if told else None
 
     # --- as it is kept ----------------------------------------------------------------------------
 
@@ -165,6 +169,12 @@ def _known(given: Given, record: UpdateRecord) -> bool:
         return _name(record) in given.odd
     counters = given.counters
     return all(end <= counters.get(peer, 0) for peer, _, end in record.spans)
+
+
+def _before(record: UpdateRecord | DeletedRecord | RestoredRecord) -> int:
+    """The stage in which the document was when this happened."""
+    stage = 2 * record.generation
+    return stage - 1 if isinstance(record, RestoredRecord) else stage
 
 
 def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from loro import ID, VersionVector
 
-from lorogo_client.feed.items import FeedItem, Gap, Update
+from lorogo_client.feed.items import Deleted, FeedItem, Gap, Restored, Update
 from lorogo_client.feed.memory import Memory
 from lorogo_client.feed.merge import Merge
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
@@ -68,8 +68,12 @@ def check(reader: Reader, *, gaps: bool, lossless: bool) -> None:
     for document in world.documents:
         had: set[tuple[int, int]] = set()
         seen: set[str] = set()
+        markers: list[str] = []
         for item in reader.items:
             if item.document != document:
+                continue
+            if isinstance(item, Deleted | Restored):
+                markers.append(f"{type(item).__name__.lower()} {item.generation}")
                 continue
             if isinstance(item, Gap):
                 assert gaps, item
@@ -78,9 +82,12 @@ def check(reader: Reader, *, gaps: bool, lossless: bool) -> None:
             assert isinstance(item, Update)
             sent = world.sent[item.log_id]
             assert item.log_id not in seen, "given twice"
+            assert gaps or len(markers) == 2 * item.generation, "on the wrong side of a deletion"
             assert sent.needs <= had, "before what it builds on"
             seen.add(item.log_id)
             had |= sent.changes
+        assert len(markers) == len(set(markers))
+        assert gaps or markers == world.markers[document]
         accepted = {record.log_id for record in world.accepted[document]}
         assert seen <= accepted
         if not gaps:
@@ -146,6 +153,12 @@ class Journals(RuleBasedStateMachine):
     @rule(document=DOCUMENTS)
     def compact(self, document: str) -> None:
         self.world.compact(document)
+
+    @rule(document=DOCUMENTS, again=st.booleans())
+    def delete(self, document: str, again: bool) -> None:
+        self.world.delete(document)
+        if again:
+            self.world.delete(document)
 
     @rule(document=DOCUMENTS, count=st.integers(1, 3))
     def lose(self, document: str, count: int) -> None:
@@ -330,6 +343,17 @@ def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> No
     merge.add("a", Page(told, "4:0:0", True), 0)
     merge.add("b", Page(told, "4:0:0", True), 0)
     assert taken(merge) == ["Deleted x", "Restored x", "Erased x"]
+
+
+def test_a_restoration_waits_for_the_deletion_in_another_journal() -> None:
+    """What came before it may be there as well: it is given first."""
+    merge = Merge(Memory(whole=True))
+    merge.add("b", Page((Entry(0, 0, "x", RestoredRecord(2, 1)),), "1:0:0", True), 0)
+    assert taken(merge) == []
+    merge.searched = merge.barrier
+    before = (update(0, "x", 1, 0), Entry(1, 0, "x", DeletedRecord(1, 0, 5)))
+    merge.add("a", Page(before, "2:0:0", True), merge.barrier)
+    assert taken(merge) == ["x-0", "Deleted x", "Restored x"]
 
 
 def test_memory_is_bounded_and_says_so() -> None:
