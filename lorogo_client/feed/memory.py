@@ -9,6 +9,7 @@ import xxhash
 
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
 from lorogo_protocol import crdt
+from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.pages import Entry
 from lorogo_protocol.records import (
     BaseRecord,
@@ -187,7 +188,11 @@ def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
 
 def _lacks(given: Given, record: BaseRecord) -> Iterator[Span]:
     """Changes in a base that were not given."""
-    for peer, end in sorted(crdt.counters(record.vector).items()):
+    try:
+        named = crdt.counters(record.vector)
+    except CrdtError:
+        return  # a base that says nothing must not stop the feed; holes show in the updates behind it
+    for peer, end in sorted(named.items()):
         have = given.counters.get(peer, 0)
         if have < end:
             yield peer, have, end

@@ -19,6 +19,7 @@ from lorogo_client import (
     FeedPosition,
     FeedUnavailable,
     Gap,
+    InvalidPosition,
     Refused,
     Restored,
     Session,
@@ -403,6 +404,24 @@ async def test_a_worker_that_comes_back_under_another_name_goes_on_with_its_jour
         await nothing(feed)
         assert len(feed._merge.sources) == 1
     assert text(items) == "ab"
+
+
+async def test_a_feed_ends_with_its_client(world: World) -> None:
+    """Whoever waits for the next update is told that there will be none; wrong wishes are refused at once."""
+    await world.server()
+    async with lorogo_client.connect(world.nats.connect("client"), settings=PATIENT) as client:
+        feed = await client.feed()
+        waiting = asyncio.ensure_future(anext(feed, None))
+        await nothing(await client.feed())
+        for since in (-1, True, datetime(2026, 1, 1), "lf1-x"):  # noqa: DTZ001  # that is what is refused
+            with pytest.raises((ValueError, InvalidPosition)):
+                client.feed(since=since)
+        with pytest.raises(TypeError):
+            client.feed(documents="doc")
+        with pytest.raises(ValueError, match="documents"):
+            client.feed(documents=[])
+    async with asyncio.timeout(SECONDS):
+        assert await waiting is None
 
 
 async def test_a_server_that_stops_answers_those_who_wait(world: World) -> None:

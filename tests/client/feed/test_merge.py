@@ -314,6 +314,14 @@ def test_a_feed_from_the_middle_takes_the_first_base_without_a_word() -> None:
     assert taken(merge) == ["Gap x", "x-12"]
 
 
+def test_a_base_that_does_not_parse_stops_nothing() -> None:
+    """What is missing shows in the updates behind it."""
+    merge = Merge(Memory(whole=True))
+    broken = Entry(0, 0, "x", BaseRecord(1, 0, 1, 0, "", b"\xff\xff", b"", b""))
+    merge.add("a", Page((broken, update(1, "x", 1, 0)), "2:0:0", True), 0)
+    assert taken(merge) == ["x-0"]
+
+
 def test_a_hole_in_a_journal_is_a_gap() -> None:
     """Segments that expired or are damaged leave a peer's changes out: that is told, once."""
     merge = Merge(Memory(whole=True))
