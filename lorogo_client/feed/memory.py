@@ -10,7 +10,7 @@ import xxhash
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.pages import Entry
+from lorogo_protocol.pages import EVERYTHING, Entry, Start
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
@@ -46,8 +46,8 @@ class Given:
 class Memory:
     """The documents that a feed has seen."""
 
-    def __init__(self, *, whole: bool, documents_max: int = DOCUMENTS_MAX) -> None:
-        self.whole = whole  # the feed began at the beginning of everything
+    def __init__(self, start: Start = EVERYTHING, *, documents_max: int = DOCUMENTS_MAX) -> None:
+        self.start = start
         self.forgot = False  # a document was dropped: it might be given twice
         self._documents_max = documents_max
         self._documents: dict[str, Given] = {}  # the last one heard of is at the end
@@ -111,7 +111,8 @@ class Memory:
         """Nobody has what is missing before a held record: go on without it, and say so.
 
         A feed that began in the middle cannot tell what is older than itself from what is missing. It
-        takes the first base without a word, unless a server is `away` that might have had something.
+        takes the first base without a word, unless a server is `away` that might have had something
+        behind the beginning. A base that covers the WAL up to there makes the document whole.
         """
         given, record = self._of(entry.document), entry.record
         match record:
@@ -124,9 +125,13 @@ class Memory:
         if isinstance(record, UpdateRecord | DeletedRecord | RestoredRecord):
             given.stage = max(given.stage, _before(record))
         _join(given, ((peer, end) for peer, _, end in missing))
-        told = bool(missing) and (given.whole or away)
+        told = bool(missing) and given.whole
         if isinstance(record, BaseRecord):
-            given.whole = True
+            start, covers = self.start, (record.epoch, record.sequence)
+            begun = (start.epoch, start.sequence)
+            told = told or (bool(missing) and away and covers > begun)
+            by_sequence = bool(start.sequence) or start.everything
+            given.whole = given.whole or (by_sequence and covers >= begun)
         lease = 0 if isinstance(record, ErasedRecord) else record.lease
         return Gap(entry.document, lease, entry.time_ns, missing) if told else None
 
@@ -138,13 +143,13 @@ class Memory:
             [document, given.whole, given.stage, given.erased_ns, given.counters, given.odd]
             for document, given in self._documents.items()
         ]
-        return [self.whole, self.forgot, rows]
+        return [self.forgot, rows]
 
     @classmethod
-    def decode(cls, value: Any) -> "Memory":
+    def decode(cls, value: Any, start: Start) -> "Memory":
         """From `encode()`. Raises ValueError, TypeError."""
-        whole, forgot, rows = value
-        memory = cls(whole=bool(whole))
+        forgot, rows = value
+        memory = cls(start)
         memory.forgot = bool(forgot)
         for document, known, stage, erased_ns, counters, odd in rows:
             numbers = {int(peer): int(end) for peer, end in counters.items()}
@@ -162,7 +167,7 @@ class Memory:
 
     def _is_whole(self) -> bool:
         """Whether what we do not know of a document was never given."""
-        return self.whole and not self.forgot
+        return self.start.everything and not self.forgot
 
 
 def _known(given: Given, record: UpdateRecord) -> bool:

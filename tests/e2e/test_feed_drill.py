@@ -25,7 +25,7 @@ from tests.server.support import QUICK
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 DOCUMENTS = [f"doc-{number}" for number in range(12)]
-UPDATES = 60  # of each document
+UPDATES = 50  # of each document
 TOTAL = UPDATES * len(DOCUMENTS)
 SECONDS = 60.0
 SETTINGS = ClientSettings(feed_search_seconds=1.0, retry_seconds_max=0.5)
@@ -156,7 +156,7 @@ async def stir(client: Client, servers: list[Server], done: asyncio.Event) -> in
             host.stop("moved")
             await host.closed.wait()
             moves += 1
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.04)
     return moves
 
 

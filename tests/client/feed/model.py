@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loro import ID, VersionVector
 
-from lorogo_protocol.pages import Entry, Page
+from lorogo_protocol.pages import EVERYTHING, Entry, Page, Start
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 
 Change = tuple[int, int]  # peer, counter
@@ -60,6 +60,7 @@ class Document:
     zombie: Owner | None = None
     made: dict[int, int] = field(default_factory=dict)  # by peer: changes made
     unsent: list[Sent] = field(default_factory=list)
+    covers: tuple[int, int] = (0, 0)  # what the snapshot covers: epoch, sequence
     deleted: bool = False
     generation: int = 0
 
@@ -125,7 +126,7 @@ class World:
         doc, here = self.documents[document], self.servers[owner.server]
         if doc.snapshot and not doc.deleted and (again or here.base.get(document) != doc.snapshot):
             vector = _vector(doc.snapshot)
-            record = BaseRecord(self.epoch, 0, owner.lease, doc.generation, "", vector, b"", b"")
+            record = BaseRecord(*doc.covers, owner.lease, doc.generation, "", vector, b"", b"")
             self._journal(owner.server, document, record)
             here.base[document] = doc.snapshot
         self._read(document, owner, covered=covered)
@@ -193,12 +194,18 @@ class World:
         if owner is None or not self.servers[owner.server].up:
             return
         doc.snapshot = frozenset(owner.has)
+        doc.covers = self._head(doc, owner)
         self.servers[owner.server].base[document] = doc.snapshot
         keep = min([at for _, at, _ in owner.waiting], default=self.sequence + 1)
         while doc.purged < owner.read and doc.wal[0][0] < keep:
             doc.wal.pop(0)
             doc.purged += 1
         self._cover(document, owner)
+
+    def _head(self, doc: Document, owner: Owner) -> tuple[int, int]:
+        """How far the WAL was read."""
+        read = [sequence for sequence, _ in doc.wal[: owner.read - doc.purged]]
+        return max((self.epoch, max(read, default=0)), doc.covers)
 
     def delete(self, document: str) -> None:
         """The owner, sure of its lease, deletes the document, or restores it if it is deleted."""
@@ -210,6 +217,7 @@ class World:
         record: Record
         if not doc.deleted:
             doc.deleted, doc.snapshot = True, frozenset(owner.has)
+            doc.covers = self._head(doc, owner)
             owner.waiting.clear()
             doc.unsent.clear()
             doc.made = {}
@@ -249,14 +257,15 @@ class World:
 
     # --- for readers ------------------------------------------------------------------------------
 
-    def page(self, server: str, after: str, count: int) -> Page | None:
+    def page(self, server: str, after: str, count: int, start: Start = EVERYTHING) -> Page | None:
         """Some records; None if the server does not answer."""
         here = self.servers[server]
         if not here.up:
             return None
         first = int(after.split(":", maxsplit=1)[0]) if after else 0
-        entries = tuple(here.journal[first : first + count])
-        behind = first + len(entries)
+        found = here.journal[first : first + count]
+        behind = first + len(found)
+        entries = tuple(entry for entry in found if start.wants(entry.time_ns, entry.record))
         return Page(entries, f"{behind}:0:0", behind >= len(here.journal))
 
 
