@@ -50,7 +50,8 @@ async def find_servers(
         while not nobody:
             arrived.clear()
             try:
-                await asyncio.wait_for(arrived.wait(), wait)
+                async with asyncio.timeout(wait):  # wait_for() may swallow a cancellation in Python 3.11
+                    await arrived.wait()
             except TimeoutError:
                 break
             wait = gather_seconds
