@@ -111,6 +111,26 @@ def serve(
     journal_replicas: Annotated[
         int | None, typer.Option("--journal-replicas", help="Other servers that must have an update, too.")
     ] = None,
+    journal_listen: Annotated[
+        str | None,
+        typer.Option(
+            "--journal-listen",
+            metavar="HOST[:PORT]",
+            help="Where other servers copy the journal from (replicated); 0.0.0.0 for every interface.",
+        ),
+    ] = None,
+    journal_advertise: Annotated[
+        str | None, typer.Option("--journal-advertise", metavar="HOST", help="The host that others are told.")
+    ] = None,
+    journal_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--journal-secret",
+            envvar="LOROGO_JOURNAL_SECRET",
+            show_envvar=True,
+            help="Shared by all servers that copy each other's journals; better in the environment.",
+        ),
+    ] = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -133,6 +153,9 @@ def serve(
         journal_keep_days=journal_keep_days,
         journal_keep_bytes=None if journal_keep_bytes is None else parse_size(journal_keep_bytes),
         journal_replicas=journal_replicas,
+        journal_listen=journal_listen,
+        journal_advertise=journal_advertise,
+        journal_secret=journal_secret,
     )
     serving = work.Serving(nats, data.absolute(), settings)
     if worker is not None:

@@ -152,7 +152,8 @@ async def servers(transport: Transport) -> list[dict[str, Any]]:
         while not nobody:
             arrived.clear()
             try:
-                await asyncio.wait_for(arrived.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await arrived.wait()
             except TimeoutError:
                 break
             wait = _GATHER_SECONDS

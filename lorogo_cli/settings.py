@@ -3,7 +3,7 @@
 from typing import Any
 
 from lorogo_server import ServerSettings
-from lorogo_server.settings import DAY_SECONDS
+from lorogo_server.settings import DAY_SECONDS, InvalidSettings
 
 
 def server_settings(
@@ -21,6 +21,9 @@ def server_settings(
     journal_keep_days: float | None = None,
     journal_keep_bytes: int | None = None,
     journal_replicas: int | None = None,
+    journal_listen: str | None = None,
+    journal_advertise: str | None = None,
+    journal_secret: str | None = None,
 ) -> ServerSettings:
     """What was not given keeps its default. Raises InvalidSettings."""
     given: dict[str, Any] = {
@@ -37,7 +40,14 @@ def server_settings(
         "journal_keep_seconds": None if journal_keep_days is None else journal_keep_days * DAY_SECONDS,
         "journal_keep_bytes": journal_keep_bytes,
         "journal_replicas": journal_replicas,
+        "journal_advertise": journal_advertise,
+        "journal_secret": journal_secret,
     }
+    if journal_listen is not None:
+        host, _, port = journal_listen.partition(":")
+        if port and not port.isdigit():
+            raise InvalidSettings(f"--journal-listen takes HOST or HOST:PORT, not {journal_listen!r}")
+        given |= {"journal_host": host, "journal_port": int(port or 0)}
     if update_bytes_max is not None:
         # room for as many unfinished updates as by default
         given["unfinished_bytes_max"] = 4 * update_bytes_max

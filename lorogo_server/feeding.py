@@ -110,7 +110,10 @@ class Feeding:
             await asyncio.wait(
                 {following, stopping}, timeout=ask.wait_seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            if following.done():
+            if following.done() and isinstance(following.exception(), LogError):
+                # it is closed or has stopped: nothing more will come, and what is there can still be read
+                await asyncio.wait({stopping}, timeout=ask.wait_seconds)
+            elif following.done():
                 following.result()
         finally:
             following.cancel()

@@ -162,7 +162,8 @@ class EmbeddedNats:
         if self._server is not None and self.running:
             self._server.terminate()
             try:
-                await asyncio.wait_for(self._server.wait(), _STOP_SECONDS)
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._server.wait()
             except TimeoutError:
                 self._server.kill()
         await self._ended()

@@ -258,7 +258,8 @@ class _Batch:
         while not self._done.is_set():
             seen = len(self.messages)
             try:
-                await asyncio.wait_for(self._done.wait(), silence)
+                async with asyncio.timeout(silence):  # wait_for may swallow a cancellation
+                    await self._done.wait()
             except TimeoutError:
                 if len(self.messages) == seen:
                     raise RequestTimeout(f"stream {self._stream!r} stopped answering") from None

@@ -57,7 +57,7 @@ async def begin(transport: Transport, since: Since, documents: frozenset[str] | 
             start = await _behind(transport, since)
         case _:
             start = await _now(transport)
-    return FeedState(start, documents, {}, Memory(whole=start.everything))
+    return FeedState(start, documents, {}, Memory(start))
 
 
 async def _now(transport: Transport) -> Start:

@@ -9,7 +9,8 @@ import xxhash
 
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
 from lorogo_protocol import crdt
-from lorogo_protocol.pages import Entry
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.pages import EVERYTHING, Entry, Start
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
@@ -45,8 +46,8 @@ class Given:
 class Memory:
     """The documents that a feed has seen."""
 
-    def __init__(self, *, whole: bool, documents_max: int = DOCUMENTS_MAX) -> None:
-        self.whole = whole  # the feed began at the beginning of everything
+    def __init__(self, start: Start = EVERYTHING, *, documents_max: int = DOCUMENTS_MAX) -> None:
+        self.start = start
         self.forgot = False  # a document was dropped: it might be given twice
         self._documents_max = documents_max
         self._documents: dict[str, Given] = {}  # the last one heard of is at the end
@@ -60,15 +61,17 @@ class Memory:
         record = entry.record
         match record:
             case UpdateRecord():
-                if _known(given, record) or 2 * record.generation < given.stage:
+                if _known(given, record) or _before(record) < given.stage:
                     return Verdict.PASS  # the second: by an owner that had not heard of the deletion
-                return Verdict.HOLD if given.whole and any(_holes(given, record)) else Verdict.GIVE
+                if given.stage < _before(record) or (given.whole and any(_holes(given, record))):
+                    return Verdict.HOLD
+                return Verdict.GIVE
             case BaseRecord():
                 return Verdict.HOLD if any(_lacks(given, record)) else Verdict.PASS
-            case DeletedRecord(generation=generation):
-                return Verdict.GIVE if 2 * generation + 1 > given.stage else Verdict.PASS
-            case RestoredRecord(generation=generation):
-                return Verdict.GIVE if 2 * generation > given.stage else Verdict.PASS
+            case DeletedRecord() | RestoredRecord():
+                if given.stage > _before(record):
+                    return Verdict.PASS
+                return Verdict.GIVE if given.stage == _before(record) else Verdict.HOLD
             case ErasedRecord(erased_ns=erased_ns):
                 return Verdict.GIVE if erased_ns > given.erased_ns else Verdict.PASS
 
@@ -80,7 +83,6 @@ class Memory:
                 _join(given, ((peer, end) for peer, _, end in record.spans))
                 if not record.spans:
                     given.odd = [*given.odd, _name(record)][-_ODD_MAX:]
-                given.stage = max(given.stage, 2 * record.generation)
                 return Update(
                     document,
                     record.sequence,
@@ -109,21 +111,29 @@ class Memory:
         """Nobody has what is missing before a held record: go on without it, and say so.
 
         A feed that began in the middle cannot tell what is older than itself from what is missing. It
-        takes the first base without a word, unless a server is `away` that might have had something.
+        takes the first base without a word, unless a server is `away` that might have had something
+        behind the beginning. A base that covers the WAL up to there makes the document whole.
         """
         given, record = self._of(entry.document), entry.record
         match record:
             case BaseRecord():
                 missing = tuple(_lacks(given, record))
             case UpdateRecord():
-                missing = tuple(_holes(given, record))
+                missing = tuple(_holes(given, record)) if given.whole else ()
             case _:
-                raise AssertionError("only bases and updates are held")
+                missing = ()
+        if isinstance(record, UpdateRecord | DeletedRecord | RestoredRecord):
+            given.stage = max(given.stage, _before(record))
         _join(given, ((peer, end) for peer, _, end in missing))
-        told = given.whole or away
+        told = bool(missing) and given.whole
         if isinstance(record, BaseRecord):
-            given.whole = True
-        return Gap(entry.document, record.lease, entry.time_ns, missing) if told else None
+            start, covers = self.start, (record.epoch, record.sequence)
+            begun = (start.epoch, start.sequence)
+            told = told or (bool(missing) and away and covers > begun)
+            by_sequence = bool(start.sequence) or start.everything
+            given.whole = given.whole or (by_sequence and covers >= begun)
+        lease = 0 if isinstance(record, ErasedRecord) else record.lease
+        return Gap(entry.document, lease, entry.time_ns, missing) if told else None
 
     # --- as it is kept ----------------------------------------------------------------------------
 
@@ -133,13 +143,13 @@ class Memory:
             [document, given.whole, given.stage, given.erased_ns, given.counters, given.odd]
             for document, given in self._documents.items()
         ]
-        return [self.whole, self.forgot, rows]
+        return [self.forgot, rows]
 
     @classmethod
-    def decode(cls, value: Any) -> "Memory":
+    def decode(cls, value: Any, start: Start) -> "Memory":
         """From `encode()`. Raises ValueError, TypeError."""
-        whole, forgot, rows = value
-        memory = cls(whole=bool(whole))
+        forgot, rows = value
+        memory = cls(start)
         memory.forgot = bool(forgot)
         for document, known, stage, erased_ns, counters, odd in rows:
             numbers = {int(peer): int(end) for peer, end in counters.items()}
@@ -157,7 +167,7 @@ class Memory:
 
     def _is_whole(self) -> bool:
         """Whether what we do not know of a document was never given."""
-        return self.whole and not self.forgot
+        return self.start.everything and not self.forgot
 
 
 def _known(given: Given, record: UpdateRecord) -> bool:
@@ -165,6 +175,12 @@ def _known(given: Given, record: UpdateRecord) -> bool:
         return _name(record) in given.odd
     counters = given.counters
     return all(end <= counters.get(peer, 0) for peer, _, end in record.spans)
+
+
+def _before(record: UpdateRecord | DeletedRecord | RestoredRecord) -> int:
+    """The stage in which the document was when this happened."""
+    stage = 2 * record.generation
+    return stage - 1 if isinstance(record, RestoredRecord) else stage
 
 
 def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
@@ -177,7 +193,11 @@ def _holes(given: Given, record: UpdateRecord) -> Iterator[Span]:
 
 def _lacks(given: Given, record: BaseRecord) -> Iterator[Span]:
     """Changes in a base that were not given."""
-    for peer, end in sorted(crdt.counters(record.vector).items()):
+    try:
+        named = crdt.counters(record.vector)
+    except CrdtError:
+        return  # a base that says nothing must not stop the feed; holes show in the updates behind it
+    for peer, end in sorted(named.items()):
         have = given.counters.get(peer, 0)
         if have < end:
             yield peer, have, end

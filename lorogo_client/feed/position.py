@@ -59,12 +59,13 @@ class FeedPosition:
             if not unpacking.eof:
                 raise ValueError("a part of it is missing")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)
-            epoch, sequence, time_ns = start
+            epoch, sequence, time_ns = (int(number) for number in start)
+            begun = Start(epoch, sequence, time_ns)
             return FeedState(
-                Start(int(epoch), int(sequence), int(time_ns)),
+                begun,
                 None if documents is None else frozenset(str(one) for one in documents),
                 {str(journal): str(position) for journal, position in positions.items()},
-                Memory.decode(memory),
+                Memory.decode(memory, begun),
             )
         except (
             ValueError,

@@ -50,6 +50,7 @@ class UpdateFeed:
         self._error: LorogoError | None = None
         self._closed = False
         self._given = 0
+        self._barrier = 0  # the last for which everybody was asked anew
         self._subscription: Subscription | None = None
 
     @property
@@ -98,14 +99,14 @@ class UpdateFeed:
             if self._closed:
                 raise StopAsyncIteration
             self._changed.clear()
-            barrier = self._merge.barrier
             item = self._merge.take()
+            if self._merge.barrier != self._barrier:
+                self._barrier = self._merge.barrier
+                self._ask_anew()
             for puller in self._pullers.values():
                 puller.look()
             if item is not None:
                 return item  # nothing is awaited between taking and giving
-            if self._merge.barrier > barrier:
-                self._ask_anew()
             await self._changed.wait()
 
     # --- servers ----------------------------------------------------------------------------------

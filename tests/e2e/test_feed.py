@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,8 @@ from lorogo_client import (
     FeedPosition,
     FeedUnavailable,
     Gap,
+    InvalidPosition,
+    Refused,
     Restored,
     Session,
     Update,
@@ -119,7 +121,8 @@ async def move(client: Client, servers: list[Server], to: Server, document: str 
                 if (host := server.hosts.get(document)) is not None and server is not to:
                     host.stop("moved")
                     await host.closed.wait()
-            await client.document(document).version()
+            with suppress(Refused):  # a deleted document is started all the same
+                await client.document(document).version()
 
 
 async def test_documents_move_between_servers_and_nothing_is_given_twice(world: World) -> None:
@@ -298,6 +301,42 @@ async def test_deletion_and_restoration_are_told(world: World) -> None:
     assert kinds == [Update, Deleted, Restored, Update]
 
 
+async def test_a_restoration_by_another_server_comes_after_the_deletion(world: World) -> None:
+    """Whichever journal is read first: the second server's begins with the restoration."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    await move(client, servers, servers[0])
+    async with client.open("doc") as session:
+        await write(session, "a")
+    await client.document("doc").delete()
+    await move(client, servers, servers[1])
+    await client.document("doc").restore()
+    async with client.open("doc") as session:
+        await write(session, "b")
+    for _ in range(3):
+        async with client.feed(since=0) as feed:
+            kinds = [type(item) for item in await some(feed, 4)]
+            await nothing(feed)
+        assert kinds == [Update, Deleted, Restored, Update]
+
+
+async def test_a_fork_begins_with_a_gap(world: World) -> None:
+    """Its history is another document's: the updates of the fork begin behind it."""
+    await world.server()
+    client, _ = await world.client()
+    async with client.open("doc") as session:
+        await write(session, "a")
+    await client.document("doc").fork("copy")
+    async with client.open("copy") as session:
+        await write(session, "b")
+    async with client.feed(since=0, documents=["copy"]) as feed:
+        gap, update = await some(feed, 2)
+        await nothing(feed)
+    assert isinstance(gap, Gap)
+    assert isinstance(update, Update)
+    assert gap.document == update.document == "copy"
+
+
 async def test_without_a_journal_there_is_no_feed(world: World) -> None:
     """A server that keeps none is named, at once or when it appears: its updates are not just left out."""
     client, _ = await world.client()
@@ -365,6 +404,24 @@ async def test_a_worker_that_comes_back_under_another_name_goes_on_with_its_jour
         await nothing(feed)
         assert len(feed._merge.sources) == 1
     assert text(items) == "ab"
+
+
+async def test_a_feed_ends_with_its_client(world: World) -> None:
+    """Whoever waits for the next update is told that there will be none; wrong wishes are refused at once."""
+    await world.server()
+    async with lorogo_client.connect(world.nats.connect("client"), settings=PATIENT) as client:
+        feed = await client.feed()
+        waiting = asyncio.ensure_future(anext(feed, None))
+        await nothing(await client.feed())
+        for since in (-1, True, datetime(2026, 1, 1), "lf1-x"):  # noqa: DTZ001  # that is what is refused
+            with pytest.raises((ValueError, InvalidPosition)):
+                client.feed(since=since)
+        with pytest.raises(TypeError):
+            client.feed(documents="doc")
+        with pytest.raises(ValueError, match="documents"):
+            client.feed(documents=[])
+    async with asyncio.timeout(SECONDS):
+        assert await waiting is None
 
 
 async def test_a_server_that_stops_answers_those_who_wait(world: World) -> None:

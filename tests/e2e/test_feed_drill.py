@@ -25,7 +25,7 @@ from tests.server.support import QUICK
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 DOCUMENTS = [f"doc-{number}" for number in range(12)]
-UPDATES = 60  # of each document
+UPDATES = 50  # of each document
 TOTAL = UPDATES * len(DOCUMENTS)
 SECONDS = 60.0
 SETTINGS = ClientSettings(feed_search_seconds=1.0, retry_seconds_max=0.5)
@@ -202,14 +202,14 @@ async def test_three_subscribers_see_every_update_once_and_in_order(
 
     print(
         f"\n{TOTAL} updates of {len(DOCUMENTS)} documents written in {wrote:.1f} s,"
-        f" {moves} moves between 2 servers, {journalled} records in their journals\n"
+        f" {moves} times given up by one of 2 servers, {journalled} records in their journals\n"
         f"  quick        {len(seen[0].updates)} updates, {seen[0].seconds:.1f} s\n"
         f"  slow         {len(seen[1].updates)} updates, {seen[1].seconds:.1f} s,"
         f" at most {seen[1].buffered} waiting in it\n"
         f"  reconnecting {len(seen[2].updates)} updates, {seen[2].seconds:.1f} s,"
         f" {relay.cuts - 1} cuts, resumed {resumed} times from text"
     )
-    assert moves > 10
+    assert moves >= 5
     orders = [one.order() for one in seen]
     for name in DOCUMENTS:
         assert len(set(orders[0][name])) == UPDATES

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from loro import ID, VersionVector
 
-from lorogo_protocol.pages import Entry, Page
-from lorogo_protocol.records import BaseRecord, Record, UpdateRecord
+from lorogo_protocol.pages import EVERYTHING, Entry, Page, Start
+from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 
 Change = tuple[int, int]  # peer, counter
 
@@ -60,6 +60,9 @@ class Document:
     zombie: Owner | None = None
     made: dict[int, int] = field(default_factory=dict)  # by peer: changes made
     unsent: list[Sent] = field(default_factory=list)
+    covers: tuple[int, int] = (0, 0)  # what the snapshot covers: epoch, sequence
+    deleted: bool = False
+    generation: int = 0
 
 
 class World:
@@ -74,6 +77,7 @@ class World:
         self.accepted: dict[str, list[UpdateRecord]] = {
             name: [] for name in self.documents
         }  # first time each
+        self.markers: dict[str, list[str]] = {name: [] for name in self.documents}
         self.sent: dict[str, Sent] = {}
         self._ids = 0
 
@@ -82,6 +86,7 @@ class World:
     def make(self, document: str, peer: int, changes: int) -> None:
         """A client edits: on top of everything that was made, by anybody."""
         doc = self.documents[document]
+        peer += 10 * doc.generation  # after a restore clients rebase, under new names
         first = doc.made.get(peer, 0)
         needs = frozenset((one, end - 1) for one, end in doc.made.items())
         doc.made[peer] = first + changes
@@ -115,13 +120,14 @@ class World:
             doc.zombie = None
         owner = doc.owner = Owner(server, self.lease, set(doc.snapshot), doc.purged)
         covered = (0, 0) if forgetful else here.covers.get(document, (0, 0))
-        if doc.snapshot and (forgetful or here.base.get(document) != doc.snapshot):
+        self._load(document, owner, covered, again=forgetful)
+
+    def _load(self, document: str, owner: Owner, covered: tuple[int, int], *, again: bool = False) -> None:
+        doc, here = self.documents[document], self.servers[owner.server]
+        if doc.snapshot and not doc.deleted and (again or here.base.get(document) != doc.snapshot):
             vector = _vector(doc.snapshot)
-            self._journal(
-                server,
-                document,
-                BaseRecord(self.epoch, 0, self.lease, 0, str(hash(doc.snapshot)), vector, b"", b""),
-            )
+            record = BaseRecord(*doc.covers, owner.lease, doc.generation, "", vector, b"", b"")
+            self._journal(owner.server, document, record)
             here.base[document] = doc.snapshot
         self._read(document, owner, covered=covered)
         self._cover(document, owner)
@@ -142,6 +148,8 @@ class World:
             sequence, sent = doc.wal[owner.read - doc.purged]
             owner.read += 1
             count -= 1
+            if doc.deleted:
+                continue  # refused
             owner.waiting.append((self.epoch, sequence, sent))
             progress = True
             while progress:
@@ -160,7 +168,9 @@ class World:
     def _accept(
         self, document: str, owner: Owner, epoch: int, at: int, sent: Sent, covered: tuple[int, int]
     ) -> None:
-        record = UpdateRecord(epoch, at, sent.log_id, "1", owner.lease, 0, sent.spans, b"")
+        record = UpdateRecord(
+            epoch, at, sent.log_id, "1", owner.lease, self.documents[document].generation, sent.spans, b""
+        )
         if epoch == covered[0] and at <= covered[1]:
             return  # the ledger knows that it is in the journal
         self._journal(owner.server, document, record)
@@ -184,12 +194,48 @@ class World:
         if owner is None or not self.servers[owner.server].up:
             return
         doc.snapshot = frozenset(owner.has)
+        doc.covers = self._head(doc, owner)
         self.servers[owner.server].base[document] = doc.snapshot
         keep = min([at for _, at, _ in owner.waiting], default=self.sequence + 1)
         while doc.purged < owner.read and doc.wal[0][0] < keep:
             doc.wal.pop(0)
             doc.purged += 1
         self._cover(document, owner)
+
+    def _head(self, doc: Document, owner: Owner) -> tuple[int, int]:
+        """How far the WAL was read."""
+        read = [sequence for sequence, _ in doc.wal[: owner.read - doc.purged]]
+        return max((self.epoch, max(read, default=0)), doc.covers)
+
+    def delete(self, document: str) -> None:
+        """The owner, sure of its lease, deletes the document, or restores it if it is deleted."""
+        doc = self.documents[document]
+        owner = doc.owner
+        if owner is None or not self.servers[owner.server].up:
+            return
+        doc.zombie = None
+        record: Record
+        if not doc.deleted:
+            doc.deleted, doc.snapshot = True, frozenset(owner.has)
+            doc.covers = self._head(doc, owner)
+            owner.waiting.clear()
+            doc.unsent.clear()
+            doc.made = {}
+            for peer, at in doc.snapshot:
+                doc.made[peer] = max(doc.made.get(peer, 0), at + 1)
+            record = DeletedRecord(owner.lease, doc.generation, self.sequence)
+            self.markers[document].append(f"deleted {doc.generation}")
+        else:
+            doc.deleted, doc.generation = False, doc.generation + 1
+            record = RestoredRecord(owner.lease, doc.generation)
+            self.markers[document].append(f"restored {doc.generation}")
+        while doc.purged < owner.read:
+            doc.wal.pop(0)
+            doc.purged += 1
+        self._journal(owner.server, document, record)
+        if not doc.deleted:  # it is loaded again
+            owner.has = set(doc.snapshot)
+            self._load(document, owner, self.servers[owner.server].covers.get(document, (0, 0)))
 
     def lose(self, document: str, count: int) -> None:
         """The stream forgets its last messages of a document; every owner reads all of it again.
@@ -211,14 +257,15 @@ class World:
 
     # --- for readers ------------------------------------------------------------------------------
 
-    def page(self, server: str, after: str, count: int) -> Page | None:
+    def page(self, server: str, after: str, count: int, start: Start = EVERYTHING) -> Page | None:
         """Some records; None if the server does not answer."""
         here = self.servers[server]
         if not here.up:
             return None
         first = int(after.split(":", maxsplit=1)[0]) if after else 0
-        entries = tuple(here.journal[first : first + count])
-        behind = first + len(entries)
+        found = here.journal[first : first + count]
+        behind = first + len(found)
+        entries = tuple(entry for entry in found if start.wants(entry.time_ns, entry.record))
         return Page(entries, f"{behind}:0:0", behind >= len(here.journal))
 
 

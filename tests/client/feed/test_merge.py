@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from loro import ID, VersionVector
 
-from lorogo_client.feed.items import FeedItem, Gap, Update
+from lorogo_client.feed.items import Deleted, FeedItem, Gap, Restored, Update
 from lorogo_client.feed.memory import Memory
 from lorogo_client.feed.merge import Merge
 from lorogo_client.feed.position import FeedPosition, FeedState, InvalidPosition
@@ -23,9 +23,10 @@ SERVERS = st.sampled_from(["s0", "s1", "s2"])
 class Reader:
     """A subscriber: reads pages, takes items, goes away and comes back."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, start: Start = EVERYTHING) -> None:
         self.world = world
-        self.merge = Merge(Memory(whole=True))
+        self.start = start
+        self.merge = Merge(Memory(start))
         self.items: list[FeedItem] = []
         for server in world.servers:
             self.merge.source(server)
@@ -33,7 +34,7 @@ class Reader:
     def read(self, server: str, count: int) -> None:
         source = self.merge.source(server)
         asked = self.merge.barrier
-        page = self.world.page(server, source.read, count)
+        page = self.world.page(server, source.read, count, self.start)
         if page is not None and len(source.entries) < 10:
             self.merge.add(server, page, asked)
 
@@ -44,7 +45,7 @@ class Reader:
 
     def resume(self) -> None:
         """Only the text of the position survives."""
-        state = FeedState(EVERYTHING, None, self.merge.positions(), self.merge.memory)
+        state = FeedState(self.start, None, self.merge.positions(), self.merge.memory)
         again = FeedPosition.parse(str(FeedPosition.of(state))).state()
         self.merge = Merge(again.memory, again.positions)
 
@@ -68,8 +69,12 @@ def check(reader: Reader, *, gaps: bool, lossless: bool) -> None:
     for document in world.documents:
         had: set[tuple[int, int]] = set()
         seen: set[str] = set()
+        markers: list[str] = []
         for item in reader.items:
             if item.document != document:
+                continue
+            if isinstance(item, Deleted | Restored):
+                markers.append(f"{type(item).__name__.lower()} {item.generation}")
                 continue
             if isinstance(item, Gap):
                 assert gaps, item
@@ -78,9 +83,12 @@ def check(reader: Reader, *, gaps: bool, lossless: bool) -> None:
             assert isinstance(item, Update)
             sent = world.sent[item.log_id]
             assert item.log_id not in seen, "given twice"
+            assert gaps or len(markers) == 2 * item.generation, "on the wrong side of a deletion"
             assert sent.needs <= had, "before what it builds on"
             seen.add(item.log_id)
             had |= sent.changes
+        assert len(markers) == len(set(markers))
+        assert gaps or markers == world.markers[document]
         accepted = {record.log_id for record in world.accepted[document]}
         assert seen <= accepted
         if not gaps:
@@ -95,6 +103,31 @@ def check(reader: Reader, *, gaps: bool, lossless: bool) -> None:
             assert order == [one.log_id for one in world.accepted[document]], "another order of acceptance"
 
 
+def check_late(reader: Reader, *, gaps: bool, lossless: bool) -> None:
+    """A feed that began in the middle: what JetStream stored behind it, once, in order."""
+    start = reader.start
+    for document in reader.world.documents:
+        items = [item for item in reader.items if item.document == document]
+        names = [item.log_id for item in items if isinstance(item, Update)]
+        assert len(names) == len(set(names))
+        told = {
+            (peer, at)
+            for item in items
+            if isinstance(item, Gap)
+            for peer, first, end in item.missing
+            for at in range(first, end)
+        }
+        behind = [
+            record.log_id
+            for record in reader.world.accepted[document]
+            if (record.epoch, record.sequence) > (start.epoch, start.sequence)
+        ]
+        if lossless and not gaps:
+            assert names == behind
+            # one that waited for what it builds on, from before the beginning to behind it, may look missing
+            assert not told & {change for name in behind for change in reader.world.sent[name].changes}
+
+
 class Journals(RuleBasedStateMachine):
     """Servers and subscribers do whatever they can do, in any order; no server is lost for good."""
 
@@ -104,6 +137,7 @@ class Journals(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = World(servers=3, documents=2)
         self.readers = [Reader(self.world), Reader(self.world)]
+        self.late: Reader | None = None
         self.lossless = True
         self.was_down = False
 
@@ -147,6 +181,12 @@ class Journals(RuleBasedStateMachine):
     def compact(self, document: str) -> None:
         self.world.compact(document)
 
+    @rule(document=DOCUMENTS, again=st.booleans())
+    def delete(self, document: str, again: bool) -> None:
+        self.world.delete(document)
+        if again:
+            self.world.delete(document)
+
     @rule(document=DOCUMENTS, count=st.integers(1, 3))
     def lose(self, document: str, count: int) -> None:
         self.world.lose(document, count)
@@ -159,6 +199,21 @@ class Journals(RuleBasedStateMachine):
     @rule(reader=st.integers(0, 1), count=st.integers(1, 6))
     def take(self, reader: int, count: int) -> None:
         self.readers[reader].take(count)
+
+    @precondition(lambda self: self.late is None)
+    @rule()
+    def begin_late(self) -> None:
+        """Somebody wants everything from now on."""
+        self.late = Reader(self.world, Start(self.world.epoch, self.world.sequence))
+
+    @precondition(lambda self: self.late is not None)
+    @rule(server=SERVERS, count=st.integers(1, 6), resume=st.booleans())
+    def follow_late(self, server: str, count: int, resume: bool) -> None:
+        assert self.late is not None
+        self.late.read(server, count)
+        self.late.take(count)
+        if resume:
+            self.late.resume()
 
     @rule(reader=st.integers(0, 1))
     def search(self, reader: int) -> None:
@@ -209,6 +264,9 @@ class Journals(RuleBasedStateMachine):
         for reader in self.readers:
             reader.read_all()
             check(reader, gaps=self.was_down, lossless=self.lossless)
+        if self.late is not None:
+            self.late.read_all()
+            check_late(self.late, gaps=self.was_down, lossless=self.lossless)
 
 
 class JournalsWithOutages(Journals):
@@ -218,7 +276,7 @@ class JournalsWithOutages(Journals):
 
 
 def base(place: int, document: str, lease: int, changes: int) -> Entry:
-    return Entry(place, 0, document, BaseRecord(1, 0, lease, 0, "", vector(1, changes), b"", b""))
+    return Entry(place, 0, document, BaseRecord(1, changes, lease, 0, "", vector(1, changes), b"", b""))
 
 
 def update(
@@ -245,7 +303,7 @@ def taken(merge: Merge) -> list[str]:
 
 def test_two_journals_that_wait_for_each_other_go_on_by_lease() -> None:
     """Each begins with a base that needs what stands behind the other's: the lower lease goes first."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     one = (update(0, "x", 1, 0), base(1, "y", 4, 1), update(2, "y", 4, 1))
     two = (update(0, "y", 2, 0), base(1, "x", 3, 1), update(2, "x", 3, 1))
     merge.add("one", Page(one[1:], "3:0:0", True), 0)
@@ -261,7 +319,7 @@ def test_two_journals_that_wait_for_each_other_go_on_by_lease() -> None:
 
 def test_a_held_journal_waits_for_an_answer_to_a_later_question() -> None:
     """What an answer says that was on its way before does not count; nor does a server not looked for."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     merge.add("old", Page((), "", True), 0)
     merge.add("new", Page((base(0, "x", 2, 1), update(1, "x", 2, 1)), "2:0:0", True), 0)
     assert taken(merge) == []
@@ -274,7 +332,7 @@ def test_a_held_journal_waits_for_an_answer_to_a_later_question() -> None:
 
 def test_who_is_away_is_not_waited_for_and_comes_too_late() -> None:
     """A gap is told, and what the journal has when it is back is not given any more."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     merge.source("lost")
     merge.add("new", Page((base(0, "x", 2, 2), update(1, "x", 2, 2)), "2:0:0", True), 0)
     assert taken(merge) == []
@@ -290,7 +348,7 @@ def test_who_is_away_is_not_waited_for_and_comes_too_late() -> None:
 
 def test_a_feed_from_the_middle_takes_the_first_base_without_a_word() -> None:
     """It cannot know what came before it; from then on it knows what is missing."""
-    merge = Merge(Memory(whole=False))
+    merge = Merge(Memory(Start(1, 5)))
     merge.add("a", Page((update(0, "x", 1, 7), base(1, "x", 2, 9), update(2, "x", 2, 9)), "3:0:0", True), 0)
     assert taken(merge) == ["x-7"]
     merge.searched = merge.barrier
@@ -301,9 +359,17 @@ def test_a_feed_from_the_middle_takes_the_first_base_without_a_word() -> None:
     assert taken(merge) == ["Gap x", "x-12"]
 
 
+def test_a_base_that_does_not_parse_stops_nothing() -> None:
+    """What is missing shows in the updates behind it."""
+    merge = Merge(Memory())
+    broken = Entry(0, 0, "x", BaseRecord(1, 0, 1, 0, "", b"\xff\xff", b"", b""))
+    merge.add("a", Page((broken, update(1, "x", 1, 0)), "2:0:0", True), 0)
+    assert taken(merge) == ["x-0"]
+
+
 def test_a_hole_in_a_journal_is_a_gap() -> None:
     """Segments that expired or are damaged leave a peer's changes out: that is told, once."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     merge.add("a", Page((update(0, "x", 1, 0), update(5, "x", 1, 4), update(6, "x", 1, 5)), "7:0:0", True), 0)
     assert taken(merge) == ["x-0"]
     merge.searched = merge.barrier
@@ -312,7 +378,7 @@ def test_a_hole_in_a_journal_is_a_gap() -> None:
 
 def test_updates_without_spans_are_known_by_name() -> None:
     """Loro could not list their changes; the same log id and digest is the same update."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     twice = [update(place, "x", 1, 0, log_id="odd", spans=False) for place in (0, 1)]
     merge.add("a", Page(tuple(twice), "2:0:0", True), 0)
     assert taken(merge) == ["odd"]
@@ -320,7 +386,7 @@ def test_updates_without_spans_are_known_by_name() -> None:
 
 def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> None:
     """Deleted, restored and erased are each told once, whoever's journal has them."""
-    merge = Merge(Memory(whole=True))
+    merge = Merge(Memory())
     told = (
         Entry(0, 0, "x", DeletedRecord(2, 0, 5)),
         update(1, "x", 1, 0),
@@ -332,9 +398,20 @@ def test_what_a_late_owner_accepted_of_a_deleted_document_is_passed_over() -> No
     assert taken(merge) == ["Deleted x", "Restored x", "Erased x"]
 
 
+def test_a_restoration_waits_for_the_deletion_in_another_journal() -> None:
+    """What came before it may be there as well: it is given first."""
+    merge = Merge(Memory())
+    merge.add("b", Page((Entry(0, 0, "x", RestoredRecord(2, 1)),), "1:0:0", True), 0)
+    assert taken(merge) == []
+    merge.searched = merge.barrier
+    before = (update(0, "x", 1, 0), Entry(1, 0, "x", DeletedRecord(1, 0, 5)))
+    merge.add("a", Page(before, "2:0:0", True), merge.barrier)
+    assert taken(merge) == ["x-0", "Deleted x", "Restored x"]
+
+
 def test_memory_is_bounded_and_says_so() -> None:
     """The document not heard of for longest is forgotten; nothing false is told of it then."""
-    memory = Memory(whole=True, documents_max=2)
+    memory = Memory(documents_max=2)
     merge = Merge(memory)
     entries = [update(0, "x", 1, 0), update(1, "y", 1, 0), update(2, "z", 1, 0), update(3, "x", 1, 1)]
     merge.add("a", Page(tuple(entries), "4:0:0", True), 0)
@@ -346,7 +423,7 @@ def test_memory_is_bounded_and_says_so() -> None:
 @given(st.dictionaries(st.text("ab", min_size=1), st.text("0123456789:", max_size=9)), st.binary(max_size=40))
 def test_a_position_is_text_that_comes_back(positions: dict[str, str], junk: bytes) -> None:
     """Whatever it holds; and anything else is refused with a sentence."""
-    state = FeedState(Start(1, 2, 3), frozenset({"x"}), positions, Memory(whole=True))
+    state = FeedState(Start(1, 2, 3), frozenset({"x"}), positions, Memory())
     again = FeedPosition.parse(f" {FeedPosition.of(state)}\n").state()
     assert (again.start, again.documents, again.positions) == (state.start, state.documents, positions)
     text = "lf1-" + base64.urlsafe_b64encode(junk).decode()
