@@ -16,6 +16,7 @@ PACKAGES = sorted(folder.name for folder in ROOT.glob("lorogo_*") if folder.is_d
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = {"bench", "dev"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
 ADDRESS = re.compile(r"://|--(?:extra-)?index-url|--find-links")
 
@@ -99,7 +100,7 @@ def test_every_extra_can_be_asked_for(extra: str) -> None:
 def test_all_means_every_extra_but_the_developers() -> None:
     """`lorogo[all]` leaves nothing out that a user could run."""
     (everything,) = EXTRAS["all"]
-    assert Requirement(everything).extras == EXTRAS.keys() - {"all", "dev"}
+    assert Requirement(everything).extras == EXTRAS.keys() - {"all", *FOR_DEVELOPERS}
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
@@ -108,7 +109,7 @@ def test_a_lock_pins_what_pyproject_asks_for(lock: str) -> None:
     pins = locked(lock)
     wanted = list(PROJECT["dependencies"]) + list(PYPROJECT["dependency-groups"]["build"])
     for extra, requirements in EXTRAS.items():
-        if extra != "dev" or lock == "requirements.lock":
+        if extra not in FOR_DEVELOPERS or lock == "requirements.lock":
             wanted += requirements
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
