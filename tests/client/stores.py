@@ -60,4 +60,8 @@ def holding(store: Path, text: bytes) -> list[Path]:
 
 
 def size_of(store: Path) -> int:
-    return sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    total = 0
+    for path in store.rglob("*"):
+        with suppress(FileNotFoundError):  # cleaned away meanwhile
+            total += path.stat().st_size if path.is_file() else 0
+    return total
