@@ -159,10 +159,58 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
         found = scan(segment)
     finally:
         segment.close()
-    if found.index.frames or found.bad:
-        directory.rename(name, names.segment_name(header.first_sequence, header.first_time))
-    else:
+    if not (found.index.frames or found.bad):
         directory.remove(name)
+        return
+    named = names.segment_name(header.first_sequence, header.first_time)
+    if named in directory.list():
+        _beside(directory, name, header, found, result)
+    else:
+        directory.rename(name, named)
+
+
+def _beside(
+    directory: Directory, name: str, header: SegmentHeader, found: Scan, result: Recovered
+) -> None:
+    """A prepared file whose segment is there already: the better of the two has the name, both are kept.
+
+    A rename was never lost here, so the one that has the name is right unless the other has all of it.
+    """
+    named = names.segment_name(header.first_sequence, header.first_time)
+    better = False
+    if not (found.bad or found.torn):
+        try:
+            segment = Segment.open(directory, named)
+        except CorruptionError:
+            better = True
+        else:
+            try:
+                better = _less(segment, header, found)
+            finally:
+                segment.close()
+    loser = named if better else name
+    reason = f"two files of the segment {named}: this one is kept aside"
+    result.torn.append(TornError(f"{directory.path}/{loser}", 0, reason))
+    if better:
+        file = directory.open(named)
+        try:
+            keep_broken(directory, named, file, 0)
+        finally:
+            file.close()
+        directory.rename(name, named)
+    else:
+        directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
+
+
+def _less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
+    """Whether a segment is damaged or ends early, and another file of it, which is whole, reaches as far."""
+    mine = scan(segment, keys=False)
+    footer = segment.footer
+    reach = max(mine.end_offset, footer.end_offset if footer is not None else 0)
+    if segment.header.flags & REWRITTEN or (segment.damage is None and segment.header != header):
+        return False
+    damaged = segment.damage is not None or bool(mine.bad)
+    return other.end_offset > reach or (damaged and other.end_offset >= reach)
 
 
 def _any_frame(file: File) -> bool:

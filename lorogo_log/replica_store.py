@@ -14,12 +14,12 @@ from typing import Any
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Encoded
+from lorogo_log.broken import created, dropped
 from lorogo_log.core import BlockingLog, Options
-from lorogo_log.engine import Head
-from lorogo_log.errors import CorruptionError, DamageError, FormatError, StaleEpochError
+from lorogo_log.engine import Head, OpenSegment
+from lorogo_log.errors import CorruptionError, DamageError, FormatError, LogError, StaleEpochError
 from lorogo_log.format import (
     REWRITTEN,
-    SEGMENT_HEADER_BYTES,
     Bytes,
     Footer,
     SegmentHeader,
@@ -314,41 +314,78 @@ class ReplicaStore:
         """Go on in a segment that was found at open: its frames go into a new file, which takes its name.
 
         Both files have the same frames, so a crash in between loses nothing; and the rule holds that nothing
-        is written into a segment found at open.
+        is written into a segment found at open. Damage met here is reported, and stops nothing.
         """
-        self.core.writer.order(lambda: self._adopt(entry.name)).result(limits.CLOSE_SECONDS)
+        with cleaning(self.directory):
+            segment = Segment.open(self.directory, entry.name)
+            try:
+                if segment.damage is not None or segment.header.flags & REWRITTEN:
+                    raise DivergedError(f"{entry.name} cannot be continued")
+                copy = self._copied(segment)
+            except CorruptionError as damage:
+                self.core.reader.report(damage)
+                raise
+            finally:
+                segment.close()
+            try:
+                done = self.core.writer.order(lambda: self._go_on(copy, entry.name))
+            except LogError:
+                self._unused(copy)
+                raise
+            refused: OSError | None = done.result(limits.CLOSE_SECONDS)
+            if refused is not None:
+                self._unused(copy)
+                raise refused
 
-    def _adopt(self, name: str) -> None:
-        engine = self.core.writer.engine
-        active = engine.active
-        assert active.header is None
-        segment = Segment.open(self.directory, name)
-        try:
-            if segment.damage is not None or segment.header.flags & REWRITTEN:
-                raise DivergedError(f"{name} cannot be continued")
+    def _unused(self, copy: OpenSegment) -> None:
+        copy.file.close()
+        dropped(self.directory, copy.name)
+
+    def _copied(self, segment: Segment) -> OpenSegment:
+        """All frames of a segment in a temporary file, whole and synced: nobody sees half of it."""
+        temporary = segment.name + names.TEMPORARY
+        with ExitStack() as undo:
+            file = created(self.directory, temporary)
+            undo.callback(dropped, self.directory, temporary)
+            undo.callback(file.close)
+            copy = OpenSegment(file, temporary, 0)
+            copy.header = segment.header
+            copy.index.high_time = segment.header.first_time
             frames = segment.frames(end=segment.end)
-            active.claim(SEGMENT_HEADER_BYTES)
-            active.index.high_time = segment.header.first_time
-            at = write_all(active.file, [segment.header.pack()], 0, active.name)
+            at = write_all(file, [segment.header.pack()], 0, temporary)
             while isinstance(found := frames.next(), Batch):
                 raw: list[Bytes] = [found.header.pack(), found.stored]
-                active.claim(at + found.header.frame_bytes)
-                write_all(active.file, raw, at, active.name)
+                write_all(file, raw, at, temporary)
                 keys = found.columns.distinct_keys() if found.header.count else set()
-                active.index.add(at, found.header, keys)
+                copy.index.add(at, found.header, keys)
                 at += found.header.frame_bytes
-                active.frame_bytes = found.header.frame_bytes
-                active.last_sequence = found.header.last_sequence
-                active.end_offset = found.header.offset + found.header.frame_bytes
-                active.chain = found.header.checksum
-            if found.stop is not Stop.TRAILER or active.end_offset != engine.head.end_offset:
+                copy.frame_bytes = found.header.frame_bytes
+                copy.last_sequence = found.header.last_sequence
+                copy.end_offset = found.header.offset + found.header.frame_bytes
+                copy.chain = found.header.checksum
+            if found.stop is not Stop.TRAILER or copy.end_offset != self.head.end_offset:
                 raise CorruptionError(segment.path, found.position, found.reason or "frames are missing")
-            active.file.sync()
-            self.directory.rename(active.name, name)
-            active.name, active.header, active.position = name, segment.header, at
-        finally:
-            segment.close()
-        self.directory.sync()
+            copy.position = at
+            copy.claim(at)
+            file.sync()
+            undo.pop_all()
+        return copy
+
+    def _go_on(self, copy: OpenSegment, name: str) -> OSError | None:
+        """On the writer's thread: the copy takes the name, and is what is written to from now on."""
+        engine = self.core.writer.engine
+        unused = engine.active
+        assert unused.header is None
+        try:
+            self.directory.rename(copy.name, name)
+        except OSError as error:
+            return error  # nothing has changed
+        copy.name = name
+        engine.active = copy
+        self.directory.sync()  # before a frame in it is acknowledged
+        with suppress(OSError):  # zeros: the next open removes them
+            engine.discard(unused)
+        return None
 
     def aside(self, entries: Sequence[Entry]) -> list[str]:
         """Put segments (the newest ones, newest first) aside as `.broken`, and stand before them."""
