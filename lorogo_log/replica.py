@@ -125,6 +125,7 @@ class Replica:
         self._store: ReplicaStore | None = None
         self._server: SegmentServer | None = None
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._changed = asyncio.Event()
         self._rounds = self._sessions = self._fetched = self._streamed = self._aside = self._drops = 0
@@ -183,10 +184,14 @@ class Replica:
         await self.close()
 
     async def close(self) -> None:
-        """Stop following and serving, seal, let others open. Again: nothing."""
-        task, self._task = self._task, None
-        if task is None:
+        """Stop following and serving, seal, let others open. Again: nothing; after a cancelled close: the rest."""
+        if self._task is None:
             return
+        if self._ending is None or self._ending.cancelled():
+            self._ending = self._loop.create_task(self._end(self._task))
+        await asyncio.shield(self._ending)
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._undo.aclose()
