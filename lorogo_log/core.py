@@ -333,6 +333,8 @@ class BlockingLog:
 
     def clean(self, function: CleanFunction) -> Cleaned:
         """Drop records from sealed segments; damaged ones are reported and left alone."""
+        if self.options.mirror:
+            raise ReplicaError(f"{self.directory.path} is a replica: clean at its coordinator")
         return maintain.clean(self.directory, function, on_damage=self._damaged)
 
     def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:

@@ -169,9 +169,7 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
         directory.rename(name, named)
 
 
-def _beside(
-    directory: Directory, name: str, header: SegmentHeader, found: Scan, result: Recovered
-) -> None:
+def _beside(directory: Directory, name: str, header: SegmentHeader, found: Scan, result: Recovered) -> None:
     """A prepared file whose segment is there already: the better of the two has the name, both are kept.
 
     A rename was never lost here, so the one that has the name is right unless the other has all of it.

@@ -251,7 +251,13 @@ class Coordinator:
             )
         if epoch > wire.EPOCH_MAX:
             raise ValueError(f"a coordinator's epoch is at most {wire.EPOCH_MAX}, not {epoch}")
-        mine = replace(state, epoch=epoch, incarnation=core.incarnation, node=state.replica_id)
+        mine = replace(
+            state,
+            epoch=epoch,
+            incarnation=core.incarnation,
+            node=state.replica_id,
+            log_id=core.writer.engine.log_id,
+        )
         if mine != state:
             save_state(core.directory, mine)
         self._announced = core.writer.announce().result(limits.CLOSE_SECONDS)
@@ -263,7 +269,7 @@ class Coordinator:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection. The log stays open. Again: nothing; after a close that was cancelled: the rest."""
+        """End every connection. The log stays open. Again: nothing, or the rest of a cancelled close."""
         if self._server is None:
             return
         self._closed = True

@@ -276,8 +276,10 @@ class Entry:
     damaged: bool = False
     #: chain value before the first frame: the one behind the last frame of the segment before
     chain_before: int = 0
+    #: how many records are left in it (0 while it is open)
+    records: int = 0
 
-    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16s")
+    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16sQ")
 
     @property
     def name(self) -> str:
@@ -299,15 +301,16 @@ class Entry:
             self.sealed | self.rewritten << 1 | self.damaged << 2,
             self.chain_before,
             self.digest,
+            self.records,
         )
 
     @classmethod
     def unpack(cls, body: Bytes, at: int = 0) -> Entry:
         first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
-        position, size, epoch, checksum, chain, flags, before, digest = rest
+        position, size, epoch, checksum, chain, flags, before, digest, records = rest
         sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
         ends = (first, time, offset, last, end, position, size, epoch, checksum, chain)
-        return cls(*ends, sealed, rewritten, digest, damaged, before)
+        return cls(*ends, sealed, rewritten, digest, damaged, before, records)
 
 
 @dataclass(frozen=True, slots=True)
