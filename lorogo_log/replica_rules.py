@@ -219,11 +219,15 @@ def same_history(mine: Entry, theirs: Entry) -> bool:
 def lacks(mine: Entry, theirs: Entry) -> bool:
     """Whether our file of the same history may hold less than theirs: it was cleaned or salvaged here.
 
-    Equal hashes are equal records. Where theirs was cleaned and holds less, nothing is lacking here.
+    Equal hashes are equal records, and a file that was only compressed has one for each sequence. Where
+    theirs was cleaned and holds less, nothing is lacking here.
     """
-    if not mine.rewritten or mine.digest == theirs.digest:
+    dense = mine.records > mine.last_sequence - mine.first_sequence
+    if not mine.rewritten or dense or mine.digest == theirs.digest:
         return False
-    return not theirs.rewritten or theirs.damaged or mine.records <= theirs.records
+    if theirs.damaged or not theirs.sealed:
+        return True
+    return mine.records < theirs.records + theirs.rewritten  # as many after two cleanings may be others
 
 
 class _Verdict(Enum):

@@ -316,19 +316,21 @@ class ReplicaStore:
 
     def _detached(self) -> bool:
         """Whether the file that is being written is not the one that has its name."""
-        active = self.core.writer.engine.active
+        engine = self.core.writer.engine
+        active = engine.active
         if active.header is None:
             return False
         try:
             file = self.directory.open(active.name)
         except FileNotFoundError:
-            # (rotated meanwhile: then it is another one's name)
-            return active is self.core.writer.engine.active
+            return active is engine.active  # (else it was rotated meanwhile)
         try:
             here, there = getattr(active.file, "fileno", None), getattr(file, "fileno", None)
-            if here is None or there is None or active is not self.core.writer.engine.active:
+            if here is None or there is None:
                 return False
-            return identity(here()) != identity(there())
+            return identity(here()) != identity(there()) and active is engine.active
+        except OSError:
+            return False  # rotated, sealed and closed meanwhile
         finally:
             file.close()
 
