@@ -187,6 +187,9 @@ class ReplicaStore:
             if end == len(pieces) or pieces[end].segment is not None:
                 self._mirror(pieces[start].segment, checked[start:end])
                 start = end
+        if self._detached():  # (as long as a sync takes, this is nothing)
+            name = self.core.writer.engine.active.name
+            raise CorruptionError(f"{self.directory.path}/{name}", 0, "the file that is written has no name")
         return self.core.writer.durable
 
     def _check_header(self, header: SegmentHeader, expected: int, *, spare: bool) -> None:

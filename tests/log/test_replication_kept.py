@@ -358,6 +358,21 @@ async def test_what_went_into_a_file_without_a_name_is_taken_back(tmp_path: Path
     assert sequences(tmp_path / "one") == list(range(1, last + 1))
 
 
+async def test_nothing_that_goes_into_a_file_without_a_name_is_acknowledged(tmp_path: Path) -> None:
+    """Before a record is acknowledged, the file that it went into is looked for under its name."""
+    async with (
+        Log.open(tmp_path / "log") as log,
+        Coordinator(log) as coordinator,
+        copy_of(tmp_path / "one", coordinator.address, audit_seconds=60.0),
+    ):
+        await coordinator.wait(await appended(log), timeout=10)
+        for file in segments(tmp_path / "one"):
+            file.unlink()
+        last = await log.append("important")
+        await coordinator.wait(last, timeout=10)
+        assert sequences(tmp_path / "one") == list(range(1, last + 1))
+
+
 async def test_another_file_under_the_name_of_the_one_that_is_written_is_put_aside(tmp_path: Path) -> None:
     """A replica knows the file that it writes, not only its name."""
     async with Log.open(tmp_path / "log") as log, Coordinator(log) as coordinator:
