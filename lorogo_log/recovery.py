@@ -117,7 +117,7 @@ def _recover(
     result.foreign = sorted(name for name in present if not names.is_ours(name))
     changed = False
     for name in sorted(present):
-        if name.endswith(names.TEMPORARY):
+        if names.is_temporary(name):
             if alone:  # else a cleaner in another process may be writing it
                 directory.remove(name)
                 changed = True

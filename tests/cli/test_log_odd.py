@@ -107,7 +107,7 @@ def test_what_is_no_segment_is_named_and_the_rest_served(
     assert sorted(file.name for file in path.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", ["prepared-9.new", "x.tmp", "append.lock"])
+@pytest.mark.parametrize("name", ["prepared-9.new", "replica.state.tmp", "append.lock"])
 def test_directories_under_other_names_of_the_log(tmp_path: Path, cli: Cli, name: str) -> None:
     """They would keep the next writer out: said before it finds out."""
     write(tmp_path / "log", 3)
