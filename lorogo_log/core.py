@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from lorogo_log import limits, maintain, names
 from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
-from lorogo_log.checks import U32_MAX, U64_MAX, kind, seconds, whole, whole_or_none
+from lorogo_log.checks import U32_MAX, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
 from lorogo_log.engine import Engine
 from lorogo_log.errors import (
@@ -70,7 +70,7 @@ class Options:
         whole("queue_items", self.queue_items, least=1)
         whole("batch_bytes", self.batch_bytes, least=1, most=limits.BODY_BYTES_MAX // 2)
         whole("ahead_bytes", self.ahead_bytes, least=0)
-        whole_or_none("epoch", self.epoch, least=0, most=U64_MAX)
+        whole_or_none("epoch", self.epoch, least=0, most=limits.EPOCH_MAX)
         whole_or_none("partition", self.partition, least=0, most=U32_MAX)
         seconds("lock_seconds", self.lock_seconds)
         if self.log_id is not None and len(self.log_id) != 16:
@@ -180,6 +180,12 @@ class BlockingLog:
         if not options.mirror:
             following = promised.next_epoch(head.epoch) if promised else head.epoch + 1
             head.epoch = following if options.epoch is None else options.epoch
+            if head.epoch > limits.EPOCH_MAX:
+                newest = max(self.prior[0], promised.epoch if promised else 0)
+                raise StaleEpochError(
+                    f"{self.directory.path}: there is no epoch above {newest} left to open it with:"
+                    " name one, or begin a new log"
+                )
         engine = Engine(
             self.directory,
             head,
