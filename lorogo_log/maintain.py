@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutine, iscoroutinefunction
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
@@ -119,8 +120,11 @@ def clean(
     dropped = 0
     rewritten: list[str] = []
     removed: list[str] = []
+    So does an answer that is neither True nor False: what was not said is not done.
     skipped: list[str] = []
     damaged: list[str] = []
+    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        raise TypeError("clean takes a plain function, not an async one: it is called in a thread")
 
     def report(damage: CorruptionError) -> None:
         damaged.append(damage.path.rpartition("/")[2])
@@ -158,7 +162,8 @@ def _judge(segment: Segment, function: CleanFunction) -> _Left:
     """Ask the function about every record before anything is changed."""
     left = _Left()
     for batch in _readable(segment):
-        kept = [row for row in range(batch.header.count) if not function(segment.path, batch.record(row))]
+        rows = range(batch.header.count)
+        kept = [row for row in rows if not _verdict(function(segment.path, batch.record(row)))]
         left.rows[batch.position] = kept
         left.dropped += batch.header.count - len(kept)
     return left
@@ -169,6 +174,15 @@ def _readable(segment: Segment) -> Iterator[Batch]:
     frames = good_frames(segment)
     while True:
         try:
+def _verdict(answer: object) -> bool:
+    """What the function said, if it said anything: a coroutine or a forgotten `return` is no answer."""
+    if isinstance(answer, bool):
+        return answer
+    if iscoroutine(answer):
+        answer.close()  # nobody waits for it
+    raise TypeError(f"the cleaning function must say True or False, not {type(answer).__name__}")
+
+
             batch = next(frames, None)
             if batch is None:
                 return
