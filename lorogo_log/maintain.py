@@ -6,7 +6,7 @@ All of it holds the clean lock: cursors that asked for a consistent view wait fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutine, iscoroutinefunction
 
@@ -14,7 +14,9 @@ from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
 from lorogo_log.format import REWRITTEN, ZSTD, Bytes
-from lorogo_log.lost import FIRST_LOST
+from lorogo_log.listing import twin_damage
+from lorogo_log.lost import FIRST_LOST, NOT_THERE
+from lorogo_log.place import require_place
 from lorogo_log.recovery import (
     FOOTER_DAMAGED,
     SegmentName,
@@ -87,6 +89,8 @@ def _sealed(
             segment = Segment.open(directory, entry.name)
         except FileNotFoundError:
             continue
+            if entry.name in directory.list():
+                report(CorruptionError(f"{directory.path}/{entry.name}", 0, NOT_THERE))
         except CorruptionError as damage:
             report(damage)
             continue
@@ -216,9 +220,10 @@ def expire(
         total = 0
         if keep_bytes is not None:
             for entry in list_segments(directory):
-                file = directory.open(entry.name)
-                total += file.size()
-                file.close()
+                with suppress(FileNotFoundError):  # a link that leads nowhere takes no room
+                    file = directory.open(entry.name)
+                    total += file.size()
+                    file.close()
         in_order = iter(list_segments(directory))
         for segment, newest in _sealed(directory):
             footer = segment.footer
@@ -311,13 +316,20 @@ def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[Seg
     listing = list_segments(directory, prepared=open_name is None)
     expected: int | None = None
     for number, entry in enumerate(listing):
-        if entry.name == open_name:
+        if entry.name == open_name and not entry.hidden:
             continue
         after = listing[number + 1] if number + 1 < len(listing) else None
         try:
+        for twin in twin_damage(directory, entry):
+            yield SegmentReport(twin.path.rpartition("/")[2], 0, 0, 0, sealed=False, damage=(twin,))
+        if entry.name == open_name:
+            continue
             report = verify(directory, entry, newest=after is None, after=after)
         except FileNotFoundError:
-            continue  # removed meanwhile
+            if entry.name in directory.list():  # else removed meanwhile
+                lost = CorruptionError(f"{directory.path}/{entry.name}", 0, NOT_THERE)
+                yield SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(lost,))
+            continue
         gap = entry.first_sequence - expected if expected is not None else 0
         expected = after.first_sequence if after else None
         try:
