@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from lorogo_log import limits, maintain, names
 from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
 from lorogo_log.checks import U32_MAX, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
-from lorogo_log.engine import Engine
+from lorogo_log.engine import Engine, Head
 from lorogo_log.errors import (
     DamageError,
     FormatError,
@@ -358,9 +358,19 @@ class BlockingLog:
         """Put a segment fetched from a replica in place of a damaged one."""
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
-        report = maintain.install(self.directory, name, pieces)
+        report = maintain.install(self.directory, name, pieces, head=self._head)
         self.mended(name)
         return report
+
+    def _head(self) -> Head:
+        """Where the log stands: as it was at one moment, though the writer goes on."""
+        while True:
+            active = self.writer.engine.active
+            began = active.header is not None
+            head = replace(self.writer.engine.head)
+            # the first commit of a segment changes all of it; later the segment is there to be compared with
+            if began or active.header is None:
+                return head
 
     def mended(self, name: str) -> None:
         """That segment is whole: what was reported of it is of the past."""
