@@ -21,12 +21,13 @@ from lorogo_log.format import (
     SEGMENT_HEADER_BYTES,
     TIME_MIN,
     Footer,
+    NewerVersion,
     SegmentHeader,
     unpack_frame_header,
     unpack_segment_header,
 )
-from lorogo_log.listing import SegmentName, list_segments
-from lorogo_log.lost import FIRST_LOST, RECORD_BYTES, room_of, stand_in
+from lorogo_log.listing import SegmentName, list_segments, twin_damage
+from lorogo_log.lost import FIRST_LOST, NOT_THERE, RECORD_BYTES, room_of, stand_in
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
 from lorogo_log.storage import Directory, File, Lock, write_all
 
@@ -114,10 +115,11 @@ def _recover(
 ) -> Recovered:
     result = Recovered(Head())
     present = directory.list()
+    _refuse_newer(directory, present)
     result.foreign = sorted(name for name in present if not names.is_ours(name))
     changed = False
     for name in sorted(present):
-        if name.endswith(names.TEMPORARY):
+        if names.is_temporary(name):
             if alone:  # else a cleaner in another process may be writing it
                 directory.remove(name)
                 changed = True
@@ -129,8 +131,53 @@ def _recover(
     listing = list_segments(directory)
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
+        for damage in twin_damage(directory, entry):
+            if mode is Recovery.STRICT:
+                raise damage
+            result.damage.append(damage)
         _one(directory, entry, following, mode, result, log_id, segment_bytes)
+        if entry.hidden and following is None:  # what was given there is not given again
+            result.head.next_sequence = max(result.head.next_sequence, *_hidden_reach(directory, entry))
     return result
+
+
+def _hidden_reach(directory: Directory, entry: SegmentName) -> list[int]:
+    """The sequences behind files that are not served."""
+    reach = [entry.first_sequence + 1]
+    for name in entry.hidden:
+        try:
+            file = directory.open(name)
+        except FileNotFoundError:
+            continue
+        try:
+            footer = read_footer(file)
+            reach.append((footer.last_sequence if footer else _last_sequence(file, entry.first_sequence)) + 1)
+        finally:
+            file.close()
+    return reach
+
+
+def _refuse_newer(directory: Directory, present: list[str]) -> None:
+    """FormatError if a later lorogo wrote any of it: told before anything is changed."""
+    for name in sorted(present):
+        prepared = names.PREPARED.fullmatch(name)
+        if not prepared and not names.parse_segment(name):
+            continue
+        path = f"{directory.path}/{name}"
+        try:
+            file = directory.open(name)
+        except FileNotFoundError:
+            if prepared:
+                raise FormatError(f"{path}: {NOT_THERE}: move it away") from None
+            continue
+        try:
+            unpack_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+        except NewerVersion as error:
+            raise FormatError(f"{path}: {error}") from None
+        except ValueError:
+            pass
+        finally:
+            file.close()
 
 
 def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -> None:
@@ -238,6 +285,9 @@ def _one(
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
+    except FileNotFoundError:
+        _not_there(entry, following, mode, result, CorruptionError(path, 0, NOT_THERE), segment_bytes)
+        return
     except CorruptionError as damage:
         _without_header(directory, entry, following, mode, result, damage, log_id, segment_bytes)
         return
@@ -391,6 +441,29 @@ def _unsealed(
         result.torn.append(torn)
         keep_broken(directory, segment.name, segment.file, found.end)
     reseal(directory, segment, found)
+
+
+def _not_there(
+    entry: SegmentName,
+    following: SegmentName | None,
+    mode: Recovery,
+    result: Recovered,
+    damage: CorruptionError,
+    segment_bytes: int,
+) -> None:
+    """A link that leads nowhere: where it led may come back, so it stays, also to salvage."""
+    if mode is Recovery.STRICT:
+        raise damage
+    result.damage.append(damage)
+    before = result.head
+    room = 0 if following else room_of(None, segment_bytes)
+    reach = following.first_sequence if following else entry.first_sequence + room // RECORD_BYTES
+    result.head = replace(
+        before,
+        next_sequence=max(before.next_sequence, reach),
+        end_offset=before.end_offset + room,
+        high_time=max(before.high_time, entry.first_time),
+    )
 
 
 def _without_header(

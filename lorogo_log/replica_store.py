@@ -256,7 +256,7 @@ class ReplicaStore:
         keep = {entry.name + names.PART for entry in wanted}
         keep |= {damage.path.rpartition("/")[2] + names.PART for damage in self.core.damage}
         for name in self.directory.list():
-            if name.endswith(names.PART) and name not in keep:
+            if names.is_part(name) and name not in keep:
                 with suppress(FileNotFoundError):
                     self.directory.remove(name)
 

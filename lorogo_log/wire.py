@@ -15,6 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from crc32c import crc32c
 
+from lorogo_log import limits
 from lorogo_log.batch import Record, pad
 from lorogo_log.errors import LogError
 from lorogo_log.format import Bytes, padded
@@ -32,7 +33,7 @@ ENTRIES_MAX: Final = 4096
 #: Segments of one log in all that a peer may tell of.
 CATALOG_MAX: Final = 1 << 18
 #: No epoch or sequence is believed that is above these: nobody gets there by counting.
-EPOCH_MAX: Final = 1 << 56
+EPOCH_MAX: Final = limits.EPOCH_MAX
 SEQUENCE_MAX: Final = 1 << 62
 NONCE_BYTES: Final = 32
 #: Bytes of a segment in one answer.
