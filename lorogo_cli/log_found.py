@@ -89,9 +89,13 @@ def found(path: Path) -> Found:
         raise Problem(_no_log(path, foreign))
     strange = dict(_strangers(path, present))
     reader = Reader(Served(path, frozenset(strange)))
+    entries = list_segments(reader.directory, prepared=True)
+    for entry in entries:
+        for name in entry.hidden:
+            strange[name] = f"begins with the same record as {entry.name}, which is served instead"
     return Found(
         reader,
-        list_segments(reader.directory, prepared=True),
+        entries,
         foreign,
         [name for name in present if names.BROKEN.fullmatch(name)],
         [Stranger(str(path / name), reason) for name, reason in strange.items()],

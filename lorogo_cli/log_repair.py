@@ -77,7 +77,7 @@ def plan(here: Found, verdicts: list[Verdict], source: "Source | None", *, salva
     steps += [
         Step(name, "remove", "left by a crash, or prepared and not used")
         for name in sorted(here.directory.list())
-        if name not in known and (name.endswith(names.TEMPORARY) or names.PREPARED.fullmatch(name))
+        if name not in known and (names.is_temporary(name) or names.PREPARED.fullmatch(name))
     ]
     for verdict in verdicts:
         if names.PREPARED.fullmatch(verdict.name):

@@ -8,16 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
 from lorogo_log import limits, maintain, names
 from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
-from lorogo_log.checks import U32_MAX, U64_MAX, kind, seconds, whole, whole_or_none
+from lorogo_log.checks import U32_MAX, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
-from lorogo_log.engine import Engine
+from lorogo_log.engine import Engine, Head
 from lorogo_log.errors import (
     DamageError,
     FormatError,
@@ -70,7 +70,7 @@ class Options:
         whole("queue_items", self.queue_items, least=1)
         whole("batch_bytes", self.batch_bytes, least=1, most=limits.BODY_BYTES_MAX // 2)
         whole("ahead_bytes", self.ahead_bytes, least=0)
-        whole_or_none("epoch", self.epoch, least=0, most=U64_MAX)
+        whole_or_none("epoch", self.epoch, least=0, most=limits.EPOCH_MAX)
         whole_or_none("partition", self.partition, least=0, most=U32_MAX)
         seconds("lock_seconds", self.lock_seconds)
         if self.log_id is not None and len(self.log_id) != 16:
@@ -180,6 +180,12 @@ class BlockingLog:
         if not options.mirror:
             following = promised.next_epoch(head.epoch) if promised else head.epoch + 1
             head.epoch = following if options.epoch is None else options.epoch
+            if head.epoch > limits.EPOCH_MAX:
+                newest = max(self.prior[0], promised.epoch if promised else 0)
+                raise StaleEpochError(
+                    f"{self.directory.path}: there is no epoch above {newest} left to open it with:"
+                    " name one, or begin a new log"
+                )
         engine = Engine(
             self.directory,
             head,
@@ -333,6 +339,8 @@ class BlockingLog:
 
     def clean(self, function: CleanFunction) -> Cleaned:
         """Drop records from sealed segments; damaged ones are reported and left alone."""
+        if self.options.mirror:
+            raise ReplicaError(f"{self.directory.path} is a replica: clean at its coordinator")
         return maintain.clean(self.directory, function, on_damage=self._damaged)
 
     def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
@@ -352,9 +360,19 @@ class BlockingLog:
         """Put a segment fetched from a replica in place of a damaged one."""
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
-        report = maintain.install(self.directory, name, pieces)
+        report = maintain.install(self.directory, name, pieces, head=self._head)
         self.mended(name)
         return report
+
+    def _head(self) -> Head:
+        """Where the log stands: as it was at one moment, though the writer goes on."""
+        while True:
+            active = self.writer.engine.active
+            began = active.header is not None
+            head = replace(self.writer.engine.head)
+            # the first commit of a segment changes all of it; later the segment is there to be compared with
+            if began or active.header is None:
+                return head
 
     def mended(self, name: str) -> None:
         """That segment is whole: what was reported of it is of the past."""

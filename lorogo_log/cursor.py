@@ -16,7 +16,9 @@ from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Position
 from lorogo_log.checks import kind, whole_or_none
 from lorogo_log.errors import CorruptionError, End, TornError
-from lorogo_log.format import SEGMENT_HEADER_BYTES
+from lorogo_log.format import SEGMENT_HEADER_BYTES, Footer
+from lorogo_log.listing import twin_damage
+from lorogo_log.lost import NOT_THERE
 from lorogo_log.recovery import SegmentName, list_segments
 from lorogo_log.rewrite import bad
 from lorogo_log.segment import Frames, Segment, Stop, Stopped, find_frame
@@ -64,6 +66,7 @@ class Cursor:
         self._lock: Lock | None = None
         self._known: list[SegmentName] = []
         self._after = -1  # first sequence of the last segment that was finished
+        self._done: tuple[Footer | None, int] = (None, -1)  # its footer and size: a longer one is another
         self.reset()
 
     def reset(self) -> None:
@@ -205,12 +208,17 @@ class Cursor:
             return
         next_segment = self._following()
         if found.stop is Stop.TRAILER:  # the trailer is being written, or its footer is damaged
-            if next_segment is None:
+            if next_segment is not None:
+                self._finish()
+            elif not self._replaced():
                 raise End("the segment ends here and there is no other yet")
-            self._finish()
             return
         if next_segment is None:
-            self._at_the_tail(found, following=following)
+            try:
+                self._at_the_tail(found, following=following)
+            except (End, TornError):
+                if not self._replaced():
+                    raise
             return
         # a newer segment exists: nothing more is written here. Look once more, then judge.
         if isinstance(frames.peek(), Batch):
@@ -220,7 +228,8 @@ class Cursor:
         if self._wanted >= next_segment.first_sequence and find_frame(segment, found.position) is None:
             self._finish()
             return
-        self._damaged(found, segment.end)
+        if not self._replaced():
+            self._damaged(found, segment.end)
 
     def _at_the_tail(self, found: Stopped, *, following: bool) -> None:
         """Nothing whole at the end of the newest segment: not yet, not wholly, torn, or damaged."""
@@ -285,7 +294,54 @@ class Cursor:
         if segment.footer is not None:
             self._wanted = max(self._wanted, segment.footer.last_sequence + 1)
         self._after = segment.header.first_sequence
+        self._done = (segment.footer, segment.file.size())
         self._leave()
+
+    def _pass(self, entry: SegmentName) -> None:
+        """Go on behind a segment that cannot be read."""
+        self._after = entry.first_sequence
+        self._done = (None, -1)
+
+    def _replaced(self) -> bool:
+        """Whether the name leads to another file by now, with more in it: then go on there.
+
+        A replica puts longer files in the place of what it had; nothing more comes in the old one.
+        """
+        segment, frames = self._segment, self._frames
+        assert segment is not None and frames is not None
+        try:
+            now = Segment.open(self._directory, segment.name)
+        except (FileNotFoundError, CorruptionError):
+            return False
+        try:
+            if segment.sealed() or now.header.first_sequence != segment.header.first_sequence:
+                return False
+            if now.header == segment.header:
+                more = frames.goes_on(now)
+            else:
+                more = now.footer is not None and now.footer.last_sequence >= self._wanted
+        finally:
+            now.close()
+        if more:
+            self._hint = self.position
+            self._after = segment.header.first_sequence - 1  # this name is the first behind it
+            self._leave()
+        return more
+
+    def _again(self, entry: SegmentName) -> bool:
+        """Whether a segment that was finished has more by now than what was read of it."""
+        try:
+            segment = Segment.open(self._directory, entry.name)
+        except (FileNotFoundError, CorruptionError):
+            return False
+        size = segment.file.size()
+        segment.close()
+        if segment.damage is not None or segment.header.first_sequence != entry.first_sequence:
+            return False
+        footer = segment.footer
+        if footer is not None:
+            return footer.last_sequence >= self._wanted
+        return (footer, size) != self._done
 
     def _list(self) -> list[SegmentName]:
         return list_segments(self._directory, prepared=self._durable is None)
@@ -310,27 +366,37 @@ class Cursor:
                 if entry.name != missing:
                     missing = entry.name
                     continue  # cleaned, expired or renamed since the listing
-                self._after = entry.first_sequence
-                raise CorruptionError(path, 0, "it is listed, but is not there: a broken link?") from None
+                self._pass(entry)
+                raise CorruptionError(path, 0, NOT_THERE) from None
             except CorruptionError:
-                self._after = entry.first_sequence
+                self._pass(entry)
                 raise
             if (told := segment.header.first_sequence) != entry.first_sequence and segment.damage is None:
                 segment.close()
-                self._after = entry.first_sequence
+                self._pass(entry)
                 raise CorruptionError(path, 0, f"renamed: it begins with record {told}, not as its name says")
             self._segment = segment
             self._place(segment)
             if segment.damage is not None:
                 raise segment.damage
+            for damage in twin_damage(self._directory, entry):
+                raise damage
             return True
 
     def _choose(self) -> SegmentName | None:
-        listing = [entry for entry in self._list() if entry.first_sequence > self._after]
+        present = self._list()
+        listing = [entry for entry in present if entry.first_sequence > self._after]
+        if self._after >= 0:
+            following = listing[0] if listing else None
+            if following is None or following.first_sequence > self._wanted:
+                # Cleaned, expired, or not there yet. Or the file that was read to its end is a longer one by
+                # now: a replica replaces what it had.
+                last = next((entry for entry in present if entry.first_sequence == self._after), None)
+                if last is not None and self._again(last):
+                    return last
+            return following
         if not listing:
             return None
-        if self._after >= 0:
-            return listing[0]
         chosen = listing[0]
         for entry in listing:
             if self._time is not None:

@@ -24,6 +24,8 @@ ARROW_JOIN_BYTES = 64 << 10
 #: How often a follower looks when the writer is in another process; when nothing comes, less and less often.
 POLL_SECONDS = 0.02
 POLL_SECONDS_MAX = 0.16
+#: No epoch is above this: nobody gets there by counting, and there is always a next one.
+EPOCH_MAX = 1 << 56
 #: How long to wait for a lock, for background work at close, for a thread to end.
 LOCK_SECONDS = 10.0
 CLOSE_SECONDS = 60.0

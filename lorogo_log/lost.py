@@ -14,13 +14,15 @@ from lorogo_log.storage import Directory, File, write_all
 
 #: The reason when a segment has a name and a header and nothing else.
 FIRST_LOST = "nothing is left of the first frame, which was on the disk before the segment got its name"
+#: The reason when a name leads nowhere.
+NOT_THERE = "it is listed, but is not there: a broken link?"
 #: A record takes at least this: its time, two offsets, and a byte of msgpack.
 RECORD_BYTES = 16
 
 
-def room_of(file: File, segment_bytes: int) -> int:
+def room_of(file: File | None, segment_bytes: int) -> int:
     """At least as many bytes as the frames of a segment can have taken: many small ones, or one huge one."""
-    return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size()))
+    return padded(max(segment_bytes, limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES, file.size() if file else 0))
 
 
 def stand_in(directory: Directory, name: str, header: SegmentHeader, head: Head) -> None:

@@ -6,14 +6,18 @@ All of it holds the clean lock: cursors that asked for a consistent view wait fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutine, iscoroutinefunction
 
 from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Record
+from lorogo_log.engine import Head
 from lorogo_log.errors import CorruptionError, DamageError, FormatError, SkipSegment, TornError
 from lorogo_log.format import REWRITTEN, ZSTD, Bytes
-from lorogo_log.lost import FIRST_LOST
+from lorogo_log.listing import twin_damage
+from lorogo_log.lost import FIRST_LOST, NOT_THERE
+from lorogo_log.place import require_place
 from lorogo_log.recovery import (
     FOOTER_DAMAGED,
     SegmentName,
@@ -85,6 +89,8 @@ def _sealed(
         try:
             segment = Segment.open(directory, entry.name)
         except FileNotFoundError:
+            if entry.name in directory.list():
+                report(CorruptionError(f"{directory.path}/{entry.name}", 0, NOT_THERE))
             continue
         except CorruptionError as damage:
             report(damage)
@@ -114,8 +120,11 @@ def clean(
 ) -> Cleaned:
     """Drop records for which the function says True. An error of the function stops the work where it is.
 
+    So does an answer that is neither True nor False: what was not said is not done.
     A segment that is damaged anywhere is reported and left as it is: what cannot be read is not dropped.
     """
+    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        raise TypeError("clean takes a plain function, not an async one: it is called in a thread")
     dropped = 0
     rewritten: list[str] = []
     removed: list[str] = []
@@ -158,10 +167,20 @@ def _judge(segment: Segment, function: CleanFunction) -> _Left:
     """Ask the function about every record before anything is changed."""
     left = _Left()
     for batch in _readable(segment):
-        kept = [row for row in range(batch.header.count) if not function(segment.path, batch.record(row))]
+        rows = range(batch.header.count)
+        kept = [row for row in rows if not _verdict(function(segment.path, batch.record(row)))]
         left.rows[batch.position] = kept
         left.dropped += batch.header.count - len(kept)
     return left
+
+
+def _verdict(answer: object) -> bool:
+    """What the function said, if it said anything: a coroutine or a forgotten `return` is no answer."""
+    if isinstance(answer, bool):
+        return answer
+    if iscoroutine(answer):
+        answer.close()  # nobody waits for it
+    raise TypeError(f"the cleaning function must say True or False, not {type(answer).__name__}")
 
 
 def _readable(segment: Segment) -> Iterator[Batch]:
@@ -202,9 +221,10 @@ def expire(
         total = 0
         if keep_bytes is not None:
             for entry in list_segments(directory):
-                file = directory.open(entry.name)
-                total += file.size()
-                file.close()
+                with suppress(FileNotFoundError):  # a link that leads nowhere takes no room
+                    file = directory.open(entry.name)
+                    total += file.size()
+                    file.close()
         in_order = iter(list_segments(directory))
         for segment, newest in _sealed(directory):
             footer = segment.footer
@@ -297,13 +317,20 @@ def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[Seg
     listing = list_segments(directory, prepared=open_name is None)
     expected: int | None = None
     for number, entry in enumerate(listing):
-        if entry.name == open_name:
+        if entry.name == open_name and not entry.hidden:
             continue
         after = listing[number + 1] if number + 1 < len(listing) else None
+        for twin in twin_damage(directory, entry):
+            yield SegmentReport(twin.path.rpartition("/")[2], 0, 0, 0, sealed=False, damage=(twin,))
+        if entry.name == open_name:
+            continue
         try:
             report = verify(directory, entry, newest=after is None, after=after)
         except FileNotFoundError:
-            continue  # removed meanwhile
+            if entry.name in directory.list():  # else removed meanwhile
+                lost = CorruptionError(f"{directory.path}/{entry.name}", 0, NOT_THERE)
+                yield SegmentReport(entry.name, 0, 0, 0, sealed=False, damage=(lost,))
+            continue
         gap = entry.first_sequence - expected if expected is not None else 0
         expected = after.first_sequence if after else None
         try:
@@ -325,11 +352,18 @@ def scrub(directory: Directory, *, open_name: str | None = None) -> Iterator[Seg
 
 
 def install(
-    directory: Directory, name: str, pieces: Iterable[Bytes], *, wait_seconds: float = limits.LOCK_SECONDS
+    directory: Directory,
+    name: str,
+    pieces: Iterable[Bytes],
+    *,
+    head: Callable[[], Head] | None = None,
+    wait_seconds: float = limits.LOCK_SECONDS,
 ) -> SegmentReport:
     """Put a segment fetched from a replica in place of a damaged one (or where there was none).
 
-    It is checked whole before it replaces anything; the damaged original is kept as `.broken`.
+    It is checked whole, and against its neighbours and what stands there, before it replaces anything; the
+    original is kept as `.broken`. `head` tells where the log stands, if it is open: nothing is put behind
+    that. Without it, the caller holds the append lock, and the log goes on behind what he installs.
     """
     parsed = names.parse_segment(name)
     if parsed is None:
@@ -351,7 +385,15 @@ def install(
                 raise report.damage[0]
             if not report.sealed:
                 raise FormatError(f"{name}: what came is not a sealed segment")
-            _refuse_stranger(directory, name, temporary)
+            segment = Segment.open(directory, temporary)
+            try:
+                header = segment.header
+                if names.segment_name(header.first_sequence, header.first_time) != name:
+                    what = f"another segment, from sequence {header.first_sequence} on"
+                    raise FormatError(f"{name}: what came is {what}")
+                require_place(directory, SegmentName(*parsed, name), segment, head() if head else None)
+            finally:
+                segment.close()
             try:
                 old = directory.open(name)
             except FileNotFoundError:
@@ -368,20 +410,3 @@ def install(
                 dropped(directory, temporary)
         directory.sync()
     return replace(report, name=name)
-
-
-def _refuse_stranger(directory: Directory, name: str, temporary: str) -> None:
-    """A good segment in the wrong place would keep the whole log from opening."""
-    segment = Segment.open(directory, temporary)
-    header = segment.header
-    segment.close()
-    if names.segment_name(header.first_sequence, header.first_time) != name:
-        raise FormatError(f"{name}: what came is another segment, from sequence {header.first_sequence} on")
-    for entry in list_segments(directory):
-        try:
-            other = Segment.open(directory, entry.name)
-        except (FileNotFoundError, CorruptionError):
-            continue
-        other.close()
-        if other.damage is None and other.header.log_id != header.log_id:
-            raise FormatError(f"{name}: what came belongs to another log")

@@ -8,9 +8,14 @@ BROKEN = re.compile(r".+\.broken")
 APPEND_LOCK = "append.lock"
 CLEAN_LOCK = "clean.lock"
 TEMPORARY = ".tmp"
+#: what this code gives that ending to, and nothing else: a stranger's file may have it too
+_TEMPORARY = re.compile(
+    r"(?:(?:\d{20}-\d{20}\.seg|prepared-\d+\.new)(?:\.\d+(?:-\d+)?\.broken)?|replica\.state)\.tmp"
+)
 #: a segment that is being fetched from another process: kept over restarts, so that the fetch goes on where
 #: it was
 PART = ".part"
+_PART = re.compile(r"\d{20}-\d{20}\.seg\.part")
 REPLICA_STATE = "replica.state"
 
 
@@ -30,6 +35,16 @@ def prepared_name(number: int) -> str:
     return f"prepared-{number}.new"
 
 
+def is_temporary(name: str) -> bool:
+    """Whether this code made the name, for a file that is of no use after a crash."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_part(name: str) -> bool:
+    """Whether this code made the name, for a segment that is being fetched."""
+    return _PART.fullmatch(name) is not None
+
+
 def is_ours(name: str) -> bool:
     """Whether a file of this name belongs to a log directory."""
     return bool(
@@ -37,5 +52,6 @@ def is_ours(name: str) -> bool:
         or PREPARED.fullmatch(name)
         or BROKEN.fullmatch(name)
         or name in {APPEND_LOCK, CLEAN_LOCK, REPLICA_STATE}
-        or name.endswith((TEMPORARY, PART))
+        or is_temporary(name)
+        or is_part(name)
     )

@@ -17,6 +17,7 @@ from lorogo_log.cursor import Cursor
 from lorogo_log.errors import CorruptionError, DamageError, End, NotFoundError
 from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.index import Index
+from lorogo_log.lost import NOT_THERE
 from lorogo_log.recovery import SegmentName, list_segments
 from lorogo_log.rewrite import bad
 from lorogo_log.segment import Segment, find_frame
@@ -163,13 +164,15 @@ class Reader:
         missing = NotFoundError(f"there is no record {sequence}")
         if self._durable is not None and sequence > self._durable():
             raise missing
+        name = ""
         for _ in range(3):
             listing = list_segments(self.directory, prepared=self._durable is None)
             place = bisect_right(listing, sequence, key=lambda entry: entry.first_sequence) - 1
             if place < 0:
                 raise missing
+            name = listing[place].name
             try:
-                segment = Segment.open(self.directory, listing[place].name)
+                segment = Segment.open(self.directory, name)
             except FileNotFoundError:
                 continue  # renamed or removed since the listing
             try:
@@ -182,7 +185,9 @@ class Reader:
                 reason = f"record {sequence} is missing before the next segment"
                 raise CorruptionError(segment.path, SEGMENT_HEADER_BYTES, reason)
             raise missing
-        raise missing
+        if name not in self.directory.list():
+            raise missing
+        raise CorruptionError(f"{self.directory.path}/{name}", 0, NOT_THERE)
 
     def _find(self, segment: Segment, sequence: int) -> Record | None:
         footer = segment.footer
@@ -312,13 +317,18 @@ class Reader:
         low, high = 0, len(listing)
         found: Segment | None = None
         headless: dict[str, CorruptionError] = {}
+        gone: set[str] = set()
         while low < high:
             middle = (low + high) // 2
             try:
                 segment = Segment.open(self.directory, listing[middle].name)
             except (FileNotFoundError, CorruptionError) as error:
+                name = listing[middle].name
                 if isinstance(error, CorruptionError):
-                    headless[listing[middle].name] = error
+                    headless[name] = error
+                elif name in gone:  # listed again: it was not renamed or removed since
+                    headless[name] = CorruptionError(f"{self.directory.path}/{name}", 0, NOT_THERE)
+                gone.add(name)
                 listing = list_segments(self.directory, prepared=self._durable is None)
                 listing = [entry for entry in listing if entry.name not in headless]
                 low, high = 0, len(listing)

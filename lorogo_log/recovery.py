@@ -21,12 +21,13 @@ from lorogo_log.format import (
     SEGMENT_HEADER_BYTES,
     TIME_MIN,
     Footer,
+    NewerVersion,
     SegmentHeader,
     unpack_frame_header,
     unpack_segment_header,
 )
-from lorogo_log.listing import SegmentName, list_segments
-from lorogo_log.lost import FIRST_LOST, RECORD_BYTES, room_of, stand_in
+from lorogo_log.listing import SegmentName, list_segments, twin_damage
+from lorogo_log.lost import FIRST_LOST, NOT_THERE, RECORD_BYTES, room_of, stand_in
 from lorogo_log.segment import Scan, Segment, digest_of, read_footer, scan
 from lorogo_log.storage import Directory, File, Lock, write_all
 
@@ -114,10 +115,11 @@ def _recover(
 ) -> Recovered:
     result = Recovered(Head())
     present = directory.list()
+    _refuse_newer(directory, present)
     result.foreign = sorted(name for name in present if not names.is_ours(name))
     changed = False
     for name in sorted(present):
-        if name.endswith(names.TEMPORARY):
+        if names.is_temporary(name):
             if alone:  # else a cleaner in another process may be writing it
                 directory.remove(name)
                 changed = True
@@ -129,8 +131,53 @@ def _recover(
     listing = list_segments(directory)
     for number, entry in enumerate(listing):
         following = listing[number + 1] if number + 1 < len(listing) else None
+        for damage in twin_damage(directory, entry):
+            if mode is Recovery.STRICT:
+                raise damage
+            result.damage.append(damage)
         _one(directory, entry, following, mode, result, log_id, segment_bytes)
+        if entry.hidden and following is None:  # what was given there is not given again
+            result.head.next_sequence = max(result.head.next_sequence, *_hidden_reach(directory, entry))
     return result
+
+
+def _hidden_reach(directory: Directory, entry: SegmentName) -> list[int]:
+    """The sequences behind files that are not served."""
+    reach = [entry.first_sequence + 1]
+    for name in entry.hidden:
+        try:
+            file = directory.open(name)
+        except FileNotFoundError:
+            continue
+        try:
+            footer = read_footer(file)
+            reach.append((footer.last_sequence if footer else _last_sequence(file, entry.first_sequence)) + 1)
+        finally:
+            file.close()
+    return reach
+
+
+def _refuse_newer(directory: Directory, present: list[str]) -> None:
+    """FormatError if a later lorogo wrote any of it: told before anything is changed."""
+    for name in sorted(present):
+        prepared = names.PREPARED.fullmatch(name)
+        if not prepared and not names.parse_segment(name):
+            continue
+        path = f"{directory.path}/{name}"
+        try:
+            file = directory.open(name)
+        except FileNotFoundError:
+            if prepared:
+                raise FormatError(f"{path}: {NOT_THERE}: move it away") from None
+            continue
+        try:
+            unpack_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0))
+        except NewerVersion as error:
+            raise FormatError(f"{path}: {error}") from None
+        except ValueError:
+            pass
+        finally:
+            file.close()
 
 
 def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -> None:
@@ -159,10 +206,56 @@ def _adopt(directory: Directory, name: str, result: Recovered, mode: Recovery) -
         found = scan(segment)
     finally:
         segment.close()
-    if found.index.frames or found.bad:
-        directory.rename(name, names.segment_name(header.first_sequence, header.first_time))
-    else:
+    if not (found.index.frames or found.bad):
         directory.remove(name)
+        return
+    named = names.segment_name(header.first_sequence, header.first_time)
+    if named in directory.list():
+        _beside(directory, name, header, found, result)
+    else:
+        directory.rename(name, named)
+
+
+def _beside(directory: Directory, name: str, header: SegmentHeader, found: Scan, result: Recovered) -> None:
+    """A prepared file whose segment is there already: the better of the two has the name, both are kept.
+
+    A rename was never lost here, so the one that has the name is right unless the other has all of it.
+    """
+    named = names.segment_name(header.first_sequence, header.first_time)
+    better = False
+    if not (found.bad or found.torn):
+        try:
+            segment = Segment.open(directory, named)
+        except CorruptionError:
+            better = True
+        else:
+            try:
+                better = _less(segment, header, found)
+            finally:
+                segment.close()
+    loser = named if better else name
+    reason = f"two files of the segment {named}: this one is kept aside"
+    result.torn.append(TornError(f"{directory.path}/{loser}", 0, reason))
+    if better:
+        file = directory.open(named)
+        try:
+            keep_broken(directory, named, file, 0)
+        finally:
+            file.close()
+        directory.rename(name, named)
+    else:
+        directory.rename(name, f"{name}.{free_ending(directory, name, 0)}")
+
+
+def _less(segment: Segment, header: SegmentHeader, other: Scan) -> bool:
+    """Whether a segment is damaged or ends early, and another file of it, which is whole, reaches as far."""
+    mine = scan(segment, keys=False)
+    footer = segment.footer
+    reach = max(mine.end_offset, footer.end_offset if footer is not None else 0)
+    if segment.header.flags & REWRITTEN or (segment.damage is None and segment.header != header):
+        return False
+    damaged = segment.damage is not None or bool(mine.bad)
+    return other.end_offset > reach or (damaged and other.end_offset >= reach)
 
 
 def _any_frame(file: File) -> bool:
@@ -192,6 +285,9 @@ def _one(
     path = f"{directory.path}/{entry.name}"
     try:
         segment = Segment.open(directory, entry.name)
+    except FileNotFoundError:
+        _not_there(entry, following, mode, result, CorruptionError(path, 0, NOT_THERE), segment_bytes)
+        return
     except CorruptionError as damage:
         _without_header(directory, entry, following, mode, result, damage, log_id, segment_bytes)
         return
@@ -345,6 +441,29 @@ def _unsealed(
         result.torn.append(torn)
         keep_broken(directory, segment.name, segment.file, found.end)
     reseal(directory, segment, found)
+
+
+def _not_there(
+    entry: SegmentName,
+    following: SegmentName | None,
+    mode: Recovery,
+    result: Recovered,
+    damage: CorruptionError,
+    segment_bytes: int,
+) -> None:
+    """A link that leads nowhere: where it led may come back, so it stays, also to salvage."""
+    if mode is Recovery.STRICT:
+        raise damage
+    result.damage.append(damage)
+    before = result.head
+    room = 0 if following else room_of(None, segment_bytes)
+    reach = following.first_sequence if following else entry.first_sequence + room // RECORD_BYTES
+    result.head = replace(
+        before,
+        next_sequence=max(before.next_sequence, reach),
+        end_offset=before.end_offset + room,
+        high_time=max(before.high_time, entry.first_time),
+    )
 
 
 def _without_header(

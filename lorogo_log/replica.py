@@ -125,6 +125,7 @@ class Replica:
         self._store: ReplicaStore | None = None
         self._server: SegmentServer | None = None
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._changed = asyncio.Event()
         self._rounds = self._sessions = self._fetched = self._streamed = self._aside = self._drops = 0
@@ -183,10 +184,14 @@ class Replica:
         await self.close()
 
     async def close(self) -> None:
-        """Stop following and serving, seal, let others open. Again: nothing."""
-        task, self._task = self._task, None
-        if task is None:
+        """Stop following and serving, seal, let others open. Again: nothing, or what a cancelled one left."""
+        if self._task is None:
             return
+        if self._ending is None or self._ending.cancelled():
+            self._ending = self._loop.create_task(self._end(self._task))
+        await asyncio.shield(self._ending)
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._undo.aclose()
@@ -258,12 +263,19 @@ class Replica:
         return session.waiting or f"what comes after record {session.covered} is missing here"
 
     async def caught_up(self, timeout: float) -> None:
-        """Return when frames are taken as they come."""
+        """Return when frames are taken as they come, and nothing before them is missing or damaged here."""
         await self._until(lambda: self.stats().caught_up, timeout, "the replica has not caught up")
 
     async def has(self, sequence: int, timeout: float) -> None:
-        """Return when this sequence is on this disk."""
-        await self._until(lambda: self.sequence >= sequence, timeout, f"record {sequence} has not come")
+        """Return when this sequence is on this disk, and everything before it that is offered."""
+        await self._until(lambda: self._held() >= sequence, timeout, f"record {sequence} has not come")
+
+    def _held(self) -> int:
+        """What is acknowledged; without a connection, what is on the disk before the first damage."""
+        if self._session is not None:
+            return self._session.held
+        sound = self.store.sound_to()
+        return self.sequence if sound is None else min(sound, self.sequence)
 
     async def repaired(self, timeout: float) -> bool:
         """Whether all damage reported so far was repaired within the time."""

@@ -116,6 +116,7 @@ def _entry(
             digest=footer.digest if footer else bytes(16),
             damaged=segment.damage is not None or any(known.path == segment.path for known in core.damage),
             chain_before=header.chain,
+            records=footer.records if footer else 0,
         )
         return entry, header.chain
     finally:

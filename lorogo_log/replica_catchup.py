@@ -56,6 +56,7 @@ def catch_up_round(
     client = fetcher.client(address)
     try:
         remote = client.catalog()
+        store.reconcile()
         local = store.catalog()
         todo = plan(local, remote, end=client.welcome.end_offset, epoch=client.welcome.epoch)
         if todo.ahead:
@@ -67,6 +68,8 @@ def catch_up_round(
                 # fetched first: what both have in common is never away from this disk
                 fetcher.fetch(store, Wanted(theirs))
                 store.replace(theirs, todo.aside)
+            elif theirs is not None and not (theirs.damaged or theirs.rewritten):
+                store.replace_open(theirs, todo.aside, lambda at, size: client.read(theirs, at=at, size=size))
             else:
                 store.aside(todo.aside)
             return Done(Round.ASIDE, 0)  # what is left has yet to be compared

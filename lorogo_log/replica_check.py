@@ -14,6 +14,9 @@ from lorogo_log.segment import Segment, Stop, digest_of, find_frame, read_footer
 from lorogo_log.storage import Directory
 from lorogo_log.wire import EPOCH_MAX, SEQUENCE_MAX, Entry, PeerError
 
+#: The reason when a segment is good and holds less than the coordinator's.
+HOLDS_LESS = "the coordinator has more of it"
+
 
 class DivergedError(PeerError):
     """What is here and what came do not belong to the same history: compare the segments again."""
@@ -157,7 +160,7 @@ def _require_place(core: BlockingLog, entry: Entry, header: SegmentHeader) -> No
     before = [place for place in listing if place.first_sequence < entry.first_sequence]
     after = [place for place in listing if place.first_sequence > entry.first_sequence]
     proven = False
-    footer = _footer(directory, before[-1].name) if before else None
+    footer = footer_of(directory, before[-1].name) if before else None
     if footer is not None and (
         footer.last_sequence >= header.first_sequence
         or (footer.end_offset == header.first_offset and footer.chain_out != header.chain)
@@ -176,7 +179,7 @@ def _require_place(core: BlockingLog, entry: Entry, header: SegmentHeader) -> No
         raise DivergedError(f"{entry.name} of the other side has sequences that may be given again here")
     else:
         proven = entry.last_sequence + 1 == core.writer.engine.head.next_sequence
-    original = _footer(directory, entry.name)
+    original = footer_of(directory, entry.name)
     if original is not None:
         same = (original.end_offset, original.chain_out) == (entry.end_offset, entry.chain)
         shorter = original.end_offset < entry.end_offset and original.last_sequence <= entry.last_sequence
@@ -188,7 +191,8 @@ def _require_place(core: BlockingLog, entry: Entry, header: SegmentHeader) -> No
         raise DivergedError(f"{entry.name} of the other side cannot be shown to be whole")
 
 
-def _footer(directory: Directory, name: str) -> Footer | None:
+def footer_of(directory: Directory, name: str) -> Footer | None:
+    """A segment's footer, if it has one that checks."""
     try:
         file = directory.open(name)
     except FileNotFoundError:

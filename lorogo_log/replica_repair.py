@@ -23,11 +23,14 @@ from lorogo_log import limits, maintain
 from lorogo_log.batch import Record
 from lorogo_log.core import BlockingLog
 from lorogo_log.errors import DamageError, LogError
+from lorogo_log.format import FRAME_HEADER_BYTES, unpack_frame_header
 from lorogo_log.listing import list_segments
 from lorogo_log.names import parse_segment
-from lorogo_log.replica_check import DivergedError, repair_install
+from lorogo_log.recovery import Recovery
+from lorogo_log.replica_catalog import catalog
+from lorogo_log.replica_check import HOLDS_LESS, DivergedError, repair_install
 from lorogo_log.replica_fetch import Fetcher, fetch_into
-from lorogo_log.replica_rules import Wanted
+from lorogo_log.replica_rules import Wanted, lacks, same_history
 from lorogo_log.transfer import SegmentClient
 from lorogo_log.wire import Entry
 from lorogo_log.wire_socket import Address
@@ -105,7 +108,7 @@ class Repairer:
             client = self._idle.pop(address, None)
         if client is not None:
             with suppress(OSError, LogError, struct.error):  # it may have been closed since
-                record = client.lookup(sequence)
+                record = _asked(core, client, sequence)
                 self._keep(address, client)
                 return record
             client.close()
@@ -118,7 +121,7 @@ class Repairer:
         )
         with ExitStack() as undo:
             undo.callback(client.close)
-            record = client.lookup(sequence)
+            record = _asked(core, client, sequence)
             undo.pop_all()
         self._keep(address, client)
         return record
@@ -195,14 +198,21 @@ class Repairer:
         if name == core.writer.engine.active.name:
             self.trouble = LogError(f"{name} is being written: it is repaired when it is sealed")
             return False
+        mine: Entry | None = None
         if _whole(core, name):
-            core.mended(name)  # told late, by a reader that still had the file of before
-            return True
+            if not _doubtful(core, path):
+                core.mended(name)  # told late, by a reader that still had the file of before
+                return True
+            mine = next((one for one in catalog(core) if one.name == name), None)
         self.trouble = LogError(f"{name}: no replica is connected")
+        asked = failed = 0
         for address in self.sources():
             entry: Entry | None = None
             try:
                 entry = self._find(fetcher, address, name)
+                if mine is not None and (entry is None or not _more(mine, entry)):
+                    asked += 1
+                    continue
                 if entry is None:
                     self.trouble = LogError(f"{name}: {address} has no good copy")
                     continue
@@ -210,6 +220,7 @@ class Repairer:
                 fetcher.fetch(fetch_into(core.directory), Wanted(entry))
                 broken = repair_install(core, entry)
             except Exception as error:  # noqa: BLE001 - whatever a peer sends, repairs go on
+                failed += 1
                 self.trouble = error
                 if isinstance(error, DivergedError) and entry is not None:
                     fetch_into(core.directory).discard(entry)  # its copy is none for this place
@@ -218,6 +229,10 @@ class Repairer:
                 continue
             self.repaired.append(Repaired(name, broken, self._monotonic() - began, address))
             self.trouble = None
+            return True
+        if asked and (core.options.mirror or not failed):
+            # nobody has more of it; a replica compares again, as long as there is a hole
+            core.mended(name)
             return True
         return False
 
@@ -230,6 +245,66 @@ class Repairer:
             return None
         finally:
             fetcher.release(client)
+
+
+def _asked(core: BlockingLog, client: SegmentClient, sequence: int) -> Record | None:
+    """The record, if the other side has it and can be shown to have the same history up to it.
+
+    One log id is not one history: a coordinator that was replaced may have other records of that sequence.
+    """
+    mine = [one for one in catalog(core) if one.first_sequence <= sequence]
+    if not mine:
+        return None
+    # a lost header tells no offset: then all of its catalog is looked at
+    for theirs in client.catalog(mine[-1].first_offset):
+        if theirs.first_sequence == mine[-1].first_sequence:
+            return client.lookup(sequence) if _proven(core, client, mine[-1], theirs, sequence) else None
+    return None
+
+
+def _proven(core: BlockingLog, client: SegmentClient, mine: Entry, theirs: Entry, sequence: int) -> bool:
+    """Whether two segments have the same frames up to where the shorter one ends, and that is far enough.
+
+    A chain value vouches for all before it: at the end of both, or in the frame behind the shorter one's end.
+    """
+    if mine.chain == theirs.chain:
+        room = mine.damaged  # the next one, begun behind damage, may have left room for what stood there
+        same = theirs.end_offset == mine.end_offset or (room and theirs.end_offset < mine.end_offset)
+        if same and mine.first_offset in {0, theirs.first_offset}:
+            return True
+    if mine.header_checksum != theirs.header_checksum or mine.rewritten or theirs.rewritten:
+        return False
+    shorter = min(mine, theirs, key=lambda one: one.end_offset)
+    if not mine.first_sequence <= sequence <= shorter.last_sequence:
+        return False
+    if shorter is mine:
+        data = client.read(theirs, at=mine.position, size=FRAME_HEADER_BYTES)
+    else:
+        file = core.directory.open(mine.name)
+        try:
+            data = file.pread(FRAME_HEADER_BYTES, theirs.position)
+        finally:
+            file.close()
+    try:
+        behind = unpack_frame_header(data)
+    except ValueError:
+        return False
+    return (behind.offset, behind.chain) == (shorter.end_offset, shorter.chain)
+
+
+def _doubtful(core: BlockingLog, path: str) -> bool:
+    """Whether a segment that checks may hold less than it should: it was salvaged, or somebody has more."""
+    if any(known.path == path and known.reason == HOLDS_LESS for known in core.damage):
+        return True
+    salvaged = core.options.recovery is Recovery.SALVAGE
+    return salvaged and any(known.path == path for known in core.recovered.damage)
+
+
+def _more(mine: Entry, theirs: Entry) -> bool:
+    """Whether another side's copy holds more than the one here."""
+    if theirs.end_offset > mine.end_offset or theirs.records > mine.records:
+        return True
+    return same_history(mine, theirs) and lacks(mine, theirs)
 
 
 def _whole(core: BlockingLog, name: str) -> bool:

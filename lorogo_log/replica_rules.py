@@ -216,6 +216,20 @@ def same_history(mine: Entry, theirs: Entry) -> bool:
     )
 
 
+def lacks(mine: Entry, theirs: Entry) -> bool:
+    """Whether our file of the same history may hold less than theirs: it was cleaned or salvaged here.
+
+    Equal hashes are equal records, and a file that was only compressed has one for each sequence. Where
+    theirs was cleaned and holds less, nothing is lacking here.
+    """
+    dense = mine.records > mine.last_sequence - mine.first_sequence
+    if not mine.rewritten or dense or mine.digest == theirs.digest:
+        return False
+    if theirs.damaged or not theirs.sealed:
+        return True
+    return mine.records < theirs.records + theirs.rewritten  # as many after two cleanings may be others
+
+
 class _Verdict(Enum):
     WHOLE = "the same, or only here"
     PREFIX = "the beginning of theirs"
@@ -289,8 +303,9 @@ def _missing(
         inside = newest is not None and entry.first_sequence <= newest.first_sequence and not begins
         mine = less.get(entry.first_sequence)
         if inside and covered is None:
-            same = mine is not None and not mine.damaged and mine.header_checksum == entry.header_checksum
-            covered = mine.last_sequence if mine is not None and same else entry.first_sequence - 1
+            same = mine is not None and mine.header_checksum == entry.header_checksum
+            dense = mine is not None and not (mine.damaged or mine.rewritten)
+            covered = mine.last_sequence if mine is not None and same and dense else entry.first_sequence - 1
         if entry.damaged:
             if blocked is None:
                 blocked = entry
@@ -335,7 +350,8 @@ def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bo
     if after is not None and mine.last_sequence >= after.first_sequence:
         return _Verdict.OTHER
     if other.damaged:
-        whole = not mine.damaged and (same_history(mine, other) or _leads_to(mine, after))
+        same = same_history(mine, other) or _leads_to(mine, after)
+        whole = not mine.damaged and same and not lacks(mine, other)
         return _Verdict.WHOLE if whole else _Verdict.LESS
     reaches = other.last_sequence >= mine.last_sequence and other.end_offset >= mine.end_offset
     if mine.damaged:
@@ -344,6 +360,8 @@ def _judge(mine: Entry, other: Entry, after: Entry | None, end: int, *, last: bo
         # in the middle, or at the end: what is damaged is repaired; at the end it may also just be fetched
         return _Verdict.REPLACE if last else _Verdict.LESS
     if same_history(mine, other):
+        if lacks(mine, other):
+            return _Verdict.REPLACE if last else _Verdict.LESS
         return _Verdict.WHOLE
     if not reaches or mine.first_offset != other.first_offset:
         return _Verdict.OTHER

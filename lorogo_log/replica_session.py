@@ -97,7 +97,13 @@ class Session:
     @property
     def caught_up(self) -> bool:
         """Frames are taken as they come, and everything before them is held."""
-        return self.proven and not self.rules.behind and self.covered is None
+        whole = self.covered is None and self._store.sound_to() is None
+        return self.proven and not self.rules.behind and whole
+
+    @property
+    def held(self) -> int:
+        """The last sequence that is acknowledged, or would be."""
+        return self._ack().sequence
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -124,6 +130,7 @@ class Session:
                         self._behind.set()
                     # also while the disk is busy: the coordinator must hear that this side lives
                     await self._stream.send(wire.message(self._ack()), self._silence)
+                    self._replica.notify()  # a repair may have ended
                 case Refused() as refused:
                     raise refused.error
 
@@ -194,7 +201,12 @@ class Session:
         """Look now and then whether what was here still is, and whether a hole can be filled by now."""
         while True:
             await asyncio.sleep(self._audit_seconds)
-            if self.covered is not None or await asyncio.to_thread(self._store.vanished):
+            vanished = await asyncio.to_thread(self._store.vanished)
+            if vanished:  # nothing is acknowledged before it is known what is left
+                self.covered = 0
+                self._answer = True
+                self._work.set()
+            if self.covered is not None:
                 self.rules.lost()
                 self._behind.set()
 

@@ -19,7 +19,7 @@ from lorogo_log.errors import CorruptionError
 from lorogo_log.storage import Directory, write_all
 
 MAGIC = b"LGREPL\r\n"
-_STATE = struct.Struct("<8s16sQ16s16s60x")
+_STATE = struct.Struct("<8s16sQ16s16s16s44x")
 STATE_BYTES = _STATE.size + 4
 assert STATE_BYTES == 128
 #: A takeover goes to the next multiple of this, a restart only one up: however often the old coordinator is
@@ -36,9 +36,11 @@ class ReplicaState:
     #: which opening of a log has that epoch, and whose directory it is; zeros: nobody yet
     incarnation: bytes = bytes(16)
     node: bytes = bytes(16)
+    #: which log this is a member of, also when no segment can tell it any more; zeros: not known yet
+    log_id: bytes = bytes(16)
 
     def pack(self) -> bytes:
-        head = _STATE.pack(MAGIC, self.replica_id, self.epoch, self.incarnation, self.node)
+        head = _STATE.pack(MAGIC, self.replica_id, self.epoch, self.incarnation, self.node, self.log_id)
         return head + crc32c(head).to_bytes(4, "little")
 
     def next_epoch(self, written: int) -> int:

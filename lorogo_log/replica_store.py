@@ -13,32 +13,36 @@ from dataclasses import replace
 from typing import Any
 
 from lorogo_log import limits, names
-from lorogo_log.batch import Batch, Encoded
+from lorogo_log.batch import Encoded
 from lorogo_log.core import BlockingLog, Options
 from lorogo_log.engine import Head
-from lorogo_log.errors import CorruptionError, DamageError, FormatError, StaleEpochError
-from lorogo_log.format import (
-    REWRITTEN,
-    SEGMENT_HEADER_BYTES,
-    Bytes,
-    Footer,
-    SegmentHeader,
+from lorogo_log.errors import (
+    CorruptionError,
+    DamageError,
+    FormatError,
+    LogError,
+    LogFailedError,
+    StaleEpochError,
 )
+from lorogo_log.format import REWRITTEN, Footer, SegmentHeader
 from lorogo_log.maintain import cleaning
-from lorogo_log.recovery import keep_broken, list_segments
+from lorogo_log.recovery import Recovery, keep_broken, list_segments
+from lorogo_log.replica_adopt import Read, copied, go_on_in, staged, unused
 from lorogo_log.replica_catalog import ORDER_SECONDS, catalog
 from lorogo_log.replica_check import (
+    HOLDS_LESS,
     ConflictError,
     DivergedError,
     check_frame,
+    footer_of,
     keep_replaced,
     repair_install,
     verify_part,
 )
 from lorogo_log.replica_rules import Piece
 from lorogo_log.replica_state import ReplicaState, ensure_state, save_state
-from lorogo_log.segment import Segment, Stop
-from lorogo_log.storage import Directory, File, Storage, write_all
+from lorogo_log.segment import Segment
+from lorogo_log.storage import Directory, File, Storage, identity, write_all
 from lorogo_log.wire import EPOCH_MAX, Entry, PeerError, Welcome
 
 
@@ -55,6 +59,8 @@ class ReplicaStore:
         forward: Callable[[int], Any] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        if options.recovery is Recovery.SALVAGE:
+            raise ValueError("a replica does not salvage: what is damaged is fetched from its coordinator")
         self.core = BlockingLog(
             path,
             replace(options, mirror=True, compress=False),
@@ -68,6 +74,8 @@ class ReplicaStore:
             undo.pop_all()
         self._coordinator = (self.state.incarnation, self.state.node)
         self._seen = {place.name for place in list_segments(self.directory)}
+        if self.core.recovered.log_id is None and self.state.log_id != bytes(16):
+            self.core.writer.engine.log_id = self.state.log_id
         #: names of what was put aside because another history won
         self.diverged: list[str] = []
 
@@ -87,11 +95,12 @@ class ReplicaStore:
 
     @property
     def log_id(self) -> bytes:
-        """The log's identity; zeros while there is no log here."""
+        """The log's identity; zeros while no segment here tells it."""
         return self.core.writer.engine.log_id if self._begun() else bytes(16)
 
     def _begun(self) -> bool:
-        return bool(list_segments(self.directory))
+        """Whether the log's identity is known: told by a segment that was found, or by a coordinator."""
+        return self.state.log_id != bytes(16) or self.core.recovered.log_id is not None
 
     def close(self) -> None:
         self.core.close()
@@ -132,18 +141,22 @@ class ReplicaStore:
                 f"the coordinator has lost what it had: its log ended at {welcome.prior_offset}, the one here"
                 f" at {self.head.end_offset}; take over from this replica, or repair the coordinator"
             )
-        if not self._begun():
-            engine.log_id = welcome.log_id
+        engine.log_id = welcome.log_id
         self._coordinator = (welcome.incarnation, welcome.node)
         self.promise(welcome.epoch)
 
     def promise(self, epoch: int) -> None:
         """Take no frames of an older epoch any more; on the disk when this returns."""
         incarnation, node = self._coordinator
-        if epoch > self.state.epoch or (epoch == self.state.epoch and self.state.incarnation != incarnation):
-            state = replace(self.state, epoch=epoch, incarnation=incarnation, node=node)
+        log_id = self.core.writer.engine.log_id
+        newer = epoch > self.state.epoch
+        if newer or (epoch == self.state.epoch and (incarnation, log_id) != self._promised()):
+            state = replace(self.state, epoch=epoch, incarnation=incarnation, node=node, log_id=log_id)
             save_state(self.directory, state)
             self.state = state
+
+    def _promised(self) -> tuple[bytes, bytes]:
+        return self.state.incarnation, self.state.log_id
 
     def catalog(self) -> list[Entry]:
         """The segments here."""
@@ -174,6 +187,9 @@ class ReplicaStore:
             if end == len(pieces) or pieces[end].segment is not None:
                 self._mirror(pieces[start].segment, checked[start:end])
                 start = end
+        if self._detached():  # (as long as a sync takes, this is nothing)
+            name = self.core.writer.engine.active.name
+            raise CorruptionError(f"{self.directory.path}/{name}", 0, "the file that is written has no name")
         return self.core.writer.durable
 
     def _check_header(self, header: SegmentHeader, expected: int, *, spare: bool) -> None:
@@ -240,7 +256,7 @@ class ReplicaStore:
         keep = {entry.name + names.PART for entry in wanted}
         keep |= {damage.path.rpartition("/")[2] + names.PART for damage in self.core.damage}
         for name in self.directory.list():
-            if name.endswith(names.PART) and name not in keep:
+            if names.is_part(name) and name not in keep:
                 with suppress(FileNotFoundError):
                     self.directory.remove(name)
 
@@ -295,11 +311,60 @@ class ReplicaStore:
     def suspect(self, entry: Entry) -> None:
         """Report a segment that holds less than the coordinator's: it is repaired as a damaged one is."""
         path = f"{self.directory.path}/{entry.name}"
-        self.core.reader.report(CorruptionError(path, entry.position, "the coordinator has more of it"))
+        self.core.reader.report(CorruptionError(path, entry.position, HOLDS_LESS))
 
     def vanished(self) -> bool:
-        """Whether the file of a segment that was here is gone."""
-        return not self._seen <= set(self.directory.list())
+        """Whether the file of a segment that was here is gone, also of the one that is being written."""
+        return not self._seen <= set(self.directory.list()) or self._detached()
+
+    def _detached(self) -> bool:
+        """Whether the file that is being written is not the one that has its name."""
+        engine = self.core.writer.engine
+        active = engine.active
+        if active.header is None:
+            return False
+        try:
+            file = self.directory.open(active.name)
+        except FileNotFoundError:
+            return active is engine.active  # (else it was rotated meanwhile)
+        try:
+            here, there = getattr(active.file, "fileno", None), getattr(file, "fileno", None)
+            if here is None or there is None:
+                return False
+            return identity(here()) != identity(there()) and active is engine.active
+        except OSError:
+            return False  # rotated, sealed and closed meanwhile
+        finally:
+            file.close()
+
+    def reconcile(self) -> None:
+        """Before a comparison: stand where the files end; what went into a file without a name is lost.
+
+        A log that cannot stand there stops: it would acknowledge what nobody can read.
+        """
+        self._seen &= set(self.directory.list())
+        active = self.core.writer.engine.active
+        detached = self._detached()
+        if active.header is not None and not detached:
+            return
+        if detached:
+            with cleaning(self.directory):
+                self.rotate()
+                if active.name in self.directory.list():  # somebody's other file
+                    self._set_aside(active.name)
+        listing = list_segments(self.directory)
+        footer = footer_of(self.directory, listing[-1].name) if listing else None
+        if listing and footer is None:
+            if detached:
+                self._stop(f"{active.name} is gone, and {listing[-1].name} before it is not whole")
+        elif (footer.end_offset if footer is not None else 0) < self.head.end_offset:
+            self._stand(listing[-1].name if listing else None)
+
+    def _stop(self, why: str) -> None:
+        def stop() -> None:
+            raise LogFailedError(f"{self.directory.path}: the log has stopped: {why}")
+
+        self.core.writer.order(stop).result(ORDER_SECONDS)
 
     def sound_to(self) -> int | None:
         """The last sequence before the first damage that is known here; None if there is none."""
@@ -314,41 +379,49 @@ class ReplicaStore:
         """Go on in a segment that was found at open: its frames go into a new file, which takes its name.
 
         Both files have the same frames, so a crash in between loses nothing; and the rule holds that nothing
-        is written into a segment found at open.
+        is written into a segment found at open. Damage met here is reported, and stops nothing.
         """
-        self.core.writer.order(lambda: self._adopt(entry.name)).result(limits.CLOSE_SECONDS)
+        with cleaning(self.directory):
+            segment = Segment.open(self.directory, entry.name)
+            try:
+                if segment.damage is not None or segment.header.flags & REWRITTEN:
+                    raise DivergedError(f"{entry.name} cannot be continued")
+                copy = copied(self.directory, segment, entry.name, self.head.end_offset, foreign=False)
+            except CorruptionError as damage:
+                self.core.reader.report(damage)
+                raise
+            finally:
+                segment.close()
+            go_on_in(self.core, copy, entry.name)
 
-    def _adopt(self, name: str) -> None:
-        engine = self.core.writer.engine
-        active = engine.active
-        assert active.header is None
-        segment = Segment.open(self.directory, name)
+    def replace_open(self, entry: Entry, contradicting: Sequence[Entry], read: Read) -> list[str]:
+        """As `replace`, by a segment that is still written at the other side: its frames so far."""
+        staged(self.directory, entry, read)
+        part = entry.name + names.PART
+        segment = Segment.open(self.directory, part)
         try:
-            if segment.damage is not None or segment.header.flags & REWRITTEN:
-                raise DivergedError(f"{name} cannot be continued")
-            frames = segment.frames(end=segment.end)
-            active.claim(SEGMENT_HEADER_BYTES)
-            active.index.high_time = segment.header.first_time
-            at = write_all(active.file, [segment.header.pack()], 0, active.name)
-            while isinstance(found := frames.next(), Batch):
-                raw: list[Bytes] = [found.header.pack(), found.stored]
-                active.claim(at + found.header.frame_bytes)
-                write_all(active.file, raw, at, active.name)
-                keys = found.columns.distinct_keys() if found.header.count else set()
-                active.index.add(at, found.header, keys)
-                at += found.header.frame_bytes
-                active.frame_bytes = found.header.frame_bytes
-                active.last_sequence = found.header.last_sequence
-                active.end_offset = found.header.offset + found.header.frame_bytes
-                active.chain = found.header.checksum
-            if found.stop is not Stop.TRAILER or active.end_offset != engine.head.end_offset:
-                raise CorruptionError(segment.path, found.position, found.reason or "frames are missing")
-            active.file.sync()
-            self.directory.rename(active.name, name)
-            active.name, active.header, active.position = name, segment.header, at
+            header = segment.header
+            if segment.damage is not None or header.checksum != entry.header_checksum:
+                raise PeerError("the segment's header changed")
+            self._check_header(header, entry.first_sequence, spare=False)
+            self._joined(header)
+            with cleaning(self.directory):
+                copy = copied(self.directory, segment, entry.name, entry.end_offset, foreign=True)
+                try:
+                    self.promise(entry.epoch)
+                    self.rotate()
+                    kept = [self._away(one) for one in contradicting[:-1]]
+                    kept.append(self._keep(entry))
+                except (LogError, OSError):
+                    unused(self.directory, copy)
+                    raise
+                go_on_in(self.core, copy, entry.name)
+                self._forget(entry)
+                self._seen.add(entry.name)
         finally:
             segment.close()
-        self.directory.sync()
+            self.discard(entry)
+        return kept
 
     def aside(self, entries: Sequence[Entry]) -> list[str]:
         """Put segments (the newest ones, newest first) aside as `.broken`, and stand before them."""
@@ -378,24 +451,29 @@ class ReplicaStore:
         return kept
 
     def _keep(self, entry: Entry) -> str:
-        file = self.directory.open(entry.name)
+        return self._copy_aside(entry.name)
+
+    def _copy_aside(self, name: str) -> str:
+        file = self.directory.open(name)
         try:
-            kept = keep_broken(self.directory, entry.name, file, 0)
+            kept = keep_broken(self.directory, name, file, 0)
         finally:
             file.close()
         self.diverged.append(kept)
         return kept
 
     def _away(self, entry: Entry) -> str:
-        kept = self._keep(entry)
-        self.directory.remove(entry.name)
+        return self._set_aside(entry.name)
+
+    def _set_aside(self, name: str) -> str:
+        kept = self._copy_aside(name)
+        self.directory.remove(name)
         self.directory.sync()
-        self._seen.discard(entry.name)
-        self._forget(entry)
+        self._seen.discard(name)
+        self.core.mended(name)  # the damage of a file that is gone is no damage any more
         return kept
 
     def _forget(self, entry: Entry) -> None:
-        """The damage of a file that is gone is no damage any more."""
         self.core.mended(entry.name)
 
     def rotate(self) -> None:

@@ -202,6 +202,7 @@ class Coordinator:
         #: why a replica was refused, or refused this coordinator
         self.trouble: str | None = None
         self._closed = False
+        self._ending: asyncio.Task[None] | None = None
         #: a newer coordinator's epoch, if a replica told of one: this one has been replaced
         self.fenced: int | None = None
 
@@ -217,6 +218,7 @@ class Coordinator:
             self._tail = Tail(core)
             self._reading = ThreadPoolExecutor(1, thread_name_prefix="lorogo-log-tail")
             undo.callback(self._reading.shutdown, wait=False)
+            undo.push_async_callback(loop.run_in_executor, self._reading, self._tail.close)
             self._woken = _Woken(loop, self._wake)
             core.writer.watch(self._woken)
             undo.callback(core.writer.unwatch, self._woken)
@@ -249,7 +251,13 @@ class Coordinator:
             )
         if epoch > wire.EPOCH_MAX:
             raise ValueError(f"a coordinator's epoch is at most {wire.EPOCH_MAX}, not {epoch}")
-        mine = replace(state, epoch=epoch, incarnation=core.incarnation, node=state.replica_id)
+        mine = replace(
+            state,
+            epoch=epoch,
+            incarnation=core.incarnation,
+            node=state.replica_id,
+            log_id=core.writer.engine.log_id,
+        )
         if mine != state:
             save_state(core.directory, mine)
         self._announced = core.writer.announce().result(limits.CLOSE_SECONDS)
@@ -261,18 +269,22 @@ class Coordinator:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection. The log stays open. Again: nothing."""
-        if self._closed or self._server is None:
+        """End every connection. The log stays open. Again: nothing, or the rest of a cancelled close."""
+        if self._server is None:
             return
         self._closed = True
+        if self._ending is None or self._ending.cancelled():
+            self._ending = self._loop.create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._loop.run_in_executor(self._reading, self._tail.close)
-        await self._undo.aclose()
         for waiter in list(self._waiters):
             if not waiter.done.done():
                 waiter.done.set_exception(LogClosedError("the coordinator is closed"))
+        await self._undo.aclose()
 
     @property
     def address(self) -> Address:
@@ -386,12 +398,16 @@ class Coordinator:
                         pieces = await self._loop.run_in_executor(self._reading, self._tail.read)
                         skipped = self._tail.skipped
                     pause = 0.0
-                except (TailLost, OSError):
+                except Exception as error:  # noqa: BLE001 - only the end of the log ends its stream
+                    writer = self._core.writer
+                    if writer.failed is not None or writer.closed:
+                        self.trouble = f"nothing is streamed any more: {error}"
+                        return
+                    if not isinstance(error, TailLost):
+                        self.trouble = f"the end of the log cannot be read: {error}"
                     stale = True
                     pause = min(self._head_seconds, 2 * pause + 0.01)
                     await asyncio.sleep(pause)  # a file that is gone is not looked for in a circle
-                except LogError:
-                    return  # the log has stopped
                 self._offset = self._tail.offset
                 more = bool(pieces) or skipped
                 if more:

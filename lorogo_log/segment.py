@@ -220,6 +220,12 @@ class Frames:
         self.position, self._chain = position, chain
         return found
 
+    def goes_on(self, other: Segment) -> bool:
+        """Whether another file with the same beginning has a frame where these stop."""
+        frames = other.frames(self.position)
+        frames._chain = self._chain  # noqa: SLF001 - of the same class
+        return isinstance(frames.next(), Batch)
+
     def _fill(self, size: int) -> None:
         want = max(size, self._read_bytes)
         if self._end is not None:

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from crc32c import crc32c
 
+from lorogo_log import limits
 from lorogo_log.batch import Record, pad
 from lorogo_log.errors import LogError
 from lorogo_log.format import Bytes, padded
@@ -32,7 +33,7 @@ ENTRIES_MAX: Final = 4096
 #: Segments of one log in all that a peer may tell of.
 CATALOG_MAX: Final = 1 << 18
 #: No epoch or sequence is believed that is above these: nobody gets there by counting.
-EPOCH_MAX: Final = 1 << 56
+EPOCH_MAX: Final = limits.EPOCH_MAX
 SEQUENCE_MAX: Final = 1 << 62
 NONCE_BYTES: Final = 32
 #: Bytes of a segment in one answer.
@@ -276,8 +277,10 @@ class Entry:
     damaged: bool = False
     #: chain value before the first frame: the one behind the last frame of the segment before
     chain_before: int = 0
+    #: how many records are left in it (0 while it is open)
+    records: int = 0
 
-    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16s")
+    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16sQ")
 
     @property
     def name(self) -> str:
@@ -299,15 +302,16 @@ class Entry:
             self.sealed | self.rewritten << 1 | self.damaged << 2,
             self.chain_before,
             self.digest,
+            self.records,
         )
 
     @classmethod
     def unpack(cls, body: Bytes, at: int = 0) -> Entry:
         first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
-        position, size, epoch, checksum, chain, flags, before, digest = rest
+        position, size, epoch, checksum, chain, flags, before, digest, records = rest
         sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
         ends = (first, time, offset, last, end, position, size, epoch, checksum, chain)
-        return cls(*ends, sealed, rewritten, digest, damaged, before)
+        return cls(*ends, sealed, rewritten, digest, damaged, before, records)
 
 
 @dataclass(frozen=True, slots=True)

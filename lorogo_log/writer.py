@@ -28,7 +28,7 @@ from weakref import WeakSet
 
 from lorogo_log import limits
 from lorogo_log.batch import Encoded
-from lorogo_log.checks import U64_MAX, whole
+from lorogo_log.checks import whole
 from lorogo_log.engine import Engine, OpenSegment
 from lorogo_log.errors import (
     LogClosedError,
@@ -406,7 +406,7 @@ class Writer:
 
     def fence(self, epoch: int) -> Future[Any]:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
-        number = whole("epoch", epoch, least=0, most=U64_MAX)
+        number = whole("epoch", epoch, least=0, most=limits.EPOCH_MAX)
         return self.order(lambda: self._fence(number))
 
     def flush(self) -> Future[Any]:

@@ -107,7 +107,7 @@ def test_what_is_no_segment_is_named_and_the_rest_served(
     assert sorted(file.name for file in path.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", ["prepared-9.new", "x.tmp", "append.lock"])
+@pytest.mark.parametrize("name", ["prepared-9.new", "replica.state.tmp", "append.lock"])
 def test_directories_under_other_names_of_the_log(tmp_path: Path, cli: Cli, name: str) -> None:
     """They would keep the next writer out: said before it finds out."""
     write(tmp_path / "log", 3)
@@ -118,6 +118,25 @@ def test_directories_under_other_names_of_the_log(tmp_path: Path, cli: Cli, name
     assert report["strangers"] == [
         {"path": f"{tmp_path}/log/{name}", "reason": "is a directory, not a file of the log"}
     ]
+
+
+def test_two_files_that_begin_with_one_record(tmp_path: Path, cli: Cli) -> None:
+    """Both are named, one is served, and which of them to keep is left to people."""
+    path = tmp_path / "log"
+    write(path, 3)
+    shutil.copytree(path, tmp_path / "restored")
+    write(path, 3, first=3)
+    write(tmp_path / "restored", 2, first=10)
+    longer, twin = segments(path)[-1], segments(tmp_path / "restored")[-1]
+    shutil.copy(twin, path)
+    report = cli.json("verify", path, code=1)
+    assert (report["good"], report["served"]) == (False, 6)
+    reason = f"begins with the same record as {longer.name}, which is served instead"
+    assert report["strangers"] == [{"path": str(path / twin.name), "reason": reason}]
+    before = tree(path)
+    assert cli("repair", path, "--apply") == 2
+    assert twin.name in cli.err
+    assert tree(path) == before
 
 
 def test_a_segment_given_instead_of_its_directory(tmp_path: Path, cli: Cli) -> None:

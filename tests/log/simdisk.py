@@ -188,6 +188,8 @@ class SimDisk:
 
     def remove(self, name: str) -> None:
         fault = self.step("remove")
+        if name not in self.entries:
+            raise FileNotFoundError(name)
         del self.entries[name]
         self._changes.append(("remove", name, "", None))
         if fault == "crash":

@@ -144,7 +144,14 @@ def test_junk_as_the_only_segment() -> None:
         BlockingLog("m", Options(recovery=Recovery.STRICT), storage=storage)
 
 
-@pytest.mark.parametrize("name", ["00000000000000000002-00000000000000000005.seg", "prepared-9.new", "x.tmp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000000002-00000000000000000005.seg",
+        "prepared-9.new",
+        "00000000000000000002-00000000000000000005.seg.tmp",
+    ],
+)
 def test_a_directory_in_the_place_of_a_file(name: str, path: str) -> None:
     """Opening, listing and reading say so in one sentence, and never in the kernel's words."""
     with BlockingLog(path) as log:

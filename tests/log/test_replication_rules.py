@@ -151,12 +151,40 @@ def segment(first: int, last: int, *, sealed: bool = True, chain: int | None = N
 A, B, C = segment(1, 10), segment(11, 20), segment(21, 25, sealed=False)
 SHORT_B = segment(11, 14)
 
+A10 = replace(A, records=10)
+CLEANED_A = replace(A, rewritten=True, records=9, digest=bytes([1] * 16))
 LOST_B = replace(B, damaged=True, sealed=False, chain=0)
 OTHER_B = segment(11, 20, chain=7)
 #: (here, there, what follows); there is epoch 2 and here epoch 1, unless a case says otherwise
 PLANS: dict[str, tuple[list[Entry], list[Entry], Plan]] = {
     "nothing anywhere": ([], [], Plan()),
     "a new replica": ([], [A, B, C], Plan(fetch=(Wanted(A), Wanted(B)), follow=C)),
+    "compressed here: all is there": (
+        [replace(A, rewritten=True, records=10), B, C],
+        [A10, B, C],
+        Plan(follow=C),
+    ),
+    "cleaned here: repaired": (
+        [CLEANED_A, B, C],
+        [A10, B, C],
+        Plan(suspect=(CLEANED_A,), follow=C, covered=0),
+    ),
+    "cleaned there too, of as many": (
+        [CLEANED_A, B, C],
+        [replace(CLEANED_A, digest=bytes([2] * 16)), B, C],
+        Plan(suspect=(CLEANED_A,), follow=C, covered=0),
+    ),
+    "cleaned there once more": (
+        [CLEANED_A, B, C],
+        [replace(CLEANED_A, digest=bytes([2] * 16), records=8), B, C],
+        Plan(follow=C),
+    ),
+    "cleaned here, lost there": (
+        [CLEANED_A, B, C],
+        [replace(A, damaged=True), B, C],
+        Plan(follow=C, covered=0, blocked=replace(A, damaged=True)),
+    ),
+    "cleaned here, at the end": ([CLEANED_A], [A10, B, C], Plan(aside=(CLEANED_A,))),
     "all there": ([A, B, C], [A, B, C], Plan(follow=C)),
     "behind by one": ([A], [A, B, C], Plan(fetch=(Wanted(B),), follow=C)),
     "half of a segment that is sealed now": ([A, SHORT_B], [A, B], Plan(fetch=(Wanted(B, SHORT_B),))),
