@@ -344,9 +344,7 @@ def _without_frames(
         records=0,
         bytes=size,
         damage=(
-            Damage(
-                "corrupt", fault.path, fault.offset, reason, None, lost, footer is None and _bound(lost)
-            ),
+            Damage("corrupt", fault.path, fault.offset, reason, None, lost, footer is None and _bound(lost)),
         ),
         foreign=footer is None and bool(head.strip(b"\0")) and not SEGMENT_MAGIC.startswith(head),
     )

@@ -147,7 +147,7 @@ def test_missing_segments_come_back_when_that_is_asked_for(tmp_path: Path, cli: 
 
 
 def test_what_a_writer_left_out_is_a_bound_and_no_lost_file(tmp_path: Path, cli: Cli) -> None:
-    """A lost newest segment costs at least one record; fetched back, the rest of its range was never given."""
+    """A lost newest segment costs at least one record; fetched back, the rest was never given."""
     path = copied(tmp_path)
     newest = segments(path)[-1]
     newest.write_bytes(bytes(4096))
@@ -240,3 +240,15 @@ def test_a_directory_of_logs_names_them(tmp_path: Path, cli: Cli) -> None:
     for name in "bcd":
         write(tmp_path / "all" / name, 1)
     assert "but there are 4 in it: " in cli.refused("ls", tmp_path / "all")
+
+
+def test_an_export_past_damage_says_so(tmp_path: Path, cli: Cli) -> None:
+    """What could be read is in the file, and stderr says that it is not all."""
+    write(tmp_path / "log", 60)
+    victim = segments(tmp_path / "log")[0]
+    flip(victim, frames(victim)[4][0] + 90)
+    target = tmp_path / "out.parquet"
+    done = cli.json("export", tmp_path / "log", "--to", target, code=1)
+    assert (done["records"], done["whole"]) == (59, False)
+    assert "the rest is exported; `lorogo log verify" in cli.err
+    assert f"{target} holds what could be read: what is damaged is not in it" in cli.err

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.versions import parse_at, parse_time, parse_version, show_age, show_time, show_time_down, show_version
+from lorogo_cli.versions import (
+    parse_at,
+    parse_time,
+    parse_version,
+    show_age,
+    show_time,
+    show_time_down,
+    show_version,
+)
 
 SECOND = 1_000_000_000
 NOW = 1_794_785_851 * SECOND + 123_456_789
