@@ -49,6 +49,7 @@ SILENCE_SECONDS = 10.0
 #: So long a connection may take to show that it lives when another one comes with the same id.
 TWIN_SECONDS = 2.0
 _TROUBLES_MAX = 64
+_TWIN = b"a copy"
 #: Small frames travel together up to this.
 _MESSAGE_BYTES = 1 << 20
 _ANSWERS = frozenset({Kind.ACK, Kind.REFUSED})
@@ -354,9 +355,9 @@ class Coordinator:
         """What ended the last connection, or why it was refused; None once that replica is back."""
         return next(reversed(self._troubles.values()), None)
 
-    def _blame(self, hello: Hello, what: str) -> None:
-        self._troubles.pop(hello.replica_id, None)
-        self._troubles[hello.replica_id] = what
+    def _blame(self, who: bytes, what: str) -> None:
+        self._troubles.pop(who, None)
+        self._troubles[who] = what
         while len(self._troubles) > _TROUBLES_MAX:
             del self._troubles[next(iter(self._troubles))]
 
@@ -440,7 +441,7 @@ class Coordinator:
         try:
             await self._converse(stream, hello)
         except Exception as error:  # noqa: BLE001 - gone, or whatever it sent: its connection ends, nothing else
-            self._blame(hello, f"{hello.name or stream.peer}: {error}")
+            self._blame(hello.replica_id, f"{hello.name or stream.peer}: {error}")
         finally:
             stream.abort()
 
@@ -467,7 +468,9 @@ class Coordinator:
 
     async def _refuse(self, stream: Stream, hello: Hello, refused: Refused) -> None:
         self._refused += 1
-        self._blame(hello, f"{hello.name or stream.peer} was refused: {refused.text}")
+        # what a copy is refused for is not the trouble of the one whose id it has
+        who = _TWIN if hello.replica_id in self._followers else hello.replica_id
+        self._blame(who, f"{hello.name or stream.peer} was refused: {refused.text}")
         await stream.send(wire.message(refused), self._silence)
         await stream.close()
 
@@ -497,13 +500,10 @@ class Coordinator:
         )
 
     async def _converse(self, stream: Stream, hello: Hello) -> None:
-        refused = self._judge(hello)
+        # judged again behind the wait: it may have been fenced meanwhile
+        refused = self._judge(hello) or await self._twin(hello) or self._judge(hello)
         if refused is not None:
             await self._refuse(stream, hello, refused)
-            return
-        twin = await self._twin(hello)
-        if twin is not None:
-            await self._refuse(stream, hello, twin)
             return
         assert self._served is not None
         await stream.send(wire.message(self._served.welcome()), self._silence)
@@ -518,7 +518,7 @@ class Coordinator:
                 group.create_task(self._send(follower))
                 group.create_task(self._hear(follower))
         except* (OSError, PeerError, struct.error) as ended:
-            self._blame(hello, f"{hello.name or stream.peer}: {ended.exceptions[0]}")
+            self._blame(hello.replica_id, f"{hello.name or stream.peer}: {ended.exceptions[0]}")
         finally:
             follower.acked = False
             if self._followers.get(hello.replica_id) is follower:
@@ -555,6 +555,7 @@ class Coordinator:
                     await self._believe(ack)
                     if not follower.acked:
                         self._troubles.pop(follower.hello.replica_id, None)  # it is back
+                        self._troubles.pop(_TWIN, None)  # or a copy has an id of its own now
                     follower.ack, follower.acked = ack, True
                     follower.heard.set()
                     self._settle()
