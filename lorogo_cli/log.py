@@ -130,20 +130,34 @@ def repair(
     replica: Annotated[
         str | None, typer.Option("--from", metavar="HOST:PORT", help="Fetch damaged segments from a replica.")
     ] = None,
+    fill_gaps: Annotated[
+        bool, typer.Option("--fill-gaps", help="With --from: fetch segments that are missing here, too.")
+    ] = False,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="The replicas' secret; else it is taken from LOROGO_LOG_SECRET.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what would mend the log; with --apply, mend it.
 
-    A half-written tail is cut and open segments are sealed, as the next writer would do. Damaged segments
-    are left as they are, unless --from or --salvage is given. Whatever is cut or replaced is kept in a
-    .broken file. No other process may write to the log meanwhile. Exit code 1: damage is left.
+    A half-written tail is cut (unless --from finds more of it) and open segments are sealed, as the next
+    writer would do. Damaged segments are left as they are, unless --from or --salvage is given. Whatever is
+    cut or replaced is kept in a .broken file. No other process may write to the log meanwhile. Exit code 1:
+    damage is left.
     """
     from lorogo_cli.log_errors import translated
 
     with translated(directory, as_json=json):
         from lorogo_cli import log_repair
 
-        whole = log_repair.repair(directory, apply=apply, salvage=salvage, replica=replica, as_json=json)
+        secret = log_repair.secret_of(secret_file) if replica is not None else None
+        wish = log_repair.Wish(apply, salvage, replica, fill_gaps, secret)
+        whole = log_repair.repair(directory, wish, as_json=json)
     _leave(whole)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.log_errors import disk_sentence, printing
+from lorogo_cli.log_errors import disk_sentence, printing, warn
 from lorogo_cli.log_found import Found, found
 from lorogo_cli.log_progress import progress
 from lorogo_cli.log_read import Reading, Wanted
@@ -38,7 +38,7 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
         number, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     except OSError as error:
         raise Problem(f"{target} cannot be written: {error.strerror}; name a file elsewhere") from None
-    reading = Reading(here, what)
+    reading = Reading(here, what, word="exported")
     try:
         file = os.fdopen(number, "wb")
         try:
@@ -62,6 +62,8 @@ def export(path: Path, target: Path, what: Wanted, *, force: bool, as_json: bool
         say_json(facts, pretty=False)
     else:
         note(f"{show_count(rows, 'record')}, {show_size(size)} in {target}")
+    if not reading.whole:
+        warn(f"{target} holds what could be read: what is damaged is not in it")
     return reading.whole
 
 
@@ -71,7 +73,7 @@ def _to_stdout(here: Found, what: Wanted, *, as_json: bool) -> bool:
         raise Problem("--json and `--to -` both want stdout: name a file, or leave --json away")
     if sys.stdout.isatty():
         raise Problem("Parquet is nothing for a terminal: name a file, or pipe it; `lorogo log dump` is text")
-    reading = Reading(here, what)
+    reading = Reading(here, what, word="exported")
     try:
         _write(reading, _Pipe(sys.stdout.buffer), here.bytes(), printing)
     finally:

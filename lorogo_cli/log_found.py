@@ -104,11 +104,16 @@ def found(path: Path) -> Found:
 
 
 def _no_log(path: Path, foreign: list[str]) -> str:
+    logs: list[str] = []
     for name in foreign:
         below = path / name
         with suppress(OSError):
             if below.is_dir() and any(names.parse_segment(inner.name) for inner in below.iterdir()):
-                return f"{path} is not a log itself, but there is one in {below}"
+                logs.append(str(below))
+    if len(logs) == 1:
+        return f"{path} is not a log itself, but there is one in {logs[0]}"
+    if logs:
+        return f"{path} is not a log itself, but there are {len(logs)} in it: {shown_names(logs)}"
     return f"{path} is not a log: it holds only other files ({shown_names(foreign)}); check the path"
 
 

@@ -9,7 +9,7 @@ from lorogo_cli.log_found import Found, found, shown_names
 from lorogo_cli.log_survey import State, Verdict, glance
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
-from lorogo_cli.versions import show_time
+from lorogo_cli.versions import show_time_down
 
 COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
 
@@ -60,7 +60,7 @@ def remarks(here: Found) -> None:
     if here.writer is not None:
         note(f"process {here.writer} is writing to it")
     if here.broken:
-        note(f"put aside by recovery: {shown_names(here.broken)}")
+        note(f"put aside by recovery or repair: {shown_names(here.broken)}")
     if here.foreign:
         note(f"not of the log: {shown_names(here.foreign)}")
 
@@ -71,7 +71,7 @@ def cells(row: Verdict) -> tuple[str, ...]:
         row.name,
         str(row.first_sequence),
         "-" if row.last_sequence is None else str(row.last_sequence),
-        _moment(row.first_time),
+        "-" if (first := began(row)) is None else _moment(first),
         "-" if row.last_time is None else _moment(row.last_time),
         "-" if row.records is None else str(row.records),
         show_size(row.bytes),
@@ -79,9 +79,14 @@ def cells(row: Verdict) -> tuple[str, ...]:
     )
 
 
+def began(row: Verdict) -> int | None:
+    """When a segment begins, by its name; one that begins with an epoch before all records has no time."""
+    return row.first_time or row.least_time
+
+
 def _moment(time_ns: int) -> str:
     """This machine's local time, to the second: the table is wide enough; --json has every digit."""
-    return show_time(time_ns)[:19].replace("T", " ")
+    return show_time_down(time_ns)[:19].replace("T", " ")
 
 
 def stranger_facts(here: Found) -> list[dict[str, str]]:
@@ -95,7 +100,7 @@ def facts(row: Verdict) -> dict[str, object]:
         "name": row.name,
         "first_sequence": row.first_sequence,
         "last_sequence": row.last_sequence,
-        "first_time_ns": row.first_time,
+        "first_time_ns": began(row),
         "last_time_ns": row.last_time,
         "records": row.records,
         "bytes": row.bytes,

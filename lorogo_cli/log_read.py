@@ -71,7 +71,10 @@ class Reading:
     Without `follow` they end where the log ended at the beginning: a busy writer is not run after.
     """
 
-    def __init__(self, here: Found, what: Wanted, told: set[str] | None = None) -> None:
+    def __init__(
+        self, here: Found, what: Wanted, told: set[str] | None = None, *, word: str = "shown"
+    ) -> None:
+        self._word = word  # what is done with the records
         self._here = here
         self._told = set() if told is None else told  # what need not be said again
         self._left = what.limit
@@ -99,11 +102,12 @@ class Reading:
                 time.sleep(_POLL_SECONDS)
             except TornError as torn:
                 if self._here.writer is None:  # else it is where the writer is
-                    self._tell(f"{torn}: a commit was not finished, or is damaged; it is not shown")
+                    self._tell(f"{torn}: a commit was not finished, or is damaged; it is not {self._word}")
                 return
             except CorruptionError as damage:
                 where = shlex.quote(self._here.directory.path)
-                self._tell(f"{damage}; the rest is shown; `lorogo log verify {where}` says what is lost")
+                next_step = f"`lorogo log verify {where}` says what is lost"
+                self._tell(f"{damage}; the rest is {self._word}; {next_step}")
             else:
                 if self._left is not None:
                     if len(batch) > self._left:
@@ -124,7 +128,7 @@ class Reading:
     def bad(self, batch: Batch, error: Exception) -> None:
         """A frame that checks and cannot be used all the same."""
         where = f"{self._here.directory.path}, the segment of {batch.segment}, at byte {batch.position}"
-        self._tell(f"{where}: {error}; the rest is shown")
+        self._tell(f"{where}: {error}; the rest is {self._word}")
 
     def _tell(self, sentence: str) -> None:
         self.whole = False

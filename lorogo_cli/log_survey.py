@@ -9,14 +9,23 @@ from pathlib import Path
 
 from lorogo_cli.log_errors import disk_sentence, not_readable
 from lorogo_cli.log_found import Found
-from lorogo_log import maintain, names
+from lorogo_log import limits, maintain, names
 from lorogo_log.errors import CorruptionError, FormatError, TornError
-from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, TRAILER_MAGIC
+from lorogo_log.format import (
+    FRAME_HEADER_BYTES,
+    REWRITTEN,
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_MAGIC,
+    TRAILER_MAGIC,
+)
+from lorogo_log.lost import RECORD_BYTES
 from lorogo_log.recovery import FOOTER_DAMAGED, SegmentName
 from lorogo_log.rewrite import good_frames
 from lorogo_log.segment import Segment, all_zeros, read_footer, scan
 from lorogo_log.storage import Directory
 
+#: At least so many sequences are left out by a writer that finds its newest segment lost as a whole.
+LEFT_OUT = (limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES) // RECORD_BYTES
 _LOOKS = 5
 _LOOK_SECONDS = 0.05
 
@@ -45,18 +54,22 @@ class Damage:
     goes_on: int | None = None
     #: first and last sequence that cannot be served; the last is None if nobody can tell
     lost: tuple[int, int | None] | None = None
+    #: the last of them is only a bound: a writer went on behind all that can have been there
+    bound: bool = False
 
     def sentence(self) -> str:
         text = f"{self.path} at byte {self.offset}: {self.reason}"
         if self.lost is not None:
-            text += f"; {lost_words(*self.lost)} lost"
+            text += f"; {lost_words(*self.lost, bound=self.bound)} lost"
         if self.goes_on is not None:
             text += f"; good again from byte {self.goes_on}"
         return text
 
 
-def lost_words(first: int, last: int | None) -> str:
+def lost_words(first: int, last: int | None, *, bound: bool = False) -> str:
     """Which sequences, with their verb."""
+    if bound and last is not None:
+        return f"records from {first} on (at least 1, at most {last - first + 1}) are"
     if last is None:
         return f"record {first} and all after it (nobody can tell how many) are"
     return f"record {first} is" if first == last else f"records {first} to {last} are"
@@ -83,6 +96,11 @@ class Verdict:
     foreign: bool = False
     #: first and last sequence between the segment before and this one that are in neither
     gap: tuple[int, int] | None = None
+    #: the same, for sequences that were never given
+    left_out: tuple[int, int] | None = None
+    #: the time of its first record where the name does not tell; None: there is none, or nobody looked
+    least_time: int | None = None
+    first_offset: int | None = None
 
 
 @contextmanager
@@ -120,6 +138,7 @@ def glance(here: Found, number: int) -> Verdict | None:
                     segment.file.size(),
                     sealed=True,
                     rewritten=bool(segment.header.flags & REWRITTEN),
+                    least_time=footer.first_time if footer.records else None,
                 )
     except (FileNotFoundError, CorruptionError, FormatError, OSError):
         pass
@@ -209,6 +228,8 @@ def _weigh(
         bytes=segment.file.size(),
         sealed=footer is not None,
         rewritten=bool(header.flags & REWRITTEN),
+        least_time=footer.first_time if footer is not None and footer.records else None,
+        first_offset=header.first_offset if segment.damage is None else None,
     )
     if footer is not None:
         last_time = footer.last_time if footer.records else None
@@ -234,6 +255,7 @@ def _weigh(
             state=State.OPEN,
             last_sequence=last,
             last_time=last_time,
+            least_time=min((head.first_time for _, head in good if head.count), default=None),
             records=records,
         )
         if not good and after is None and names.parse_segment(entry.name):
@@ -265,13 +287,20 @@ def _weigh(
         if torn and fault.offset >= SEGMENT_HEADER_BYTES:
             damage.append(Damage("torn", *where))
         else:
-            damage.append(Damage("corrupt", *where, lost(fault.offset, fault.resume)))
+            gone = lost(fault.offset, fault.resume)
+            damage.append(Damage("corrupt", *where, gone, not good and footer is None and _bound(gone)))
     if footer is None and not any(fault.resume is None for fault in faults):
         stopped = scan(segment).end
         if missing:
             damage.append(
                 Damage(
-                    "corrupt", segment.path, stopped, "the segment ends too early", None, lost(stopped, None)
+                    "corrupt",
+                    segment.path,
+                    stopped,
+                    "the segment ends too early",
+                    None,
+                    lost(stopped, None),
+                    not good and _bound(lost(stopped, None)),
                 )
             )
         elif segment.file.pread(len(TRAILER_MAGIC), stopped) == TRAILER_MAGIC:
@@ -282,6 +311,14 @@ def _weigh(
     kinds = {one.kind for one in damage}
     state = State.DAMAGED if kinds - {"torn"} else State.TORN if kinds else verdict.state
     return replace(verdict, state=state, damage=tuple(damage))
+
+
+def _bound(lost: tuple[int, int | None] | None) -> bool:
+    """Whether so many records are missing only because a writer went on behind all that can have been there.
+
+    A segment of usual size does not hold so many, and one of another size would be left out as wide.
+    """
+    return lost is not None and lost[1] is not None and lost[1] - lost[0] + 1 >= LEFT_OUT
 
 
 def _without_frames(
@@ -306,21 +343,37 @@ def _without_frames(
         State.DAMAGED,
         records=0,
         bytes=size,
-        damage=(Damage("corrupt", fault.path, fault.offset, reason, None, lost),),
+        damage=(
+            Damage("corrupt", fault.path, fault.offset, reason, None, lost, footer is None and _bound(lost)),
+        ),
         foreign=footer is None and bool(head.strip(b"\0")) and not SEGMENT_MAGIC.startswith(head),
     )
 
 
 def survey(here: Found) -> Iterator[Verdict]:
     """Every segment, read whole, one after another, with the gaps between them."""
-    expected: int | None = None
-    for number, entry in enumerate(here.entries):
+    before: Verdict | None = None
+    for number in range(len(here.entries)):
         verdict = judged(here, number)
         if verdict is None:
-            expected = None
+            before = None
             continue
-        gap = None
-        if expected is not None and entry.first_sequence > expected:
-            gap = (expected, entry.first_sequence - 1)
-        expected = verdict.last_sequence + 1 if verdict.sealed and verdict.last_sequence is not None else None
-        yield replace(verdict, gap=gap)
+        verdict = _with_gap(before, verdict)
+        before = verdict
+        yield verdict
+
+
+def _with_gap(before: Verdict | None, verdict: Verdict) -> Verdict:
+    """What lies between two segments: missing, or never given."""
+    if before is None or not before.sealed or before.last_sequence is None:
+        return verdict
+    if verdict.first_sequence <= before.last_sequence + 1:
+        return verdict
+    between = (before.last_sequence + 1, verdict.first_sequence - 1)
+    if before.first_offset is not None and verdict.first_offset is not None:
+        # a writer that found the newest lost left out as many sequences as its bytes can have held records
+        room = verdict.first_offset - before.first_offset
+        sequences = verdict.first_sequence - before.first_sequence
+        if sequences >= LEFT_OUT and sequences == room // RECORD_BYTES:
+            return replace(verdict, left_out=between)
+    return replace(verdict, gap=between)

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from lorogo_cli.values import show_json
-from lorogo_cli.versions import show_time
+from lorogo_cli.versions import show_time_down
 from lorogo_log.batch import Record
 
 _SHORT_BYTES = 24
@@ -33,7 +33,7 @@ def line(record: Record, *, short: bool) -> str:
     return show_json(
         {
             "sequence": record.sequence,
-            "time": show_time(record.time),
+            "time": show_time_down(record.time),
             "time_ns": record.time,
             "key": key(record.key, short=short),
             "value": value(record.payload, short=short),
@@ -45,9 +45,8 @@ def human(record: Record) -> str:
     """A record on one line, for people."""
     shown = key(record.key, short=True)
     name = "-" if shown is None else shown if isinstance(shown, str) else show_json(shown)
-    return (
-        f"{show_time(record.time)}  {record.sequence}  {name}  {show_json(value(record.payload, short=True))}"
-    )
+    content = show_json(value(record.payload, short=True))
+    return f"{show_time_down(record.time)}  {record.sequence}  {name}  {content}"
 
 
 def key(raw: bytes, *, short: bool) -> object:

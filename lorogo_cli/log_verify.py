@@ -56,6 +56,9 @@ def _show(path: Path, here: Found, verdicts: list[Verdict], gaps: list[tuple[int
         say_table(COLUMNS, [_cells(verdict) for verdict in verdicts])
     for gap in gaps:
         say(gap_sentence(*gap))
+    for verdict in verdicts:
+        if verdict.left_out is not None:
+            say(left_out_sentence(*verdict.left_out))
     for stranger in here.strangers:
         say(f"stranger: {stranger.sentence()}")
     for verdict in verdicts:
@@ -71,7 +74,15 @@ def gap_sentence(first: int, last: int) -> str:
     which = f"sequence {first}" if first == last else f"sequences {first} to {last}"
     return (
         f"gap: no segment holds {which}: cleaned away, or a file was lost"
-        " (then copy it back from a replica or a backup)"
+        " (then copy it back from a backup, or fetch it with `repair --from HOST:PORT --fill-gaps`)"
+    )
+
+
+def left_out_sentence(first: int, last: int) -> str:
+    """Sequences that nobody ever had."""
+    return (
+        f"left out: sequences {first} to {last} were never given: the writer found a segment lost,"
+        " and went on behind all that can have been in it"
     )
 
 
@@ -86,23 +97,34 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def lost_count(faults: Iterable[Damage]) -> int:
-    """How many sequences cannot be served (after cleaning, not all of them were records), each once.
+def lost_range(faults: Iterable[Damage]) -> tuple[int, int | None]:
+    """How many sequences cannot be served, at least and at most (None: nobody can tell), each once.
 
-    Where nobody can tell how many follow, only the first counts.
+    After cleaning, not all of them were records.
     """
-    count, counted = 0, -1
-    for first, last in sorted((lost[0], lost[1] or lost[0]) for fault in faults if (lost := fault.lost)):
-        count += max(0, last - max(first, counted + 1) + 1)
-        counted = max(counted, last)
-    return count
+    least = most = 0
+    counted = -1
+    endless = False
+    spans = sorted(
+        (lost[0], lost[0] if lost[1] is None else lost[1], lost[1] is None, fault.bound)
+        for fault in faults
+        if (lost := fault.lost)
+    )
+    for first, end, unknown, bound in spans:
+        endless |= unknown
+        more = max(0, end - max(first, counted + 1) + 1)
+        least += min(1, more) if bound else more
+        most += more
+        counted = max(counted, end)
+    return least, None if endless else most
 
 
 def lost_shown(faults: Iterable[Damage]) -> str:
     """The same for people."""
-    them = list(faults)
-    least = "at least " if any(fault.lost and fault.lost[1] is None for fault in them) else ""
-    return f"{least}{lost_count(them) or 'none'} lost"
+    least, most = lost_range(faults)
+    if most is None:
+        return f"at least {least} lost"
+    return f"{least or 'none'} lost" if least == most else f"at least {least}, at most {most} lost"
 
 
 def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
@@ -129,19 +151,24 @@ def _conclusion(path: Path, here: Found, verdicts: list[Verdict]) -> list[str]:
         said.append(f"nothing was changed; next: {hint}")
     if any(verdict.state is State.WRITING for verdict in verdicts):
         said.append("a process is writing to it: what came after the look is not counted")
+    if here.broken:
+        said.append(f"put aside earlier, in {show_count(len(here.broken), 'file')}: {', '.join(here.broken)}")
     return said
 
 
 def _summary(path: Path, here: Found, verdicts: list[Verdict], *, good: bool) -> dict[str, object]:
     faults = [fault for verdict in verdicts for fault in verdict.damage]
+    least, most = lost_range(faults)
     return {
         "directory": str(path),
         "good": good,
         "writer": here.writer,
         "served": sum(verdict.records or 0 for verdict in verdicts),
-        "lost": lost_count(faults),
-        "lost_at_least": any(fault.lost and fault.lost[1] is None for fault in faults),
+        "lost": least,
+        "lost_at_least": least,
+        "lost_at_most": most,
         "gaps": [list(verdict.gap) for verdict in verdicts if verdict.gap is not None],
+        "left_out": [list(verdict.left_out) for verdict in verdicts if verdict.left_out is not None],
         "segments": [
             facts(verdict) | {"damage": [damage_facts(fault) for fault in verdict.damage]}
             for verdict in verdicts
@@ -161,4 +188,5 @@ def damage_facts(fault: Damage) -> dict[str, object]:
         "reason": fault.reason,
         "goes_on": fault.goes_on,
         "lost": None if fault.lost is None else list(fault.lost),
+        "bound": fault.bound,
     }

@@ -80,7 +80,15 @@ def _calendar(text: str, zone: tzinfo | None) -> int:
 
 def show_time(time_ns: int, zone: tzinfo | None = None) -> str:
     """ISO 8601 with milliseconds, rounded up: given back as a time it still includes that moment."""
-    milliseconds = -(-time_ns // 1_000_000)
+    return _shown(-(-time_ns // 1_000_000), zone)
+
+
+def show_time_down(time_ns: int, zone: tzinfo | None = None) -> str:
+    """The same rounded down: what is read from that time on includes that moment."""
+    return _shown(time_ns // 1_000_000, zone)
+
+
+def _shown(milliseconds: int, zone: tzinfo | None) -> str:
     moment = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
     return moment.isoformat(timespec="milliseconds")
 

@@ -22,7 +22,8 @@ asyncio.run(main())
 
 `BlockingLog(path, Options(...))` is the same for threads: `append`, `append_many`, `read`, `cursor`,
 `lookup`, `rotate`, `flush`, `fence`, `clean`, `expire`, `scrub`; without `append_nowait` and without
-following. `Reader.open(path)` reads a log of another process, or one without a writer, and follows it.
+following. `Reader.open(path)` reads a log of another process, or one without a writer, and follows it:
+`read(follow_seconds=5)` ends when nothing came for 5 s; 0, the default, at the end; `math.inf` never.
 Its `arrow()` joins small batches on their way to Arrow, which is about twice as fast as one by one.
 
 **On the disk** a log is a directory of segments, named by their first sequence and first time. A segment is
@@ -43,16 +44,20 @@ replica. All of it is told to `on_damage`. New frames never go into a segment fo
 
 **Reading** takes no locks and needs no writer. A cursor gives only what is whole and checked; in the
 writer's process, only what is durable. A record that is being written is not there yet. A saved `Position`
-(or any sequence, or any time) is a place to go on from.
+(or any sequence, or any time) is a place to go on from: save `str(batch.next)` when a batch was used, and
+later `read(from_pos=Position.parse(text))`.
 
-**Keeping it small**: `expire(before=..., keep_bytes=...)` removes old segments, `clean(fn)` rewrites sealed
+**Keeping it small**: `expire(before=..., keep_bytes=...)` removes old segments (`keep_bytes` of data stay;
+zeros prepared ahead do not count), `clean(fn)` rewrites sealed
 ones without the records for which `fn(segment_path, record)` says True (`SkipSegment` leaves a segment
 alone, an error stops), `compress=True` rewrites them with zstd. Sequences are never given twice, whatever
 was removed.
 
 **On other machines**: a `Coordinator` streams the log to `Replica`s, which keep the same bytes and connect
 again by themselves; `await coordinator.wait(sequence, replicas=2)` returns when two of them have a record,
-and all before it, on their disks. A `Repairer` fetches damaged segments from them.
+and all before it, on their disks. A `Repairer` fetches damaged segments from them. With replicas an append
+alone is not enough: during a takeover the old coordinator appends until it hears of the new one (then
+`StaleEpochError`), and what nobody else has is put aside. Only what `wait` has told of is sure to stay.
 """
 
 from lorogo_log.batch import Batch, Position, Record

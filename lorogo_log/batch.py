@@ -45,6 +45,7 @@ Sizes = tuple[Sequence[int], Sequence[int]]
 class Position:
     """A place to go on reading from: saved as text, read back with `Position.parse`.
 
+    `batch.next` is the one behind a batch, `cursor.position` the one where a cursor stands.
     The sequence decides; segment and offset only make finding it a seek.
     """
 
@@ -57,7 +58,13 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        sequence, segment, offset = (int(part) for part in text.split(":"))
+        """What `str` of one gave. Raises ValueError."""
+        if not isinstance(text, str):
+            raise TypeError(f"a position is read from a str, not from {type(text).__name__}")
+        parts = text.split(":")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise ValueError(f"{text[:60]!r} is not a position: write str(batch.next), as in '17:1:4096'")
+        sequence, segment, offset = map(int, parts)
         return cls(sequence, segment, offset)
 
 

@@ -33,6 +33,15 @@ def kind(name: str, value: Any, wanted: type, example: str) -> None:
         raise TypeError(f"{name} must be a {wanted.__name__}, such as {example}, not {type(value).__name__}")
 
 
+def shared_secret(value: Any) -> bytes | None:
+    """The value. TypeError unless it is bytes (or None: no secret), ValueError if there is nothing in it."""
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError(f"secret must be bytes, not {type(value).__name__}")
+    if value == b"":
+        raise ValueError("secret must not be empty: None means that there is none")
+    return value
+
+
 def seconds(name: str, value: Any) -> None:
     """TypeError or ValueError unless the value is a time to wait."""
     if not isinstance(value, int | float):

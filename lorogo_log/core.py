@@ -344,10 +344,13 @@ class BlockingLog:
         return maintain.clean(self.directory, function, on_damage=self._damaged)
 
     def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
-        """Remove the oldest sealed segments."""
+        """Remove the oldest sealed segments: wholly before a time (ns), or beyond `keep_bytes` of data."""
         before = whole_or_none("before", before)
         keep_bytes = whole_or_none("keep_bytes", keep_bytes, least=0)
-        return maintain.expire(self.directory, before=before, keep_bytes=keep_bytes)
+        active = self.writer.engine.active
+        return maintain.expire(
+            self.directory, before=before, keep_bytes=keep_bytes, written={active.name: active.position}
+        )
 
     def scrub(self) -> Iterator[SegmentReport]:
         """Read and check everything but the segment that is being written; damage is reported."""

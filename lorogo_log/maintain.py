@@ -5,7 +5,7 @@ All of it holds the clean lock: cursors that asked for a consistent view wait fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from inspect import iscoroutine, iscoroutinefunction
@@ -210,11 +210,13 @@ def expire(
     *,
     before: int | None = None,
     keep_bytes: int | None = None,
+    written: Mapping[str, int] | None = None,
     wait_seconds: float = limits.LOCK_SECONDS,
 ) -> list[str]:
     """Remove the oldest sealed segments: those wholly before a time, and those that make the log too large.
 
-    Never one that is open, never the newest, and never one with an older neighbour left.
+    Never one that is open, never the newest, and never one with an older neighbour left. Zeros prepared
+    behind the last frame do not count; `written` says where that is for segments that their writer knows.
     """
     removed: list[str] = []
     with cleaning(directory, wait_seconds):
@@ -222,9 +224,8 @@ def expire(
         if keep_bytes is not None:
             for entry in list_segments(directory):
                 with suppress(FileNotFoundError):  # a link that leads nowhere takes no room
-                    file = directory.open(entry.name)
-                    total += file.size()
-                    file.close()
+                    known = (written or {}).get(entry.name)
+                    total += _data_bytes(directory, entry.name) if known is None else known
         in_order = iter(list_segments(directory))
         for segment, newest in _sealed(directory):
             footer = segment.footer
@@ -240,6 +241,24 @@ def expire(
         if removed:
             directory.sync()
     return removed
+
+
+def _data_bytes(directory: Directory, name: str) -> int:
+    """What a segment takes, without the zeros that are prepared in one that is not sealed."""
+    try:
+        segment = Segment.open(directory, name)
+    except FileNotFoundError:
+        return 0
+    except CorruptionError:
+        file = directory.open(name)
+        try:
+            return file.size()
+        finally:
+            file.close()
+    try:
+        return segment.file.size() if segment.footer is not None else scan(segment, keys=False).end
+    finally:
+        segment.close()
 
 
 def compress(directory: Directory, name: str, *, wait_seconds: float = limits.LOCK_SECONDS) -> bool:

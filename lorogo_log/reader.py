@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from lorogo_log import limits
+from lorogo_log import limits, names
 from lorogo_log.batch import Batch, Position, Record
-from lorogo_log.checks import whole
+from lorogo_log.checks import seconds, whole
 from lorogo_log.cursor import Cursor
-from lorogo_log.errors import CorruptionError, DamageError, End, NotFoundError
+from lorogo_log.errors import CorruptionError, DamageError, End, FormatError, NotFoundError, TornError
 from lorogo_log.format import REWRITTEN, SEGMENT_HEADER_BYTES, Footer
 from lorogo_log.index import Index
 from lorogo_log.lost import NOT_THERE
@@ -83,8 +83,12 @@ class Reader:
         storage: Storage | None = None,
         on_damage: Callable[[DamageError], None] | None = None,
     ) -> Reader:
-        """A log's directory, which must exist."""
-        return cls((storage or FileStorage()).directory(path, create=False), on_damage=on_damage)
+        """A log's directory, which must exist; empty, it is a log to come. Raises FormatError."""
+        directory = (storage or FileStorage()).directory(path, create=False)
+        present = [name for name in directory.list() if not name.startswith(".")]
+        if present and not any(map(names.is_ours, present)):
+            raise FormatError(f"{directory.path} is not a log: it holds only other files")
+        return cls(directory, on_damage=on_damage)
 
     def report(self, damage: DamageError) -> None:
         """Tell whoever can repair it."""
@@ -119,9 +123,18 @@ class Reader:
         follow_seconds: float = 0.0,
         damaged: OnDamage = "raise",
     ) -> Iterator[Batch]:
-        """Batches to the end; with `follow_seconds`, until nothing new came for that long."""
+        """Batches to the end; with `follow_seconds`, until nothing new came for that long (`inf`: for ever).
+
+        `batch.next` is the Position to go on from (`from_pos`) when all of a batch was used. At damage:
+        raise, or ("skip") tell `on_damage` and go on with the rest; behind a torn end there is none.
+        """
         check_damaged(damaged)
-        with self.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key) as cursor:
+        seconds("follow_seconds", follow_seconds)
+        cursor = self.cursor(from_seq=from_seq, from_time=from_time, from_pos=from_pos, key=key)
+        return self._read(cursor, follow_seconds, damaged)
+
+    def _read(self, cursor: Cursor, follow_seconds: float, damaged: OnDamage) -> Iterator[Batch]:
+        with cursor:
             step = partial(cursor.follow, wait_seconds=follow_seconds) if follow_seconds else cursor.next
             while True:
                 try:
@@ -132,6 +145,11 @@ class Reader:
                     self.report(damage)
                     if damaged == "raise":
                         raise
+                except TornError as torn:
+                    self.report(torn)
+                    if damaged == "raise":
+                        raise
+                    return
 
     def arrow(
         self,

@@ -485,23 +485,23 @@ def _without_header(
     file = directory.open(entry.name)
     try:
         result.damage.append(damage)
-        if (footer := read_footer(file)) is not None:
-            result.head = replace(_after(footer), epoch=max(footer.epoch, result.head.epoch))
-            return
         before = result.head
-        room = room_of(file, segment_bytes)
-        least = _last_sequence(file, entry.first_sequence) + 1
-        result.head = replace(
-            before,
-            next_sequence=max(
-                before.next_sequence,
-                following.first_sequence
-                if following
-                else max(least, entry.first_sequence + room // RECORD_BYTES),
-            ),
-            end_offset=before.end_offset if following else before.end_offset + room,
-            high_time=max(before.high_time, entry.first_time),
-        )
+        if (footer := read_footer(file)) is not None:
+            result.head = replace(_after(footer), epoch=max(footer.epoch, before.epoch))
+        else:
+            room = room_of(file, segment_bytes)
+            least = _last_sequence(file, entry.first_sequence) + 1
+            result.head = replace(
+                before,
+                next_sequence=max(
+                    before.next_sequence,
+                    following.first_sequence
+                    if following
+                    else max(least, entry.first_sequence + room // RECORD_BYTES),
+                ),
+                end_offset=before.end_offset if following else before.end_offset + room,
+                high_time=max(before.high_time, entry.first_time),
+            )
         log_id = result.log_id or log_id
         if mode is Recovery.SALVAGE and log_id is not None:
             keep_broken(directory, entry.name, file, 0)

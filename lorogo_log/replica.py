@@ -30,6 +30,7 @@ from typing import Self, TypeVar
 
 from lorogo_log import wire
 from lorogo_log.batch import Record
+from lorogo_log.checks import shared_secret
 from lorogo_log.core import BlockingLog, Options
 from lorogo_log.errors import LogClosedError, LogFailedError, StaleEpochError
 from lorogo_log.replica_check import ConflictError
@@ -114,7 +115,7 @@ class Replica:
         self._timeout = timeout
         self._silence = silence_seconds
         self._audit = audit_seconds
-        self._secret = secret
+        self._secret = shared_secret(secret)
         #: a server for many logs, which its owner closes; None: one of its own
         self._shared = server
         self._backoff, self._backoff_max = backoff_seconds, backoff_seconds_max

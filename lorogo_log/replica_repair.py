@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from lorogo_log import limits, maintain
 from lorogo_log.batch import Record
+from lorogo_log.checks import shared_secret
 from lorogo_log.core import BlockingLog
 from lorogo_log.errors import DamageError, LogError
 from lorogo_log.format import FRAME_HEADER_BYTES, unpack_frame_header
@@ -63,7 +64,7 @@ class Repairer:
         self.sources: Sources = sources or (lambda: ())
         self._timeout = timeout
         self._retry = retry_seconds
-        self._secret = secret
+        self._secret = shared_secret(secret)
         self._monotonic = monotonic
         self._lock = threading.Condition()
         self._waiting: dict[str, DamageError] = {}

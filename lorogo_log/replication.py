@@ -28,7 +28,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from lorogo_log import limits, wire
+from lorogo_log import limits, names, wire
+from lorogo_log.checks import seconds, shared_secret, whole
 from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
 from lorogo_log.log import Log
 from lorogo_log.replica_catalog import standing
@@ -45,6 +46,11 @@ from lorogo_log.writer import Waiting
 QUEUE_BYTES = 32 << 20
 HEAD_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
+#: So long a connection may take to show that it lives when another one comes with the same id.
+TWIN_SECONDS = 2.0
+_TROUBLES_MAX = 64
+_TWIN = b"a copy"
+_OWN = b"own"  # in place of a replica's id: trouble with the log itself
 #: Small frames travel together up to this.
 _MESSAGE_BYTES = 1 << 20
 _ANSWERS = frozenset({Kind.ACK, Kind.REFUSED})
@@ -89,8 +95,9 @@ class CoordinatorStats:
     waiters: int
     #: a newer coordinator's epoch: this one has been replaced
     fenced: int | None
-    #: replicas that were refused or that refused, and why the last one
+    #: replicas that were refused or that refused
     refused: int
+    #: what ended the last connection that ended, or why it was refused; None once that replica is back
     trouble: str | None
 
 
@@ -102,6 +109,7 @@ class _Follower:
         self.hello = hello
         self.ack = Ack(0, 0, 0, caught_up=False)
         self.acked = False
+        self.heard = asyncio.Event()  # an ACK came, or the connection has ended
         self._queue: deque[Piece] = deque()
         self._max = queue_bytes
         self.queue_bytes = 0
@@ -191,7 +199,7 @@ class Coordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._offset = 0  # up to here frames were put into the queues
-        self._secret = secret
+        self._secret = shared_secret(secret)
         #: a server for many logs, which its owner closes; None: one of its own
         self._shared = server
         self._server: SegmentServer | None = None
@@ -199,8 +207,7 @@ class Coordinator:
         #: where the first frame of this epoch ends: who has not got it may still hold another history
         self._announced = 0
         self._refused = 0
-        #: why a replica was refused, or refused this coordinator
-        self.trouble: str | None = None
+        self._troubles: dict[bytes, str] = {}  # by replica, the latest last
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         #: a newer coordinator's epoch, if a replica told of one: this one has been replaced
@@ -327,8 +334,9 @@ class Coordinator:
 
     async def replicated(self, sequence: int, *, count: int = 1, timeout: float = 10.0) -> None:
         """As `wait`."""
-        if count < 0 or sequence < 0:
-            raise ValueError("a sequence and a number of replicas are not below zero")
+        sequence = whole("sequence", sequence, least=0)
+        count = whole("replicas", count, least=0)
+        seconds("timeout", timeout)
         self._check_fence()
         if self._closed:
             raise LogClosedError("the coordinator is closed")
@@ -340,13 +348,31 @@ class Coordinator:
             async with asyncio.timeout(timeout):
                 await waiter.done
         except TimeoutError:
-            have = self._have(sequence)
-            why = f" ({self.trouble})" if self.trouble else ""
-            raise TimeoutError(
-                f"{have} of {count} replicas have record {sequence} after {timeout} s{why}"
-            ) from None
+            raise TimeoutError(self._lacking(sequence, count, timeout)) from None
         finally:
             self._waiters.discard(waiter)
+
+    def _lacking(self, sequence: int, count: int, timeout: float) -> str:
+        """Why a wait was in vain."""
+        last = self._core.writer.durable
+        if sequence > last:
+            return f"record {sequence} is not written yet after {timeout} s: the log ends at {last}"
+        connected = len(self._followers)
+        text = f"{self._have(sequence)} of {count} replicas have record {sequence} after {timeout} s"
+        if connected < count:
+            return f"{text}: {connected} connected" + (f" ({self.trouble})" if self.trouble else "")
+        return f"{text}: {connected} connected, and not that far yet"
+
+    @property
+    def trouble(self) -> str | None:
+        """What ended the last connection, or why it was refused; None once that replica is back."""
+        return next(reversed(self._troubles.values()), None)
+
+    def _blame(self, who: bytes, what: str) -> None:
+        self._troubles.pop(who, None)
+        self._troubles[who] = what
+        while len(self._troubles) > _TROUBLES_MAX:
+            del self._troubles[next(iter(self._troubles))]
 
     def _check_fence(self) -> None:
         if self.fenced is not None:
@@ -398,13 +424,14 @@ class Coordinator:
                         pieces = await self._loop.run_in_executor(self._reading, self._tail.read)
                         skipped = self._tail.skipped
                     pause = 0.0
+                    self._troubles.pop(_OWN, None)
                 except Exception as error:  # noqa: BLE001 - only the end of the log ends its stream
                     writer = self._core.writer
                     if writer.failed is not None or writer.closed:
-                        self.trouble = f"nothing is streamed any more: {error}"
+                        self._blame(_OWN, f"nothing is streamed any more: {error}")
                         return
                     if not isinstance(error, TailLost):
-                        self.trouble = f"the end of the log cannot be read: {error}"
+                        self._blame(_OWN, f"the end of the log cannot be read: {error}")
                     stale = True
                     pause = min(self._head_seconds, 2 * pause + 0.01)
                     await asyncio.sleep(pause)  # a file that is gone is not looked for in a circle
@@ -432,7 +459,7 @@ class Coordinator:
         try:
             await self._converse(stream, hello)
         except Exception as error:  # noqa: BLE001 - gone, or whatever it sent: its connection ends, nothing else
-            self.trouble = f"{hello.name or stream.peer}: {error}"
+            self._blame(hello.replica_id, f"{hello.name or stream.peer}: {error}")
         finally:
             stream.abort()
 
@@ -457,13 +484,44 @@ class Coordinator:
             return Refused(Reason.BUSY, f"{self._max} replicas are connected")
         return None
 
+    async def _refuse(self, stream: Stream, hello: Hello, refused: Refused) -> None:
+        self._refused += 1
+        # what a copy is refused for is not the trouble of the one whose id it has
+        who = _TWIN if hello.replica_id in self._followers else hello.replica_id
+        self._blame(who, f"{hello.name or stream.peer} was refused: {refused.text}")
+        await stream.send(wire.message(refused), self._silence)
+        await stream.close()
+
+    async def _twin(self, hello: Hello) -> Refused | None:
+        """Why a replica cannot follow whose id another connection has: that one answers.
+
+        A replica that came back before its old connection was found dead does not answer there any more.
+        """
+        first = self._followers.get(hello.replica_id)
+        if first is None:
+            return None
+        first.heard.clear()
+        first.tell = True
+        first.more.set()
+        try:
+            async with asyncio.timeout(min(TWIN_SECONDS, self._silence / 2)):
+                await first.heard.wait()
+        except TimeoutError:
+            return None
+        if self._followers.get(hello.replica_id) is not first:
+            return None
+        name = f" ({first.hello.name})" if first.hello.name else ""
+        return Refused(
+            Reason.CONFLICT,
+            f"another replica with the same id is connected from {first.stream.peer}{name}:"
+            f" one directory is a copy of the other, remove {names.REPLICA_STATE} in the copy",
+        )
+
     async def _converse(self, stream: Stream, hello: Hello) -> None:
-        refused = self._judge(hello)
+        # judged again behind the wait: it may have been fenced meanwhile
+        refused = self._judge(hello) or await self._twin(hello) or self._judge(hello)
         if refused is not None:
-            self._refused += 1
-            self.trouble = f"{hello.name or stream.peer} was refused: {refused.text}"
-            await stream.send(wire.message(refused), self._silence)
-            await stream.close()
+            await self._refuse(stream, hello, refused)
             return
         assert self._served is not None
         await stream.send(wire.message(self._served.welcome()), self._silence)
@@ -478,11 +536,12 @@ class Coordinator:
                 group.create_task(self._send(follower))
                 group.create_task(self._hear(follower))
         except* (OSError, PeerError, struct.error) as ended:
-            self.trouble = f"{hello.name or stream.peer}: {ended.exceptions[0]}"
+            self._blame(hello.replica_id, f"{hello.name or stream.peer}: {ended.exceptions[0]}")
         finally:
             follower.acked = False
             if self._followers.get(hello.replica_id) is follower:
                 del self._followers[hello.replica_id]
+            follower.heard.set()
 
     async def _send(self, follower: _Follower) -> None:
         stream = follower.stream
@@ -512,7 +571,11 @@ class Coordinator:
             match wire.unpack(header, body):
                 case Ack() as ack:
                     await self._believe(ack)
+                    if not follower.acked:
+                        self._troubles.pop(follower.hello.replica_id, None)  # it is back
+                        self._troubles.pop(_TWIN, None)  # or a copy has an id of its own now
                     follower.ack, follower.acked = ack, True
+                    follower.heard.set()
                     self._settle()
                 case Refused(reason, text):
                     self._refused += 1
@@ -534,6 +597,7 @@ class Coordinator:
     def _fence(self, epoch: int) -> None:
         if epoch > self._core.writer.epoch:
             self.fenced = epoch
+            self._core.writer.replace(epoch)  # what is appended here now would be nobody's
             self._settle()
             for follower in self._followers.values():
                 follower.stream.abort()  # what comes from here is nobody's log any more

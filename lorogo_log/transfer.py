@@ -26,6 +26,7 @@ from typing import Self
 
 from lorogo_log import limits, wire
 from lorogo_log.batch import Record
+from lorogo_log.checks import shared_secret
 from lorogo_log.core import BlockingLog
 from lorogo_log.errors import DamageError, FormatError, LogError, NotFoundError
 from lorogo_log.format import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
@@ -123,7 +124,7 @@ class SegmentServer:
     ) -> None:
         self._timeout = timeout
         self._max = connections_max
-        self._secret = secret
+        self._secret = shared_secret(secret)
         self._random = random_bytes
         self._lock = threading.Lock()
         self._logs: dict[int, Served] = {}
@@ -350,6 +351,7 @@ class SegmentClient:
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._number = 0
+        shared_secret(secret)
         self._sock = connect(address, timeout)
         with ExitStack() as undo:
             undo.callback(self._sock.close)

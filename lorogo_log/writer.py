@@ -192,6 +192,8 @@ class Writer:
         #: what readers in this process may see
         self.durable = engine.head.next_sequence - 1
         self.epoch = engine.head.epoch
+        #: a newer writer's epoch, once somebody told of it
+        self.replaced: int | None = None
         self.commits = self.syncs = self.rotations = self.appended = self.appended_bytes = 0
         self._dirty = False
         self._synced_at = monotonic()
@@ -260,7 +262,7 @@ class Writer:
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
-        if self._closing or self._error is not None:
+        if self._closing or self._error is not None or self.replaced is not None:
             raise self._refusal()
         if epoch is not None and epoch != self.epoch:
             if whole("epoch", epoch) < self.epoch:
@@ -304,7 +306,13 @@ class Writer:
 
     def _refusal(self) -> LogError:
         """Why nothing is taken any more."""
-        return LogClosedError("the log is closed") if self._error is None else self._error
+        if self._error is not None:
+            return self._error
+        if self._closing or self.replaced is None:
+            return LogClosedError("the log is closed")
+        return StaleEpochError(
+            f"epoch {self.epoch} is older than {self.replaced}: another coordinator took over, append there"
+        )
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int], *, wait_seconds: float
@@ -408,6 +416,12 @@ class Writer:
         """Take over with a newer epoch: written down before this is done, so an older writer is refused."""
         number = whole("epoch", epoch, least=0, most=limits.EPOCH_MAX)
         return self.order(lambda: self._fence(number))
+
+    def replace(self, epoch: int) -> None:
+        """Another writer has this newer epoch: appends raise StaleEpochError from now on."""
+        with self._lock:
+            if epoch > self.epoch:
+                self.replaced = epoch
 
     def flush(self) -> Future[Any]:
         """Everything queued before is on the disk, whatever the policy."""
@@ -647,6 +661,8 @@ class Writer:
             raise StaleEpochError(f"epoch {epoch} is older than {head.epoch}")
         if epoch > head.epoch:
             head.epoch = self.epoch = epoch
+            if self.replaced is not None and epoch > self.replaced:
+                self.replaced = None  # it took over once more, above the other
             self.engine.commit((), (), (), sync=True)
 
     def _announce(self) -> int:

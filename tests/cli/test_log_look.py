@@ -142,6 +142,7 @@ def test_one_flipped_bit_in_the_middle(tmp_path: Path, cli: Cli) -> None:
         "reason": "the frame's body does not match its checksum",
         "goes_on": end,
         "lost": [bad, bad],
+        "bound": False,
     }
     assert (report["served"], report["lost"]) == (59, 1)
     assert cli("verify", tmp_path / "log") == 1
@@ -331,7 +332,7 @@ def test_one_unreadable_segment_of_several(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_a_foreign_file_with_a_segment_name(tmp_path: Path, cli: Cli) -> None:
-    """Wrong magic and no frame in it: damaged, with its path; the rest is served; repair leaves it alone."""
+    """Wrong magic and no frame in it: damaged, with its path; the rest is served; salvage keeps its place."""
     write(tmp_path / "log", 90)
     victim = segments(tmp_path / "log")[1]
     victim.write_bytes(b"PK\x03\x04 something else entirely" * 20)
@@ -344,8 +345,14 @@ def test_a_foreign_file_with_a_segment_name(tmp_path: Path, cli: Cli) -> None:
     assert report["served"] + report["lost"] == 90
     assert len(cli.lines("dump", tmp_path / "log", code=1)) == report["served"]
     before = victim.read_bytes()
-    assert cli("repair", "--salvage", "--apply", tmp_path / "log") == 1
+    assert cli("repair", "--apply", tmp_path / "log") == 1
     assert victim.read_bytes() == before
+    assert cli("repair", "--salvage", "--apply", tmp_path / "log") == 0
+    assert (tmp_path / "log" / f"{victim.name}.0.broken").read_bytes() == before
+    after = cli.json("verify", tmp_path / "log", "--no-gaps")
+    assert (after["served"], after["gaps"]) == (report["served"], [])
+    with BlockingLog(tmp_path / "log") as log:
+        assert (log.damage, log.append("after")) == ([], 91)
 
 
 def test_a_foreign_file_as_the_only_or_newest_segment(tmp_path: Path, cli: Cli) -> None:
@@ -356,7 +363,7 @@ def test_a_foreign_file_as_the_only_or_newest_segment(tmp_path: Path, cli: Cli) 
     newest.write_bytes(b"not a segment at all" * 20)
     before = tree(path)
     assert cli("verify", path) == 1
-    assert "wrong magic: not a segment of a lorogo log" in cli.refused("repair", "--apply", "--salvage", path)
+    assert "wrong magic: not a segment of a lorogo log" in cli.refused("repair", "--apply", path)
     assert tree(path) == before
     for file in segments(path)[:-1]:
         file.unlink()

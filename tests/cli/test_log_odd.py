@@ -14,6 +14,7 @@ import pytest
 
 from lorogo_cli import log_found, log_survey
 from lorogo_cli.log_found import writer_of
+from lorogo_cli.log_survey import LEFT_OUT
 from lorogo_log import BlockingLog, Options
 from tests.cli.logs import Cli, flip, frames, segments, tree, write
 from tests.cli.support import COMMAND, Running, environment, until
@@ -188,12 +189,12 @@ def test_one_loss_counts_once(tmp_path: Path, cli: Cli) -> None:
     report = cli.json("verify", tmp_path / "log", code=1)
     first = int(victim.name[:20])
     assert [fault["lost"] for fault in report["segments"][1]["damage"]] == [None, [first, first]]
-    assert (report["served"], report["lost"], report["lost_at_least"]) == (59, 1, False)
+    assert (report["served"], report["lost_at_least"], report["lost_at_most"]) == (59, 1, 1)
 
 
 @pytest.mark.parametrize("spoiled", ["zeros", "empty", "header"])
 def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: str) -> None:
-    """Nobody can tell how many records were in it: said so, before and after it is put aside."""
+    """Nobody can tell how many were in it; --apply alone leaves it, --salvage keeps its place and mends."""
     path = tmp_path / "log"
     write(path, 60)
     newest = segments(path)[-1]
@@ -201,19 +202,27 @@ def test_a_newest_segment_that_holds_nothing(tmp_path: Path, cli: Cli, spoiled: 
     newest.write_bytes({"zeros": bytes(len(whole)), "empty": b"", "header": whole[:128]}[spoiled])
     first = int(newest.name[:20])
     report = cli.json("verify", path, code=1)
-    assert (report["served"], report["lost"], report["lost_at_least"]) == (first - 1, 1, True)
+    assert (report["served"], report["lost_at_least"], report["lost_at_most"]) == (first - 1, 1, None)
     assert cli("verify", path) == 1
     assert f"record {first} and all after it (nobody can tell how many) are lost" in cli.out
     assert "at least 1 lost: everything else checks and is served" in cli.out
     before = tree(path)
     assert cli("repair", path) == 1
-    assert "put aside" in cli.out
-    assert "nothing was changed; with --apply the above would be done" in cli.out
-    assert tree(path) == before
-    cli("repair", "--apply", path)
+    assert "nothing was changed, and --apply alone would not change anything either" in cli.out
+    assert f"best: `lorogo log repair {path} --from HOST:PORT --apply`" in cli.out
+    assert cli("repair", "--apply", path) == 1
     assert f"record {first} and all after it" in cli.out
-    assert "everything checks now" not in cli.out
-    assert all(tree(path)[name] == data for name, data in before.items() if name != newest.name)
+    assert tree(path) == before
+    assert cli("repair", "--salvage", path) == 1
+    assert "put aside" in cli.out
+    assert cli("repair", "--salvage", "--apply", path) == 0, cli.out
+    assert f"kept: {newest.name}.0.broken" in cli.out
+    assert "unless a replica or a backup has them" in cli.out
+    assert (path / f"{newest.name}.0.broken").read_bytes() == before[newest.name]
+    assert cli.json("verify", path)["served"] == first - 1
+    with BlockingLog(path) as log:
+        assert log.damage == []
+        assert log.append("after") >= first + LEFT_OUT
 
 
 def test_junk_as_the_newest_segment(tmp_path: Path, cli: Cli) -> None:
@@ -224,9 +233,11 @@ def test_junk_as_the_newest_segment(tmp_path: Path, cli: Cli) -> None:
     newest.write_bytes(b"PK\x03\x04 no segment" * 30)
     before = tree(path)
     assert cli("repair", path) == 1
-    assert "not a segment of a lorogo log: move it away by hand" in cli.out
+    assert "not a segment of a lorogo log: move it away by hand, or --from or --salvage" in cli.out
     assert cli.refused("repair", "--apply", path).endswith("move it away first; nothing was changed")
     assert tree(path) == before
+    shutil.copytree(path, tmp_path / "other")
+    assert cli("repair", "--salvage", "--apply", tmp_path / "other") == 0
     newest.rename(tmp_path / "away")
     assert cli("repair", "--apply", path) == 0
 

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.versions import parse_at, parse_time, parse_version, show_age, show_time, show_version
+from lorogo_cli.versions import (
+    parse_at,
+    parse_time,
+    parse_version,
+    show_age,
+    show_time,
+    show_time_down,
+    show_version,
+)
 
 SECOND = 1_000_000_000
 NOW = 1_794_785_851 * SECOND + 123_456_789
@@ -93,6 +101,8 @@ def test_a_shown_time_still_includes_its_moment(time_ns: int) -> None:
     back = parse_time(show_time(time_ns, UTC), now_ns=NOW)
     assert time_ns <= back < time_ns + SECOND // 1000
     assert datetime.fromisoformat(show_time(time_ns, UTC)).tzinfo is not None
+    down = parse_time(show_time_down(time_ns, UTC), now_ns=NOW)
+    assert time_ns - SECOND // 1000 < down <= time_ns
 
 
 @pytest.mark.parametrize(

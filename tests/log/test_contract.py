@@ -302,7 +302,8 @@ async def test_expiry_removes_the_oldest(storage: Storage, path: str) -> None:
         await settled(log, 5)
         names = [info.name for info in log.segments()]
         assert await log.expire(before=200) == names[:2]
-        size = sum(info.bytes for info in log.segments())
+        sealed = sum(info.bytes for info in log.segments() if info.sealed)
+        size = sealed + log.core.writer.engine.active.position  # zeros prepared ahead do not count
         assert await log.expire(keep_bytes=size) == []
         assert await log.expire(keep_bytes=size - 1) == names[2:3]
         assert await log.expire(before=1 << 62, keep_bytes=0) == names[3:5]
