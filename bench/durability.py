@@ -1,11 +1,11 @@
 """What an ACK costs: `stream`, `journal`, and a NATS that syncs every message, in one run.
 
-python bench/durability.py [--dir DIR] [--seconds 2] [--rounds 3] [--flights 1 64 256]
+python bench/durability.py [--dir DIR] [--seconds 2] [--rounds 3] [--flights 1 64 256] [--documents 8]
 
 Three stacks run side by side on the same disk (nats-server, `lorogo serve` as a process of its own); they
 are measured one after the other, in rounds, and the medians of the rounds are compared. An update is one
-keystroke; each of the updates in flight belongs to a document of its own, and is sent when the ACK of the
-one before has come.
+keystroke. The updates in flight are spread over so many documents (or fewer, if fewer are in flight); a next
+one is sent when the ACK of one before has come.
 """
 
 import argparse
@@ -38,6 +38,26 @@ _START_SECONDS = 20.0
 _ACK_SECONDS = 30.0
 
 
+class Typed:
+    """A document as its typist has it."""
+
+    def __init__(self) -> None:
+        self._doc = LoroDoc()
+        self._text = self._doc.get_text("t")
+        self._made: list[bytes] = []
+        self._kept = self._doc.subscribe_local_update(self._keep)
+
+    def key(self) -> bytes:
+        """One more key; its update."""
+        self._text.insert(self._text.len_unicode, "x")
+        self._doc.commit()
+        return self._made.pop()
+
+    def _keep(self, update: bytes) -> bool:
+        self._made.append(bytes(update))
+        return True
+
+
 @dataclass
 class Stack:
     """A nats-server with a document server, and somebody who sends updates."""
@@ -48,7 +68,7 @@ class Stack:
     transport: JetStreamTransport | None = None
     inbox: str = ""
     waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    documents: dict[str, LoroDoc] = field(default_factory=dict)
+    documents: dict[str, "Typed"] = field(default_factory=dict)
 
     async def start(self, folder: Path, stack: AsyncExitStack) -> None:
         nats = EmbeddedNats(folder / "nats", sync_always=self.sync_always)
@@ -77,7 +97,7 @@ class Stack:
 
     async def _open(self, client: Client, name: str) -> None:
         await client.document(name).version(timeout=_START_SECONDS)
-        self.documents[name] = LoroDoc()
+        self.documents[name] = Typed()
 
     def _on_reply(self, message: Message) -> None:
         future = self.waiting.pop(message.subject.rpartition(".")[2], None)
@@ -89,34 +109,23 @@ class Stack:
         """The latencies of ACKs with so many updates in flight."""
         latencies: list[float] = []
         end = time.perf_counter() + seconds
-        await asyncio.gather(*(self._type(f"doc-{n}", end, latencies) for n in range(flights)))
+        names = list(self.documents)
+        await asyncio.gather(*(self._type(names[n % len(names)], end, latencies) for n in range(flights)))
         return latencies
 
     async def _type(self, name: str, end: float, latencies: list[float]) -> None:
         assert self.transport is not None
-        doc, bus, subject = self.documents[name], self.transport.bus, subjects.wal(name)
-        text = doc.get_text("t")
-        made: list[bytes] = []
-
-        def keep(update: bytes) -> bool:
-            made.append(bytes(update))
-            return True
-
-        kept = doc.subscribe_local_update(keep)
+        typed, bus, subject = self.documents[name], self.transport.bus, subjects.wal(name)
         loop = asyncio.get_running_loop()
         while (before := time.perf_counter()) < end:
-            text.insert(text.len_unicode, "x")
-            doc.commit()
+            update = typed.key()
             log_id = str(nanoid.generate())
-            (chunk,) = chunks.split(
-                made.pop(), log_id, chunk_bytes_max=100_000, inbox=f"{self.inbox}.{log_id}"
-            )
+            (chunk,) = chunks.split(update, log_id, chunk_bytes_max=100_000, inbox=f"{self.inbox}.{log_id}")
             done = self.waiting[log_id] = loop.create_future()
             await bus.publish(subject, chunk.data, headers=chunk.headers())
             async with asyncio.timeout(_ACK_SECONDS):
                 await done
             latencies.append(time.perf_counter() - before)
-        del kept
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -128,7 +137,7 @@ def _point(latencies: list[float], share: float) -> float:
     return sorted(latencies)[min(len(latencies) - 1, int(len(latencies) * share))] * 1000
 
 
-async def run(folder: Path, seconds: float, rounds: int, flights: list[int]) -> int:
+async def run(folder: Path, seconds: float, rounds: int, flights: list[int], documents: int) -> int:
     stacks = [
         Stack("stream", "stream", sync_always=False),
         Stack("journal", "journal", sync_always=False),
@@ -140,7 +149,7 @@ async def run(folder: Path, seconds: float, rounds: int, flights: list[int]) -> 
     async with AsyncExitStack() as exits:
         for number, stack in enumerate(stacks):
             await stack.start(folder / str(number), exits)
-            await stack.open([f"doc-{n}" for n in range(max(flights))])
+            await stack.open([f"doc-{n}" for n in range(documents)])
             await stack.load(min(flights), 0.3)  # warm
         for _ in range(rounds):
             for count in flights:
@@ -191,11 +200,12 @@ def main() -> int:
     parser.add_argument("--dir", default=None, help="on the disk to be measured; default: here")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--documents", type=int, default=8)
     parser.add_argument("--flights", type=int, nargs="+", default=[1, 64, 256])
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="durability-", dir=options.dir or Path.cwd()))
     try:
-        return uvloop.run(run(folder, options.seconds, options.rounds, options.flights))
+        return uvloop.run(run(folder, options.seconds, options.rounds, options.flights, options.documents))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
