@@ -141,9 +141,13 @@ async def _learn_other_snapshot(host: Host) -> None:
             data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
             other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
             if other.shallow and not ours.includes(other.version().vector):
-                await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
-                return
-            ours.apply(data)
+                vector = ours.version().vector
+                if not other.can_serve_since(vector):
+                    await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
+                    return
+                ours.apply(other.updates_since(vector))  # nothing that we hold is put away
+            else:
+                ours.apply(data)
             await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
         host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
 

@@ -248,48 +248,52 @@ class Repair:
         """Store a lost snapshot again; where one is, send what it holds as an update."""
         if includes(scratch.ends, crdt.counters(base.vector)):
             return scratch
-        head, loaded, document_id = scratch.loaded.snapshot, scratch.loaded, scratch.document_id
-        replica = crdt.Replica.from_snapshot(base.content, lazy=True)
-        if head is not None and not replica.shallow:
-            name = f"base-{digest(base.content)}"
-            update = UpdateRecord(
-                base.epoch,
-                base.sequence,
-                name,
-                digest(base.content),
-                base.lease,
-                base.generation,
-                (),
-                base.content,
-            )
-            return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
-        if head is not None and not _fits(scratch.loaded.intake.replica, base.content):
+        head, document_id = scratch.loaded.snapshot, scratch.document_id
+        below = crdt.Replica.from_snapshot(base.content, lazy=True)
+        if head is not None:
+            update = _as_update(scratch.loaded.intake.replica, below, base)
+            if update is not None:
+                return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
+        merged = _merged(scratch.loaded.intake.replica, below, base)
+        if merged is None:
             log.error(
                 "a journal holds a trimmed snapshot that was lost, and what was written since does not fit on"
                 " top of it: it stays in the journal",
                 document=document_id,
             )
             return scratch
+        return await self._store(scratch, merged, base, row, mended)
+
+    async def _store(
+        self, scratch: _Scratch, content: bytes, base: BaseRecord, row: Row, mended: Mended
+    ) -> _Scratch:
+        """Put a snapshot where the document's stands, if that is still the one which we have seen."""
+        loaded, document_id = scratch.loaded, scratch.document_id
+        whole = crdt.Replica.from_snapshot(content, lazy=True)
+        version = whole.version()
         facts = replace(
             loaded.facts,
             sequence=0,
             epoch=self._context.epochs.current,
-            frontiers=base.frontiers,
-            trim=replica.trimmed(),
+            frontiers=version.frontiers,
+            trim=whole.trimmed(),
             generation=max(loaded.facts.generation, base.generation, row.generation),
         )
-        revision = 0 if head is None else head.revision
+        revision = 0 if loaded.snapshot is None else loaded.snapshot.revision
         try:
             await self._context.snapshots.put(
-                document_id, base.content, facts.render(), expected_revision=revision
+                document_id, content, facts.render(), expected_revision=revision
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
-        else:
-            self._found.bases += 1
-            mended.stored += 1
-            log.warning("a lost snapshot is stored again", document=document_id, bytes=len(base.content))
-        return await self._scratch(document_id)
+            return await self._scratch(document_id)
+        self._found.bases += 1
+        mended.stored += 1
+        log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
+        after = await self._scratch(document_id)
+        if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
+            raise LoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
+        return after
 
     async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
         """Store a lost tombstone again; False if the document has a new life that we must not end."""
@@ -317,15 +321,39 @@ class Repair:
         return True
 
 
-def _fits(document: crdt.Replica, snapshot: bytes) -> bool:
-    """Whether everything in the document can stand on top of a trimmed snapshot."""
-    below = crdt.Replica.from_snapshot(snapshot, lazy=True)
+def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:
+    """What a base holds as an update of the document; None: the document lacks what the base trimmed."""
+    content = base.content
+    if below.shallow:
+        vector = document.version().vector
+        if not below.can_serve_since(vector):
+            return None
+        content = below.updates_since(vector)
+    bytes_digest = digest(content)
+    name = f"base-{bytes_digest}"
+    return UpdateRecord(
+        base.epoch, base.sequence, name, bytes_digest, base.lease, base.generation, (), content
+    )
+
+
+def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> bytes | None:
+    """A snapshot of the base with everything that the document holds; None if it cannot be both.
+
+    What stands in the document's place must include what stood there: messages that it covers may be
+    purged, so nothing else in NATS may have them.
+    """
+    vector = document.version().vector
+    if below.includes(vector):
+        return base.content
     try:
-        if below.includes(document.version().vector):
-            return True
-        return isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied)
+        if not isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied):
+            return None
+        content = below.snapshot()
+        stored = crdt.Replica.from_snapshot(content, lazy=True)
     except CrdtError:
-        return False
+        return None
+    both = stored.includes(vector) and stored.includes(base.vector)
+    return content if both else None
 
 
 def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:

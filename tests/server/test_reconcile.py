@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loro import ExportMode
 
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
@@ -288,6 +289,77 @@ async def test_a_trimmed_base_does_not_push_out_what_was_written_since(world: Wo
     assert figures(second, "snapshots_restored", "reconcile_waiting") == (0, 1)
     await world.probe.call("compact", "doc")
     assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def later_trimmed_base(world: World) -> None:
+    """Worker 1 has a trimmed base of a future that NATS forgot; the snapshot alone has what was ACKed."""
+    await world.write(4)
+    front, writer = world.writer.doc.oplog_frontiers, Writer(world.writer.everything())
+    writer.type("forgotten ")
+    content = writer.doc.export(ExportMode.ShallowSnapshot(front))
+    replica = crdt.Replica.from_snapshot(content, lazy=True)
+    assert replica.shallow
+    await world.write(3)
+    await world.probe.call("compact", "doc")
+    version, journal = replica.version(), DiskJournal(world.data / "worker-1" / "journal")
+    await journal.open()
+    base = BaseRecord(1, 0, 1, 0, digest(content), version.vector, version.frontiers, content)
+    await (await journal.put("doc", base, time.time_ns()))
+    await journal.close()
+
+
+def both(value: object) -> bool:
+    """Whether what was ACKed and what a journal brought back are in the document."""
+    body = str(value)
+    return "0 1 2 3 0 1 2 " in body and "forgotten" in body
+
+
+async def test_a_trimmed_base_destroys_nothing_that_is_stored(world: World) -> None:
+    """What only the stored snapshot holds is still there when a base of another past was brought back."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await later_trimmed_base(world)
+    await first.stop()
+    shutil.rmtree(world.data / "worker-0")  # NATS alone has what was ACKed
+    second = await reconciled(await world.server(worker=1))
+    assert figures(second, "lost_for_good", "reconcile_waiting") == (0, 0)
+    await world.probe.start("doc")
+    assert both(await world.probe.value("doc"))
+
+
+async def test_a_trimmed_base_is_merged_into_what_is_open(world: World, tmp_path: Path) -> None:
+    """A live owner elsewhere keeps what it ACKed, before and after its next compaction."""
+    elsewhere = Server(
+        world.nats.connect("elsewhere"), QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0"
+    )
+    async with elsewhere:
+        await world.probe.start("doc")
+        await later_trimmed_base(world)
+        await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+
+        async def merged() -> bool:
+            return both(await world.probe.value("doc"))
+
+        await until(merged)
+        await world.probe.call("compact", "doc")
+        assert both(await world.probe.value("doc"))
+
+
+async def test_a_trimmed_snapshot_of_another_hand_is_merged_by_the_owner(world: World) -> None:
+    """Somebody stored a trimmed snapshot: the owner takes what it adds, and puts nothing away."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await later_trimmed_base(world)
+    place = reconcile_scan.Place("01", world.data / "worker-1" / "journal" / "00")
+    (entry,) = reconcile_scan.entries(place)
+    assert isinstance(entry.record, BaseRecord)
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    await first.context.snapshots.put(
+        "doc", entry.record.content, head.facts, expected_revision=head.revision
+    )
+    await world.probe.call("compact", "doc")
+    assert both(await world.probe.value("doc"))
 
 
 async def test_journals_of_workers_that_are_gone(world: World) -> None:
