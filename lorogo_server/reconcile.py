@@ -83,6 +83,7 @@ class Reconciler:
         self._passes = 0
         self._waiting: set[str] = set()
         self._told: set[str] = set()  # contradictions
+        self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
@@ -166,6 +167,7 @@ class Reconciler:
         """Compare everything once, and bring back what is lost. Raises TransportError, OSError."""
         async with self._passing, self._turn():
             places = await asyncio.to_thread(self._places)
+            self.table.forget_readings(place.name for place in places)
             for place in places:
                 await self._read_on(place)
             if self.table.rows:
@@ -325,6 +327,7 @@ class Reconciler:
         republished = self.found.republished
         ends: dict[str, Ends] = {}
         left = set(lost)
+        self._failed = set()
         changed = await self._bases(lost, places, ends)
         for _ in range(_ROUNDS_MAX):
             before = self.found.republished
@@ -344,13 +347,15 @@ class Reconciler:
                 break
         self._waiting = left
         for name in lost:
-            self._settle(name, ends.get(name), waiting=name in left)
+            if name not in self._failed:
+                self._settle(name, ends.get(name), waiting=name in left)
         self.found.documents += len(changed)
         self._log.warning(
             "what the stream had lost is there again",
             documents=len(changed),
             updates=self.found.republished - republished,
             waiting=len(left),
+            failed=len(self._failed),
         )
 
     async def _bases(
@@ -379,7 +384,10 @@ class Reconciler:
             mended = await self._repair.mend(name, entries, row)
         except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
             self._log.error("a document cannot be brought back", document=name, problem=str(error))
+            self._failed.add(name)
             return None
+        if mended.unjudged:
+            self._failed.add(name)
         ends[name] = mended.ends
         self.found.republished += mended.published
         if mended.published:
@@ -401,9 +409,13 @@ class Reconciler:
                     yield grouped
         except LogError as error:
             self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
+            self._failed |= names  # what was not read may hold what they miss
 
     def _settle(self, name: str, have: Ends | None, *, waiting: bool) -> None:
-        """What cannot come back, or is in no journal any more, is not missed again."""
+        """What cannot come back, or is in no journal any more, is not missed again.
+
+        Only for a document of which everything in every journal was tried: what failed is tried again.
+        """
         row = self.table.rows[name]
         if waiting or have is None or includes(have, row.ends):
             return

@@ -57,6 +57,7 @@ class Mended:
     stored: int = 0  # snapshots
     rejected: int = 0
     waiting: int = 0  # updates whose dependencies are nowhere yet
+    unjudged: int = 0  # that could not be tried, or not for good: they are still missed
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ class Repair:
         scratch = await self._scratch(document_id)
         mended = Mended(scratch.ends)
         if scratch.loaded.facts.deleted:
+            mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
             return mended
         if (
             scratch.loaded.snapshot is None
@@ -256,11 +258,13 @@ class Repair:
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
         merged = _merged(scratch.loaded.intake.replica, below, base)
         if merged is None:
-            log.error(
-                "a journal holds a trimmed snapshot that was lost, and what was written since does not fit on"
-                " top of it: it stays in the journal",
-                document=document_id,
-            )
+            if self._reject(document_id, "base", base.snapshot_digest):
+                log.error(
+                    "a journal holds a trimmed snapshot that was lost, and what was written since does not"
+                    " fit on top of it: it stays in the journal",
+                    document=document_id,
+                )
+            mended.unjudged += 1
             return scratch
         return await self._store(scratch, merged, base, row, mended)
 

@@ -4,7 +4,7 @@ The journals are read once, from where the last reading ended. What is compared 
 table: a document of which nothing changed since it was last found complete costs nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = 1
+_FORMAT = 2  # 1 forgot what was never tried: the journals are read again
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -145,6 +145,11 @@ class Table:
         return known
 
     # --- how far ----------------------------------------------------------------------------------
+
+    def forget_readings(self, there: Iterable[str]) -> None:
+        """A journal that is away is read from its beginning when it is back: what it has was not tried."""
+        known = set(there)
+        self.readings = {place: reading for place, reading in self.readings.items() if place in known}
 
     def begin(self, place: str, log_id: bytes) -> int:
         """Where to read that journal from; of another log than before, from its beginning."""

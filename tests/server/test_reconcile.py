@@ -1,8 +1,10 @@
 """What the stream lost is brought back from the journals, and nothing else is (docs/JOURNAL.md)."""
 
+import asyncio
+import itertools
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from loro import ExportMode
 
+from lorogo_log import LogError
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
@@ -18,6 +21,11 @@ from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
+from lorogo_server.loading import LoadFailed
+from lorogo_server.reconcile import Reconciler
+from lorogo_server.reconcile_repair import Mended, Repair
+from lorogo_server.reconcile_scan import Entry
+from lorogo_server.reconcile_table import Row
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import ShiftedClock
@@ -414,6 +422,94 @@ async def test_many_documents_in_small_portions(
     for name, writer in writers.items():
         await world.probe.start(name)
         assert await world.probe.value(name) == {"body": writer.text}
+
+
+@pytest.mark.parametrize("trouble", ["document", "journal"])
+async def test_what_could_not_be_tried_is_still_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """A document or a journal that cannot be read for a moment is tried again by the next pass."""
+    monkeypatch.setattr(reconcile_scan, "WINDOW_RECORDS", 3)
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(9)
+    first.hosts["doc"].stop("idle")
+    await until(closed(first))
+    for _ in range(4):  # it has run for a while: what the table knows of the journal is not read again
+        await reconciled(first)
+        world.clock.ahead += 700
+    await first.stop()
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server(settings=replace(QUICK, documents_max=1))
+    with monkeypatch.context() as patch:
+        if trouble == "document":
+            fail_second_mend(patch)
+        else:
+            fail_second_window(patch)
+        await reconciled(second)
+    assert figures(second, "republished") == (3,)
+    await reconciled(second)
+    assert figures(second, "republished", "lost_for_good") == (9, 0)
+    await world.is_whole()
+
+
+def closed(server: Server) -> Callable[[], Awaitable[bool]]:
+    async def no_hosts() -> bool:
+        return not server.hosts
+
+    return no_hosts
+
+
+async def no_passes(_: Reconciler) -> None:
+    """Only those that the test asks for."""
+    await asyncio.Event().wait()
+
+
+def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
+    real, calls = Repair.mend, itertools.count()
+
+    async def mend(self: Repair, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
+        if next(calls):
+            raise LoadFailed("others keep storing snapshots of it")
+        return await real(self, document_id, entries, row)
+
+    patch.setattr(Repair, "mend", mend)
+
+
+def fail_second_window(patch: pytest.MonkeyPatch) -> None:
+    real = reconcile_scan.entries
+
+    def entries(place: reconcile_scan.Place, *, key: str = "", **rest: int) -> Iterator[Entry]:
+        found = real(place, key=key, from_sequence=rest.get("from_sequence", 0))
+        if not key:
+            yield from found
+            return
+        yield from itertools.islice(found, 3)
+        raise LogError("the disk did not answer")
+
+    patch.setattr(reconcile_scan, "entries", entries)
+
+
+async def test_a_journal_that_was_away_is_read_again(world: World) -> None:
+    """What is missed and in no journal is forgotten; a journal that returns is read from its beginning."""
+    first = await world.server(worker=3)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await world.server(worker=0)
+    for _ in range(4):
+        await reconciled(second)
+        world.clock.ahead += 700
+    await second.stop()
+    (world.data / "worker-3").rename(world.data / "away")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    third = await reconciled(await reconciled(await world.server(worker=0)))
+    assert figures(third, "republished") == (0,)
+    (world.data / "away").rename(world.data / "worker-3")
+    await reconciled(third)
+    assert figures(third, "republished") == (5,)
+    await world.is_whole()
 
 
 async def test_a_document_that_is_opened_before_its_turn(world: World) -> None:
