@@ -158,6 +158,7 @@ class Reconciler:
             "tombstones_restored": found.tombstones,
             "tombstones_contradicted": found.contradictions,
             "lost_for_good": found.rejected,
+            "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
         }
 

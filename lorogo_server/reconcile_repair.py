@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
-from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 _LOAD_TRIES = 5
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
-_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED, Reason.TOO_LARGE)
+_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
@@ -44,6 +44,7 @@ class Found:
     republished: int = 0  # updates
     bases: int = 0  # snapshots stored again
     rejected: int = 0  # can never be accepted again
+    skipped: int = 0  # left out because an owner had found them out
     tombstones: int = 0  # stored again
     contradictions: int = 0  # documents that live although a journal says that they are deleted
 
@@ -96,6 +97,7 @@ class Repair:
         self._found = found
         self._pace = pace
         self._reject = reject
+        self._skipped: set[tuple[str, str, str]] = set()  # told
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
@@ -157,12 +159,31 @@ class Repair:
     async def _refused(self, document_id: str) -> set[tuple[str, str]]:
         """What was moved out of the WAL because it can never be accepted.
 
-        A forged update, for one, is found out only after it was journalled; it must not come back.
+        A forged update, for one, is found out only after it was journalled; it must not come back. Anybody
+        may have a message refused that names another's update: only the bytes tell which one it was.
         """
         refused: set[tuple[str, str]] = set()
+        assembler = chunks.Assembler()
+        brim: Stored | None = None  # headers whose bytes come in the next message
         async for stored in self._rejected.read(subjects.rejected(document_id)):
-            if stored.headers.get(h.REASON) in _FOR_EVER and h.DIGEST in stored.headers:
-                refused.add((stored.headers.get(h.LOG_ID, ""), stored.headers[h.DIGEST]))
+            headers = stored.headers
+            if h.LOG_ID not in headers and brim is not None:
+                headers = brim.headers
+            brim = stored if h.LOG_ID in stored.headers and not stored.data else None
+            if headers.get(h.REASON) not in _FOR_EVER:
+                continue
+            try:
+                chunk = chunks.parse(headers, stored.data)
+            except MalformedMessage:
+                continue
+            if chunk.final and not stored.data and chunk.digest != digest(b""):
+                continue  # its bytes come next
+            # As if each came at once: what is rejected of an id says nothing of what comes after it.
+            match assembler.add(chunk, sequence=stored.sequence, now=0.0):
+                case chunks.Assembled(log_id=log_id, digest=actual):
+                    refused.add((log_id, actual))
+                case _:
+                    pass
         return refused
 
     # --- updates ----------------------------------------------------------------------------------
@@ -172,7 +193,7 @@ class Repair:
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
         if (update.log_id, update.digest) in scratch.refused:
-            mended.rejected += 1
+            self._skip(scratch.document_id, update, mended)
             return scratch
         try:
             if replica.covers(update.payload):
@@ -222,6 +243,21 @@ class Repair:
         for part in parts:
             await self._pace.wait()
             await self._context.wal.append(subject, part.data, headers=part.headers())
+
+    def _skip(self, document_id: str, update: UpdateRecord, mended: Mended) -> None:
+        """An owner found out after it was journalled that it can never be accepted: not brought back."""
+        mended.rejected += 1
+        key = (document_id, update.log_id, update.digest)
+        if key in self._skipped:
+            return
+        self._skipped.add(key)
+        self._found.skipped += 1
+        log.warning(
+            "an update of a journal stays out: it was found out after it was accepted",
+            document=document_id,
+            log_id=update.log_id,
+            kept_in=subjects.REJECTED_STREAM,
+        )
 
     async def _give_up(
         self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: Mended

@@ -13,7 +13,7 @@ import pytest
 from loro import ExportMode
 
 from lorogo_log import LogError
-from lorogo_protocol import crdt, subjects
+from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import BaseRecord, UpdateRecord
@@ -750,8 +750,55 @@ async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> Non
     await world.probe.rejected.append(
         subjects.rejected("doc"), part.data, headers={**part.headers(), **reason}
     )
+    await reconciled(await reconciled(first))
+    assert figures(first, "republished", "lost_for_good", "reconcile_skipped") == (1, 0, 1)
+    await world.is_whole()
+
+
+async def test_a_refused_update_in_pieces_stays_out(world: World) -> None:
+    """A copy in several messages, one of them too full for its headers, is the update that it was."""
+    good, forged = world.writer.type("good"), Writer().type("forged" * 100)
+    await journalled(world.data / "worker-5" / "journal", good, forged)
+    first = await world.server()
+    size = len(forged) // 2 + 1
+    for part in chunks.split(forged, f"log-{digest(forged)}", chunk_bytes_max=size):
+        headers = {**part.headers(), h.REASON: "invalid-update"}
+        if part.final:
+            await world.probe.rejected.append(subjects.rejected("doc"), b"", headers=headers)
+            await world.probe.rejected.append(subjects.rejected("doc"), part.data)
+        else:
+            await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
     await reconciled(first)
-    assert figures(first, "republished", "lost_for_good") == (1, 0)
+    assert figures(first, "republished", "reconcile_skipped") == (1, 1)
+    await world.is_whole()
+
+
+@pytest.mark.parametrize("index", ["x", "0"])
+async def test_a_refusal_is_believed_by_its_bytes(world: World, index: str) -> None:
+    """A bad message that names the id and digest of an accepted update takes nothing from it."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    (part,) = world.probe.split(world.writer.type("precious"))
+    await world.probe.put("doc", [part])
+    assert isinstance(await world.probe.answer(), Ack)
+    forged = {h.LOG_ID: part.log_id, h.CHUNK_INDEX: index, h.FINAL: "true", h.DIGEST: part.digest}
+    if index == "x":
+        await world.probe.wal.append(subjects.wal("doc"), b"", headers=forged)
+    else:
+        forged[h.REASON] = "invalid-update"
+        await world.probe.rejected.append(subjects.rejected("doc"), b"other bytes", headers=forged)
+
+    async def refused() -> bool:
+        return await world.probe.rejected.count(subjects.rejected("doc")) == 1
+
+    await until(refused)
+    await first.stop()
+    for sequence in (1, 2, 3):
+        world.nats.store(WAL).remove(sequence)
+    world.nats.broker_id = "started anew"
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "lost_for_good", "reconcile_skipped") == (2, 0, 0)
     await world.is_whole()
 
 
