@@ -171,7 +171,7 @@ class Reconciler:
             self.table.forget_readings(place.name for place in places)
             for place in places:
                 await self._read_on(place)
-            if self.table.rows:
+            if self.table.rows or self._hosts:
                 await self._compare({place.name: place for place in places})
             await self._save()
 
@@ -204,7 +204,11 @@ class Reconciler:
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
+        revisions = {
+            name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
+        }
         stored = await self._listed()
+        self._look_for_snapshots(revisions, stored)
         left: list[tuple[str, Row, Stored]] = []
         for number, (name, row) in enumerate(list(self.table.rows.items())):
             if not number % _ROWS_AT_ONCE:
@@ -235,6 +239,17 @@ class Reconciler:
         if lost:
             await self._bring_back(lost, places)
 
+    def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
+        """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
+        for name, revision in known.items():
+            host, there = self._hosts.get(name), stored.get(name, Stored())
+            if host is None or host.wal_messages is None or there.revision <= revision:
+                continue
+            if host.loaded.intake.deleted:
+                host.doubt_stored()
+            elif host.snapshot_revision == revision:
+                host.wants_compaction = host.wants_compaction or "another snapshot is stored"
+
     def _believed(self, row: Row, there: Stored) -> bool:
         """Whether it is as it was when it was last found complete."""
         young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
@@ -263,7 +278,7 @@ class Reconciler:
         counts = await self._context.wal.subjects(subjects.wal("*"))
         listed = {subjects.document_of(subject): Stored(messages=n) for subject, n in counts.items()}
         async for head in self._context.snapshots.list():
-            if head.document_id in self.table.rows:
+            if head.document_id in self.table.rows or head.document_id in self._hosts:
                 messages = listed.get(head.document_id, Stored()).messages
                 listed[head.document_id] = _stored(head, messages)
         return listed

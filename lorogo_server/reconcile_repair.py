@@ -12,6 +12,7 @@ from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
@@ -105,13 +106,18 @@ class Repair:
         """The document as a fresh load sees it. Raises LoadFailed, TransportError."""
         context = self._context
         epoch = context.epochs.current
+        settings = replace(  # what any server accepted once may come back: only the wire's limit counts
+            context.settings,
+            update_bytes_max=UPDATE_BYTES_MAX,
+            unfinished_bytes_max=max(context.settings.unfinished_bytes_max, UNFINISHED_BYTES_MAX),
+        )
         for _ in range(_LOAD_TRIES):
             try:
                 loaded = await load(
                     context.transport,
                     context.snapshots,
                     document_id,
-                    context.settings,
+                    settings,
                     context.clock,
                     epoch=epoch,
                     covered=Covered("", epoch, _ALL, _ALL),
@@ -234,7 +240,7 @@ class Repair:
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str
     ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
-        parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes))
+        parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
         effects = scratch.offer(parts, time_ns, self._context.clock.now())
         return parts, effects, _refusal(effects, log_id)
 
@@ -264,6 +270,8 @@ class Repair:
     ) -> None:
         """An accepted update that no fresh load can take: kept where people look, and told aloud."""
         mended.rejected += 1
+        if reason is Reason.TOO_LARGE:
+            mended.unjudged += 1  # a limit may be raised
         if reason is Reason.DELETED or not self._reject(scratch.document_id, update.log_id, update.digest):
             return
         self._found.rejected += 1
@@ -290,14 +298,14 @@ class Repair:
         below = crdt.Replica.from_snapshot(base.content, lazy=True)
         if head is not None:
             update = _as_update(scratch.loaded.intake.replica, below, base)
-            if update is not None:
+            if update is not None and len(update.payload) <= UPDATE_BYTES_MAX:
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
         merged = _merged(scratch.loaded.intake.replica, below, base)
         if merged is None:
             if self._reject(document_id, "base", base.snapshot_digest):
                 log.error(
-                    "a journal holds a trimmed snapshot that was lost, and what was written since does not"
-                    " fit on top of it: it stays in the journal",
+                    "a journal holds a snapshot that was lost, and Loro cannot put it together with what was"
+                    " written since: it stays in the journal",
                     document=document_id,
                 )
             mended.unjudged += 1

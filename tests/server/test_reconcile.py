@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
-from lorogo_server import Server, ServerSettings, reconcile_scan
+from lorogo_server import Server, ServerSettings, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
@@ -248,6 +249,88 @@ async def test_a_lost_base_of_a_document_that_is_open_again(world: World) -> Non
 
     await until(whole)
     assert "doc" in elsewhere.hosts
+
+
+async def long_base(world: World, settings: ServerSettings) -> None:
+    """The journal of worker 1 has a base that is longer than the servers' limit; everything else is gone."""
+    first = await world.server(worker=0, settings=settings)
+    await world.probe.start("doc")
+    for number in range(8):
+        await world.probe.accept("doc", world.writer.type(random.Random(number).randbytes(2_000).hex()))
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1, settings=settings)
+    await world.probe.start("doc")
+    await world.write(2)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+
+
+async def test_a_base_above_the_limit_of_an_owner(world: World) -> None:
+    """A snapshot may be longer than one update of a server: it comes back, also where it is open."""
+    short = replace(QUICK, update_bytes_max=5_000, unfinished_bytes_max=5_000)
+    await long_base(world, short)
+    await world.server(worker=9, settings=replace(short, durability="stream"))
+    await world.probe.start("doc")
+    second = await reconciled(await world.server(worker=1, settings=replace(short, documents_max=1)))
+    assert figures(second, "lost_for_good", "reconcile_waiting") == (0, 0)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
+    assert await world.probe.rejected.count(subjects.rejected("doc")) == 0
+
+
+async def test_a_base_above_the_wires_limit(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored in the place of a snapshot without content, and its owner takes it in its next pass."""
+    await long_base(world, QUICK)
+    monkeypatch.setattr(reconcile_repair, "UPDATE_BYTES_MAX", 5_000)
+    line = world.nats.connect("elsewhere")
+    async with Server(line, QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0") as elsewhere:
+        await world.probe.start("doc")
+        second = await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+        assert figures(second, "snapshots_restored", "lost_for_good", "reconcile_waiting") == (1, 0, 0)
+        await reconciled(elsewhere)
+
+        async def whole() -> bool:
+            return await world.probe.value("doc") == {"body": world.writer.text}
+
+        await until(whole)
+
+
+async def test_an_update_above_a_limit_that_was_lowered(world: World) -> None:
+    """What was accepted once is accepted again: here only the wire's limit counts."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("long " * 4_000))
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    short = replace(QUICK, update_bytes_max=100, unfinished_bytes_max=100)
+    second = await world.server(settings=short)
+    await world.probe.start("doc")
+    await reconciled(second)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
+    assert figures(second, "republished", "lost_for_good") == (1, 0)
+
+
+async def test_a_refusal_for_its_size_is_not_for_ever(world: World) -> None:
+    """An owner that took less may have moved it out of the WAL: it comes back nevertheless."""
+    update = world.writer.type("long")
+    await journalled(world.data / "worker-5" / "journal", update)
+    first = await world.server()
+    (part,) = world.probe.split(update, f"log-{digest(update)}")
+    headers = {**part.headers(), h.REASON: "too-large"}
+    await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
+    await reconciled(first)
+    await world.is_whole()
 
 
 async def trimmed_base(world: World) -> None:
