@@ -28,7 +28,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
-from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair
+from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair, keeps_content
 from lorogo_server.reconcile_scan import Entry, Place
 from lorogo_server.reconcile_table import Ends, Row, Table, includes
 from lorogo_transport.errors import StorageFull
@@ -49,6 +49,7 @@ _TURN_POLL_SECONDS = 0.2
 _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
 _WITNESS = "epoch"
+_NO_FACTS = SnapshotFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,16 @@ class Stored:
 
     revision: int = 0  # of its snapshot object; 0: there is none
     messages: int = 0
-    deleted: bool = False
-    generation: int = 0
+    size: int = 0
+    facts: SnapshotFacts = _NO_FACTS
+
+    @property
+    def deleted(self) -> bool:
+        return self.facts.deleted
+
+    @property
+    def generation(self) -> int:
+        return self.facts.generation
 
 
 class Reconciler:
@@ -214,9 +223,13 @@ class Reconciler:
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             there = stored.get(name, Stored())
-            if there.deleted and there.generation >= row.generation:
+            if (
+                there.deleted
+                and there.generation >= row.generation
+                and not keeps_content(row, there.facts, there.size)
+            ):
                 continue
-            if row.deleted_ns and there.generation <= row.generation:
+            if row.deleted_ns and (there.deleted or there.generation <= row.generation):
                 await self._bury(name, row)
             elif row.ends and not self._believed(row, there):
                 left.append((name, row, there))
@@ -287,8 +300,10 @@ class Reconciler:
         """A journal says that it is deleted, and no tombstone is there."""
         try:
             head = await self._context.snapshots.head(name)
-            if head is not None and _stored(head, 0).deleted:
-                return
+            if head is not None:
+                facts = SnapshotFacts.parse(head.facts)
+                if facts.deleted and not keeps_content(row, facts, head.size):
+                    return
             if await self._repair.bury(name, row, head):
                 self._told.discard(name)
                 return
@@ -475,8 +490,8 @@ def _stored(head: SnapshotHead, messages: int) -> Stored:
     try:
         facts = SnapshotFacts.parse(head.facts)
     except MalformedMessage:
-        return Stored(head.revision, messages)  # the load says what is wrong with it
-    return Stored(head.revision, messages, facts.deleted, facts.generation)
+        return Stored(head.revision, messages, head.size)  # the load says what is wrong with it
+    return Stored(head.revision, messages, head.size, facts)
 
 
 def _covered(entry: Entry, have: Ends) -> bool:

@@ -346,18 +346,43 @@ class Repair:
     async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
         """Store a lost tombstone again; False if the document has a new life that we must not end."""
         facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
-        if facts.lease > row.deleted_lease or facts.generation > row.generation:
+        new_life = facts.lease > row.deleted_lease or facts.generation > row.generation
+        if not facts.deleted and new_life:
             return False
-        facts = replace(
-            facts,
-            generation=row.generation,
-            deleted_ns=row.deleted_ns,
-            erased_ns=row.erased_ns,
-            lease=row.deleted_lease,
-        )
-        if await self._store_facts(document_id, head, facts):
+        lease = max(facts.lease, row.deleted_lease)
+        if row.erased_ns:
+            stored = await self._store_empty(document_id, head, facts, row, lease)
+        else:
+            facts = replace(facts, generation=row.generation, deleted_ns=row.deleted_ns, lease=lease)
+            stored = await self._store_facts(document_id, head, facts)
+        if stored:
             self._found.tombstones += 1
             log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)
+        return True
+
+    async def _store_empty(
+        self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts, row: Row, lease: int
+    ) -> bool:
+        """Bury what was erased: nothing of it stays, neither in the bucket nor in the WAL."""
+        context, subject = self._context, subjects.wal(document_id)
+        facts = SnapshotFacts(
+            epoch=context.epochs.current,
+            lease=lease,
+            generation=max(facts.generation, row.generation),
+            deleted_ns=row.deleted_ns,
+            erased_ns=row.erased_ns,
+        )
+        newest = await context.wal.last(subject)
+        revision = 0 if head is None else head.revision
+        try:
+            await context.snapshots.put(document_id, b"", facts.render(), expected_revision=revision)
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("another was first", document=document_id, problem=str(error))
+            return False
+        if head is not None:
+            await context.snapshots.discard(head)
+        if newest is not None:
+            await context.wal.purge(subject, before=newest.sequence + 1)
         return True
 
     async def _store_facts(self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts) -> bool:
@@ -367,6 +392,12 @@ class Repair:
             log.info("another was first", document=document_id, problem=str(error))
             return False
         return True
+
+
+def keeps_content(row: Row, facts: SnapshotFacts, size: int) -> bool:
+    """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
+    erased = bool(row.erased_ns and row.deleted_ns)
+    return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
 
 
 def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:

@@ -68,9 +68,13 @@ class Row:
             self.forget()
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
-        """It was deleted in that generation."""
+        """It was deleted in that generation; if it was erased after that, by the later of two owners."""
         if generation > self.generation or (generation == self.generation and not self.deleted_ns):
             self.generation, self.deleted_ns, self.deleted_lease = generation, deleted_ns, lease
+            self.forget()
+        elif generation == self.generation and (lease > self.deleted_lease or deleted_ns < self.deleted_ns):
+            self.deleted_ns = min(deleted_ns, self.deleted_ns)
+            self.deleted_lease = max(lease, self.deleted_lease)
             self.forget()
 
 
@@ -115,10 +119,11 @@ class Table:
                 row.dies(record.generation, record.deleted_ns, record.lease)
             case RestoredRecord():
                 row.lives(record.generation)
-            case ErasedRecord() if record.erased_ns > row.erased_ns:
-                row.erased_ns = record.erased_ns
-                row.ends, row.base = {}, ("", 0, 0)
-                row.dies(row.generation, record.erased_ns, row.deleted_lease)
+            case ErasedRecord() if record.erased_ns >= row.erased_ns:
+                if record.erased_ns > row.erased_ns:
+                    row.erased_ns = record.erased_ns
+                    row.ends, row.base = {}, ("", 0, 0)
+                row.dies(max(row.generation, record.generation), record.erased_ns, record.lease)
             case _:
                 pass  # older than its erasure
 

@@ -16,8 +16,9 @@ from loro import ExportMode
 from lorogo_log import LogError
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.digest import digest
-from lorogo_protocol.records import BaseRecord, UpdateRecord
+from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
@@ -28,6 +29,7 @@ from lorogo_server.reconcile_repair import Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import ShiftedClock
 
@@ -759,6 +761,124 @@ async def test_what_was_erased_does_not_come_back(world: World) -> None:
     assert head is not None
     assert SnapshotFacts.parse(head.facts).erased_ns
     assert world.count() == 0
+
+
+def stored_again(world: World, before: dict[int, Stored]) -> None:
+    """The bucket is as it was at an earlier time, and nothing of now is in it."""
+    store = world.nats.store(SNAPSHOTS)
+    for message in store.newest("$O.>", 0):
+        store.remove(message.sequence)
+    for message in before.values():
+        store.store(message.subject, message.data, message.headers, message.time_ns)
+
+
+def secrets(world: World) -> int:
+    """How many messages of NATS hold what was erased."""
+    stores = (world.nats.store(name) for name in (WAL, SNAPSHOTS))
+    return sum(b"SECRET" in message.data for store in stores for message in store._messages.values())
+
+
+@pytest.mark.parametrize("past", ["never deleted", "deleted", "restored"])
+async def test_an_old_snapshot_of_what_was_erased_is_buried_without_content(world: World, past: str) -> None:
+    """It came back from before the erasure: nobody reads it, and nothing of it stays."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("SECRET"))
+    if past == "restored":
+        await world.probe.call("delete", "doc")
+        await world.probe.call("restore", "doc")
+    await world.probe.call("compact", "doc")
+    before = dict(world.nats.store(SNAPSHOTS)._messages)
+    if past == "deleted":
+        await world.probe.call("delete", "doc")
+        before = dict(world.nats.store(SNAPSHOTS)._messages)
+    await world.probe.call("delete", "doc", purge=True)
+    journal = reconcile_scan.Place("00", world.data / "worker-0" / "journal" / "00")
+
+    async def clean() -> bool:
+        return all(isinstance(entry.record, ErasedRecord) for entry in reconcile_scan.entries(journal))
+
+    await until(clean)
+    await first.stop()
+    (world.data / "worker-0" / "journal" / "reconciled").unlink(missing_ok=True)
+    world.lose(SNAPSHOTS, STATUS)
+    second = await world.server()
+    stored_again(world, before)
+    lost = Writer().type("SECRET of a WAL that went back")
+    await world.probe.put("doc", world.probe.split(lost))
+    assert secrets(world) > 1
+    await reconciled(second)
+    assert figures(second, "tombstones_contradicted") == (0,)
+    head = await second.context.snapshots.head("doc")
+    assert head is not None
+    facts = SnapshotFacts.parse(head.facts)
+    assert facts.deleted
+    assert facts.erased_ns
+    assert facts.generation == (past == "restored")
+    for seconds in (0, 700):  # snapshots before the last one are swept, as always
+        await second.context.snapshots.sweep(world.clock.now() + seconds)
+    assert (head.size, secrets(world)) == (0, 0)
+    await world.probe.start("doc")
+    with pytest.raises(CallRefused):
+        await world.probe.value("doc")
+
+
+async def test_erasing_twice_removes_what_came_back(world: World) -> None:
+    """A tombstone that says erased and has content is emptied by the next `delete --purge`."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("SECRET"))
+    await world.probe.call("delete", "doc")
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    first.hosts["doc"].stop("idle")
+    await until(closed(first))
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    assert head.size
+    facts = replace(SnapshotFacts.parse(head.facts), erased_ns=7)
+    await first.context.snapshots.put_facts_on(head, "doc", facts.render())
+    await world.probe.start("doc")
+    assert await world.probe.call("delete", "doc", purge=True) == {"erased_ns": 7}
+    assert secrets(world) == 0
+
+
+async def test_a_tombstone_of_a_later_life_keeps_its_content(world: World) -> None:
+    """An erasure whose tombstone was lost does not reach what was made and deleted after it."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    await world.probe.call("delete", "doc", purge=True)
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    elsewhere = await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    await world.probe.call("delete", "doc")
+    await reconciled(await world.server(settings=replace(QUICK, documents_max=1)))
+    head = await elsewhere.context.snapshots.head("doc")
+    assert head is not None
+    assert head.size
+    await world.probe.call("restore", "doc")
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def test_a_fork_is_not_taken_for_what_was_deleted_before(world: World) -> None:
+    """Its id was deleted once, and NATS forgot: the answered fork lives, and that is told."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("source")
+    await world.probe.accept("source", Writer().type("precious"))
+    await world.probe.call("fork", "source", to="doc")
+    second = await reconciled(await world.server(settings=replace(QUICK, documents_max=1)))
+    assert figures(second, "tombstones_restored", "tombstones_contradicted") == (0, 1)
+    await world.probe.start("doc")
+    assert await world.probe.value("doc") == {"body": "precious"}
 
 
 async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) -> None:
