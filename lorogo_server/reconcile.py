@@ -92,6 +92,7 @@ class Reconciler:
         self._passes = 0
         self._waiting: set[str] = set()
         self._told: set[str] = set()  # contradictions
+        self._counted: set[str] = set()  # have lost something, and were not found whole since
         self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
@@ -244,6 +245,7 @@ class Reconciler:
             else:
                 complete = await self._is_complete(name, row)
             if complete:
+                self._counted.discard(name)
                 row.complete = (there.revision, there.messages)
                 row.complete_ns = self._context.clock.wall_ns()
             elif complete is False:
@@ -325,17 +327,27 @@ class Reconciler:
         now = host.wal_messages
         if now is None or host.loaded.intake.deleted:
             return None
-        if there.messages < wanted <= now or not there.revision:
-            host.log.error(
-                "the stream lost messages of an open document: it is stored from memory",
-                messages=there.messages,
-                expected=wanted,
-                snapshot=bool(there.revision),
-            )
-            self.found.documents += 1
-            host.stream_lost()
+        missing = [] if there.revision else ["the snapshot"]
+        if there.messages < wanted <= now:
+            missing.append(f"{wanted - there.messages} of {wanted} messages")
+        if missing:
+            if self._count(host.document_id):
+                host.log.warning(
+                    "the stream lost a part of an open document: it is stored from memory",
+                    missing=" and ".join(missing),
+                )
+            if not host.must_store:
+                host.stream_lost()
             return None
         return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
+
+    def _count(self, name: str) -> bool:
+        """Count a document that has lost something: once, until it was found whole."""
+        if name in self._counted:
+            return False
+        self._counted.add(name)
+        self.found.documents += 1
+        return True
 
     async def _is_complete(self, name: str, row: Row) -> bool | None:
         self.found.compared += 1
@@ -380,9 +392,13 @@ class Reconciler:
         for name in lost:
             if name not in self._failed:
                 self._settle(name, ends.get(name), waiting=name in left)
-        self.found.documents += len(changed)
+        for name in changed:
+            self._count(name)
+        whole = not left and not self._failed
         self._log.warning(
-            "what the stream had lost is there again",
+            "what the stream had lost is there again"
+            if whole
+            else "not all that was lost is there again yet",
             documents=len(changed),
             updates=self.found.republished - republished,
             waiting=len(left),

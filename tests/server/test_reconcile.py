@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import random
 import shutil
 import time
@@ -1071,6 +1072,67 @@ async def test_an_open_document_whose_snapshot_vanishes(world: World) -> None:
     shutil.rmtree(world.data / "worker-0")
     await world.server()
     await world.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("loss", "missing"), [("snapshot", "the snapshot"), ("messages", "3 of 10 messages")]
+)
+async def test_a_loss_is_told_and_counted_once(
+    world: World, caplog: pytest.LogCaptureFixture, loss: str, missing: str
+) -> None:
+    """However many passes see it before it is mended, and with what was missing."""
+    first, line = await world.server_and_line()
+    names = ("one", "two", "three")
+    for name in names:
+        await world.probe.start(name)
+        writer = Writer()
+        for word in range(10):
+            await world.probe.accept(name, writer.type(f"{word} "))
+    await reconciled(first)
+    with caplog.at_level(logging.WARNING, logger="lorogo_server"):
+        line.cut()
+        if loss == "snapshot":
+            world.lose(SNAPSHOTS)
+        else:
+            for sequence in (1, 2, 3, 11, 12, 13, 21, 22, 23):
+                world.nats.store(WAL).remove(sequence)
+        line.heal()
+
+        async def stored() -> bool:
+            await reconciled(first)
+            heads = [await first.context.snapshots.head(name) for name in names]
+            return all(head is not None and head.size for head in heads)
+
+        await until(stored)
+        await reconciled(await reconciled(first))
+    assert figures(first, "reconciled_documents") == (3,)
+    told = [record.getMessage() for record in caplog.records if "open document" in record.getMessage()]
+    assert len(told) == 3
+    assert all(f"missing='{missing}'" in one for one in told)
+
+
+@pytest.mark.parametrize("witness", [False, True])
+async def test_a_change_of_epoch_alarms_only_those_who_knew_another(
+    world: World, caplog: pytest.LogCaptureFixture, witness: bool
+) -> None:
+    """A server that is new here has lost nothing: it hears of the epoch, and that is all."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    world.nats.rewind(WAL, 2)
+    shutil.copytree(world.data / "worker-0", world.data / "away")
+    second = await world.server(worker=0)
+    assert figures(second, "epoch") == (2,)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    if witness:
+        (world.data / "away").rename(world.data / "worker-0")
+    with caplog.at_level(logging.INFO, logger="lorogo_server.epoch"):
+        third = await world.server(worker=0)
+    assert figures(third, "epoch") == (2,)
+    said = [record.levelname for record in caplog.records if "epoch changed" in record.getMessage()]
+    assert said == ["WARNING" if witness else "INFO"]
 
 
 async def test_an_owner_is_not_alarmed_by_what_it_removed_itself(world: World) -> None:
