@@ -1128,6 +1128,7 @@ async def test_a_change_of_epoch_alarms_only_those_who_knew_another(
     shutil.rmtree(world.data / "worker-0")
     if witness:
         (world.data / "away").rename(world.data / "worker-0")
+    caplog.clear()
     with caplog.at_level(logging.INFO, logger="lorogo_server.epoch"):
         third = await world.server(worker=0)
     assert figures(third, "epoch") == (2,)
