@@ -30,10 +30,13 @@ class Chunk:
     count: int = 0  # final chunk only
     digest: str = ""  # final chunk only
     inbox: str = ""  # final chunk only; empty: nobody waits
+    again: bool = False  # it was accepted once: only the wire's own limit counts
 
     def headers(self) -> dict[str, str]:
         """As they travel."""
         out = {h.LOG_ID: self.log_id, h.CHUNK_INDEX: str(self.index)}
+        if self.again:
+            out[h.AGAIN] = "true"
         if self.final:
             out[h.FINAL] = "true"
             out[h.DIGEST] = self.digest
@@ -43,16 +46,18 @@ class Chunk:
         return out
 
 
-def split(payload: bytes, log_id: str, *, chunk_bytes_max: int, inbox: str = "") -> Iterator[Chunk]:
+def split(
+    payload: bytes, log_id: str, *, chunk_bytes_max: int, inbox: str = "", again: bool = False
+) -> Iterator[Chunk]:
     """The payload as chunks; an empty payload is one empty final chunk."""
     assert chunk_bytes_max > 0
     count = max(1, -(-len(payload) // chunk_bytes_max))
     last = count - 1
     for index in range(last):
         start = index * chunk_bytes_max
-        yield Chunk(log_id, index, payload[start : start + chunk_bytes_max])
+        yield Chunk(log_id, index, payload[start : start + chunk_bytes_max], again=again)
     tail = payload if count == 1 else payload[last * chunk_bytes_max :]
-    yield Chunk(log_id, last, tail, final=True, count=count, digest=digest(payload), inbox=inbox)
+    yield Chunk(log_id, last, tail, final=True, count=count, digest=digest(payload), inbox=inbox, again=again)
 
 
 def chunk_bytes(max_payload: int, wanted: int = limits.CHUNK_BYTES_MAX) -> int:
@@ -70,9 +75,10 @@ def parse(headers: Mapping[str, str], data: bytes) -> Chunk:
         raise MalformedMessage(f"no {h.LOG_ID}")
     check_token(log_id, h.LOG_ID)
     index = _number(headers, h.CHUNK_INDEX)
+    again = headers.get(h.AGAIN) == "true"
     flag = headers.get(h.FINAL)
     if flag is None:
-        return Chunk(log_id, index, data)
+        return Chunk(log_id, index, data, again=again)
     if flag != "true":
         raise MalformedMessage(f"{h.FINAL} is {flag[:20]!r}, only 'true' is allowed")
     count = _number(headers, h.CHUNK_COUNT) if h.CHUNK_COUNT in headers else index + 1
@@ -82,7 +88,7 @@ def parse(headers: Mapping[str, str], data: bytes) -> Chunk:
     inbox = headers.get(h.RESPONSE_INBOX, "")
     if inbox and not is_inbox(inbox):
         raise MalformedMessage(f"{h.RESPONSE_INBOX} is {inbox[:40]!r}, where no answer may go")
-    return Chunk(log_id, index, data, final=True, count=count, digest=told, inbox=inbox)
+    return Chunk(log_id, index, data, final=True, count=count, digest=told, inbox=inbox, again=again)
 
 
 def _number(headers: Mapping[str, str], name: str) -> int:
@@ -141,6 +147,7 @@ class _Partial:
     final: Chunk | None = None
     final_sequence: int = 0
     final_seen: float = 0.0
+    again: bool = False  # one of its chunks says that it was accepted once
     refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
 
 
@@ -207,7 +214,8 @@ class Assembler:
             message = f"the count is {chunk.count}, the last index {chunk.index}"
             return self._reject(chunk, Reason.CHUNK_MISSING, message, sequence)
         if chunk.final and chunk.index == 0 and chunk.log_id not in self._partials:
-            return self._whole(chunk, chunk.data, (sequence,), sequence)  # the common case, nothing kept
+            # the common case, nothing kept
+            return self._whole(chunk, chunk.data, (sequence,), sequence, again=chunk.again)
         return self._collect(chunk, sequence, now)
 
     def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> None:
@@ -252,6 +260,7 @@ class Assembler:
         if partial is None:
             partial = self._partials[chunk.log_id] = _Partial(opened=now)
         partial.sequences.append(sequence)
+        partial.again = partial.again or chunk.again
         if chunk.final:
             if partial.final is None:
                 partial.final_seen = now  # only the first: who repeats it does not prolong the grace
@@ -279,11 +288,15 @@ class Assembler:
         partial.chunks[chunk.index] = chunk.data
         partial.size += len(chunk.data)
         self._bytes += len(chunk.data)
-        if partial.size > self._update_bytes_max:
-            self._forget_bytes(partial, f"it has more than {self._update_bytes_max} bytes")
+        if partial.size > (most := self._limit(again=partial.again)):
+            self._forget_bytes(partial, f"it has more than {most} bytes")
         elif chunk.index >= CHUNKS_MAX or len(partial.sequences) > 4 * CHUNKS_MAX:
             self._forget_bytes(partial, f"it has more than {CHUNKS_MAX} chunks")
         return True
+
+    def _limit(self, *, again: bool) -> int:
+        """How many bytes a whole update may have; of one that was accepted once, the wire's limit."""
+        return max(self._update_bytes_max, limits.UPDATE_BYTES_MAX) if again else self._update_bytes_max
 
     def _forget_bytes(self, partial: _Partial, why: str) -> None:
         self._bytes -= partial.size
@@ -293,11 +306,15 @@ class Assembler:
         del self._partials[log_id]
         self._bytes -= partial.size
         payload = b"".join(partial.chunks[index] for index in range(final.count))
-        return self._whole(final, payload, tuple(partial.sequences), partial.final_sequence)
+        return self._whole(
+            final, payload, tuple(partial.sequences), partial.final_sequence, again=partial.again
+        )
 
-    def _whole(self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int) -> Outcome:
-        if len(payload) > self._update_bytes_max:
-            message = f"it has more than {self._update_bytes_max} bytes"
+    def _whole(
+        self, final: Chunk, payload: bytes, sequences: tuple[int, ...], sequence: int, *, again: bool
+    ) -> Outcome:
+        if len(payload) > (most := self._limit(again=again)):
+            message = f"it has more than {most} bytes"
             return _rejected(final, Reason.TOO_LARGE, message, sequences)
         actual = digest(payload)
         if actual != final.digest:
@@ -319,6 +336,8 @@ class Assembler:
 
     def _bound(self) -> Outcome:
         excess = self._bytes - self._unfinished_bytes_max
+        if excess > 0 and any(partial.again for partial in self._partials.values()):
+            excess = self._bytes - max(self._unfinished_bytes_max, limits.UNFINISHED_BYTES_MAX)
         if excess <= 0 and len(self._partials) <= self._unfinished_updates_max:
             return None
         # The oldest whose going is enough; the one that just grew always is, so there is one.

@@ -6,6 +6,7 @@ CHUNK_COUNT = "LORO_CHUNK_COUNT"
 FINAL = "LORO_FINAL"
 DIGEST = "LORO_DIGEST"
 RESPONSE_INBOX = "LORO_RESPONSE_INBOX"
+AGAIN = "LORO_AGAIN"  # on every chunk of an update that a server publishes again: it was accepted once
 
 REASON = "LORO_REASON"
 MESSAGE = "LORO_MESSAGE"

@@ -66,9 +66,11 @@ class RestoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErasedRecord:
-    """The document is erased: every other record of it goes."""
+    """The document is erased: every other record of it goes; older records do not say by whom."""
 
     erased_ns: int
+    lease: int = 0
+    generation: int = 0
 
 
 Record = UpdateRecord | BaseRecord | DeletedRecord | RestoredRecord | ErasedRecord
@@ -108,7 +110,7 @@ def encode(record: Record) -> list[object]:
         case RestoredRecord():
             return ["r", LAYOUT, record.lease, record.generation]
         case ErasedRecord():
-            return ["e", LAYOUT, record.erased_ns]
+            return ["e", LAYOUT, record.erased_ns, record.lease, record.generation]
 
 
 def decode(value: object) -> Record | None:
@@ -131,7 +133,7 @@ def decode(value: object) -> Record | None:
         case "r":
             return RestoredRecord(*_take(fields, _RESTORED))
         case "e":
-            return ErasedRecord(*_take(fields, _ERASED))
+            return ErasedRecord(*_take([*fields, 0, 0] if len(fields) == 1 else fields, _ERASED))
         case _:
             return None
 
@@ -140,7 +142,7 @@ _UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
 _BASE = (int, int, int, int, str, bytes, bytes, bytes)
 _DELETED = (int, int, int)
 _RESTORED = (int, int)
-_ERASED = (int,)
+_ERASED = (int, int, int)  # the last two came later
 
 
 def _take(fields: list[object], kinds: Sequence[type | tuple[type, ...]]) -> list[Any]:

@@ -7,7 +7,7 @@ journal durable, confirm the lease, check the epoch, purge. Every step but the l
 from dataclasses import dataclass, replace
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
@@ -141,10 +141,16 @@ async def _learn_other_snapshot(host: Host) -> None:
             data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
             other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
             if other.shallow and not ours.includes(other.version().vector):
-                await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
-                return
-            ours.apply(data)
+                vector = ours.version().vector
+                if not other.can_serve_since(vector):
+                    await host.reload()  # a trimmed one is a beginning: what the WAL has goes on top of it
+                    return
+                applied = ours.apply(other.updates_since(vector))  # nothing that we hold is put away
+            else:
+                applied = ours.apply(data)
             await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
+            if isinstance(applied, Applied) and applied.new:
+                await host.answers.tell_restored(host.loaded.intake.head)  # nobody was sent what it adds
         host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
 
 

@@ -67,14 +67,14 @@ async def erase(host: Host) -> int:
         loaded, context = host.loaded, host.context
         await host.lease.confirm()
         old, now_ns = loaded.snapshot, context.clock.wall_ns()
-        if not loaded.facts.erased_ns:
+        if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
             facts = SnapshotFacts(
                 sequence=loaded.intake.head,
                 epoch=host.epoch,
                 lease=host.lease.token,
                 generation=loaded.facts.generation,
                 deleted_ns=loaded.facts.deleted_ns or now_ns,
-                erased_ns=now_ns,
+                erased_ns=loaded.facts.erased_ns or now_ns,
             )
             try:
                 head = await context.snapshots.put(
@@ -88,7 +88,7 @@ async def erase(host: Host) -> int:
             host.log.info("erased", generation=facts.generation)
             await host.answers.tell_deleted()
         erased_ns = loaded.facts.erased_ns
-        await host.journalling.erased(erased_ns)
+        await host.journalling.erased(erased_ns, loaded.facts.generation)
         await _erase_stored(host, old)
         context.erased(host.document_id)
         await context.transport.bus.publish(subjects.erased(host.document_id))

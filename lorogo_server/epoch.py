@@ -66,7 +66,7 @@ class Epochs:
     async def check(self) -> bool:
         """Compare with the stream and the other servers; True if the epoch changed for us."""
         async with self._checking:
-            before = self._known.epoch
+            known, before = self._known, self._known.epoch
             for _ in range(_TRIES):
                 stored = await self._statuses.last(subjects.EPOCH_KEY)
                 recorded = _decode(stored)
@@ -82,7 +82,10 @@ class Epochs:
             else:
                 raise OutcomeUnknown("the epoch could not be settled")
             if wanted.epoch != before:
-                log.warning("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
+                # A server that is new here, or a stream that still holds what we knew, has lost nothing.
+                lost = bool(known.sequence) and await self._contradicts(known, await self._wal.state())
+                tell = log.warning if lost else log.info
+                tell("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
             self._known = wanted
             return wanted.epoch != before
 

@@ -97,9 +97,9 @@ class Journalling:
         """The deletion is undone."""
         await safe(await self._put(RestoredRecord(self._lease.token, generation)))
 
-    async def erased(self, erased_ns: int) -> None:
+    async def erased(self, erased_ns: int, generation: int) -> None:
         """Nothing is left but the tombstone."""
-        await safe(await self._put(ErasedRecord(erased_ns)))
+        await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
 
     async def compacted(self, content: bytes, facts: SnapshotFacts) -> None:
         """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""

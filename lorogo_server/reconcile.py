@@ -28,7 +28,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
-from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair
+from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair, keeps_content
 from lorogo_server.reconcile_scan import Entry, Place
 from lorogo_server.reconcile_table import Ends, Row, Table, includes
 from lorogo_transport.errors import StorageFull
@@ -49,6 +49,7 @@ _TURN_POLL_SECONDS = 0.2
 _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
 _WITNESS = "epoch"
+_NO_FACTS = SnapshotFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,16 @@ class Stored:
 
     revision: int = 0  # of its snapshot object; 0: there is none
     messages: int = 0
-    deleted: bool = False
-    generation: int = 0
+    size: int = 0
+    facts: SnapshotFacts = _NO_FACTS
+
+    @property
+    def deleted(self) -> bool:
+        return self.facts.deleted
+
+    @property
+    def generation(self) -> int:
+        return self.facts.generation
 
 
 class Reconciler:
@@ -83,6 +92,8 @@ class Reconciler:
         self._passes = 0
         self._waiting: set[str] = set()
         self._told: set[str] = set()  # contradictions
+        self._counted: set[str] = set()  # have lost something, and were not found whole since
+        self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
@@ -157,6 +168,7 @@ class Reconciler:
             "tombstones_restored": found.tombstones,
             "tombstones_contradicted": found.contradictions,
             "lost_for_good": found.rejected,
+            "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
         }
 
@@ -166,9 +178,10 @@ class Reconciler:
         """Compare everything once, and bring back what is lost. Raises TransportError, OSError."""
         async with self._passing, self._turn():
             places = await asyncio.to_thread(self._places)
+            self.table.forget_readings(place.name for place in places)
             for place in places:
                 await self._read_on(place)
-            if self.table.rows:
+            if self.table.rows or self._hosts:
                 await self._compare({place.name: place for place in places})
             await self._save()
 
@@ -201,15 +214,23 @@ class Reconciler:
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
+        revisions = {
+            name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
+        }
         stored = await self._listed()
+        self._look_for_snapshots(revisions, stored)
         left: list[tuple[str, Row, Stored]] = []
         for number, (name, row) in enumerate(list(self.table.rows.items())):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             there = stored.get(name, Stored())
-            if there.deleted and there.generation >= row.generation:
+            if (
+                there.deleted
+                and there.generation >= row.generation
+                and not keeps_content(row, there.facts, there.size)
+            ):
                 continue
-            if row.deleted_ns and there.generation <= row.generation:
+            if row.deleted_ns and (there.deleted or there.generation <= row.generation):
                 await self._bury(name, row)
             elif row.ends and not self._believed(row, there):
                 left.append((name, row, there))
@@ -224,6 +245,7 @@ class Reconciler:
             else:
                 complete = await self._is_complete(name, row)
             if complete:
+                self._counted.discard(name)
                 row.complete = (there.revision, there.messages)
                 row.complete_ns = self._context.clock.wall_ns()
             elif complete is False:
@@ -231,6 +253,17 @@ class Reconciler:
         self._doubt = ""
         if lost:
             await self._bring_back(lost, places)
+
+    def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
+        """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
+        for name, revision in known.items():
+            host, there = self._hosts.get(name), stored.get(name, Stored())
+            if host is None or host.wal_messages is None or there.revision <= revision:
+                continue
+            if host.loaded.intake.deleted:
+                host.doubt_stored()
+            elif host.snapshot_revision == revision:
+                host.wants_compaction = host.wants_compaction or "another snapshot is stored"
 
     def _believed(self, row: Row, there: Stored) -> bool:
         """Whether it is as it was when it was last found complete."""
@@ -260,7 +293,7 @@ class Reconciler:
         counts = await self._context.wal.subjects(subjects.wal("*"))
         listed = {subjects.document_of(subject): Stored(messages=n) for subject, n in counts.items()}
         async for head in self._context.snapshots.list():
-            if head.document_id in self.table.rows:
+            if head.document_id in self.table.rows or head.document_id in self._hosts:
                 messages = listed.get(head.document_id, Stored()).messages
                 listed[head.document_id] = _stored(head, messages)
         return listed
@@ -269,8 +302,10 @@ class Reconciler:
         """A journal says that it is deleted, and no tombstone is there."""
         try:
             head = await self._context.snapshots.head(name)
-            if head is not None and _stored(head, 0).deleted:
-                return
+            if head is not None:
+                facts = SnapshotFacts.parse(head.facts)
+                if facts.deleted and not keeps_content(row, facts, head.size):
+                    return
             if await self._repair.bury(name, row, head):
                 self._told.discard(name)
                 return
@@ -292,17 +327,27 @@ class Reconciler:
         now = host.wal_messages
         if now is None or host.loaded.intake.deleted:
             return None
-        if there.messages < wanted <= now or not there.revision:
-            host.log.error(
-                "the stream lost messages of an open document: it is stored from memory",
-                messages=there.messages,
-                expected=wanted,
-                snapshot=bool(there.revision),
-            )
-            self.found.documents += 1
-            host.stream_lost()
+        missing = [] if there.revision else ["the snapshot"]
+        if there.messages < wanted <= now:
+            missing.append(f"{wanted - there.messages} of {wanted} messages")
+        if missing:
+            if self._count(host.document_id):
+                host.log.warning(
+                    "the stream lost a part of an open document: it is stored from memory",
+                    missing=" and ".join(missing),
+                )
+            if not host.must_store:
+                host.stream_lost()
             return None
         return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
+
+    def _count(self, name: str) -> bool:
+        """Count a document that has lost something: once, until it was found whole."""
+        if name in self._counted:
+            return False
+        self._counted.add(name)
+        self.found.documents += 1
+        return True
 
     async def _is_complete(self, name: str, row: Row) -> bool | None:
         self.found.compared += 1
@@ -325,6 +370,7 @@ class Reconciler:
         republished = self.found.republished
         ends: dict[str, Ends] = {}
         left = set(lost)
+        self._failed = set()
         changed = await self._bases(lost, places, ends)
         for _ in range(_ROUNDS_MAX):
             before = self.found.republished
@@ -344,13 +390,19 @@ class Reconciler:
                 break
         self._waiting = left
         for name in lost:
-            self._settle(name, ends.get(name), waiting=name in left)
-        self.found.documents += len(changed)
+            if name not in self._failed:
+                self._settle(name, ends.get(name), waiting=name in left)
+        for name in changed:
+            self._count(name)
+        whole = not left and not self._failed
         self._log.warning(
-            "what the stream had lost is there again",
+            "what the stream had lost is there again"
+            if whole
+            else "not all that was lost is there again yet",
             documents=len(changed),
             updates=self.found.republished - republished,
             waiting=len(left),
+            failed=len(self._failed),
         )
 
     async def _bases(
@@ -379,7 +431,10 @@ class Reconciler:
             mended = await self._repair.mend(name, entries, row)
         except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
             self._log.error("a document cannot be brought back", document=name, problem=str(error))
+            self._failed.add(name)
             return None
+        if mended.unjudged:
+            self._failed.add(name)
         ends[name] = mended.ends
         self.found.republished += mended.published
         if mended.published:
@@ -401,9 +456,13 @@ class Reconciler:
                     yield grouped
         except LogError as error:
             self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
+            self._failed |= names  # what was not read may hold what they miss
 
     def _settle(self, name: str, have: Ends | None, *, waiting: bool) -> None:
-        """What cannot come back, or is in no journal any more, is not missed again."""
+        """What cannot come back, or is in no journal any more, is not missed again.
+
+        Only for a document of which everything in every journal was tried: what failed is tried again.
+        """
         row = self.table.rows[name]
         if waiting or have is None or includes(have, row.ends):
             return
@@ -447,8 +506,8 @@ def _stored(head: SnapshotHead, messages: int) -> Stored:
     try:
         facts = SnapshotFacts.parse(head.facts)
     except MalformedMessage:
-        return Stored(head.revision, messages)  # the load says what is wrong with it
-    return Stored(head.revision, messages, facts.deleted, facts.generation)
+        return Stored(head.revision, messages, head.size)  # the load says what is wrong with it
+    return Stored(head.revision, messages, head.size, facts)
 
 
 def _covered(entry: Entry, have: Ends) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.digest import digest
-from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
@@ -31,7 +32,7 @@ log = get_logger(__name__)
 
 _LOAD_TRIES = 5
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
-_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED, Reason.TOO_LARGE)
+_FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
 
 
@@ -44,6 +45,7 @@ class Found:
     republished: int = 0  # updates
     bases: int = 0  # snapshots stored again
     rejected: int = 0  # can never be accepted again
+    skipped: int = 0  # left out because an owner had found them out
     tombstones: int = 0  # stored again
     contradictions: int = 0  # documents that live although a journal says that they are deleted
 
@@ -57,6 +59,7 @@ class Mended:
     stored: int = 0  # snapshots
     rejected: int = 0
     waiting: int = 0  # updates whose dependencies are nowhere yet
+    unjudged: int = 0  # that could not be tried, or not for good: they are still missed
 
 
 @dataclass(slots=True)
@@ -95,6 +98,7 @@ class Repair:
         self._found = found
         self._pace = pace
         self._reject = reject
+        self._skipped: set[tuple[str, str, str]] = set()  # told
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
@@ -102,13 +106,18 @@ class Repair:
         """The document as a fresh load sees it. Raises LoadFailed, TransportError."""
         context = self._context
         epoch = context.epochs.current
+        settings = replace(  # what any server accepted once may come back: only the wire's limit counts
+            context.settings,
+            update_bytes_max=UPDATE_BYTES_MAX,
+            unfinished_bytes_max=max(context.settings.unfinished_bytes_max, UNFINISHED_BYTES_MAX),
+        )
         for _ in range(_LOAD_TRIES):
             try:
                 loaded = await load(
                     context.transport,
                     context.snapshots,
                     document_id,
-                    context.settings,
+                    settings,
                     context.clock,
                     epoch=epoch,
                     covered=Covered("", epoch, _ALL, _ALL),
@@ -126,6 +135,7 @@ class Repair:
         scratch = await self._scratch(document_id)
         mended = Mended(scratch.ends)
         if scratch.loaded.facts.deleted:
+            mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
             return mended
         if (
             scratch.loaded.snapshot is None
@@ -155,12 +165,31 @@ class Repair:
     async def _refused(self, document_id: str) -> set[tuple[str, str]]:
         """What was moved out of the WAL because it can never be accepted.
 
-        A forged update, for one, is found out only after it was journalled; it must not come back.
+        A forged update, for one, is found out only after it was journalled; it must not come back. Anybody
+        may have a message refused that names another's update: only the bytes tell which one it was.
         """
         refused: set[tuple[str, str]] = set()
+        assembler = chunks.Assembler()
+        brim: Stored | None = None  # headers whose bytes come in the next message
         async for stored in self._rejected.read(subjects.rejected(document_id)):
-            if stored.headers.get(h.REASON) in _FOR_EVER and h.DIGEST in stored.headers:
-                refused.add((stored.headers.get(h.LOG_ID, ""), stored.headers[h.DIGEST]))
+            headers = stored.headers
+            if h.LOG_ID not in headers and brim is not None:
+                headers = brim.headers
+            brim = stored if h.LOG_ID in stored.headers and not stored.data else None
+            if headers.get(h.REASON) not in _FOR_EVER:
+                continue
+            try:
+                chunk = chunks.parse(headers, stored.data)
+            except MalformedMessage:
+                continue
+            if chunk.final and not stored.data and chunk.digest != digest(b""):
+                continue  # its bytes come next
+            # As if each came at once: what is rejected of an id says nothing of what comes after it.
+            match assembler.add(chunk, sequence=stored.sequence, now=0.0):
+                case chunks.Assembled(log_id=log_id, digest=actual):
+                    refused.add((log_id, actual))
+                case _:
+                    pass
         return refused
 
     # --- updates ----------------------------------------------------------------------------------
@@ -170,7 +199,7 @@ class Repair:
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
         if (update.log_id, update.digest) in scratch.refused:
-            mended.rejected += 1
+            self._skip(scratch.document_id, update, mended)
             return scratch
         try:
             if replica.covers(update.payload):
@@ -211,7 +240,7 @@ class Repair:
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str
     ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
-        parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes))
+        parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
         effects = scratch.offer(parts, time_ns, self._context.clock.now())
         return parts, effects, _refusal(effects, log_id)
 
@@ -221,11 +250,28 @@ class Repair:
             await self._pace.wait()
             await self._context.wal.append(subject, part.data, headers=part.headers())
 
+    def _skip(self, document_id: str, update: UpdateRecord, mended: Mended) -> None:
+        """An owner found out after it was journalled that it can never be accepted: not brought back."""
+        mended.rejected += 1
+        key = (document_id, update.log_id, update.digest)
+        if key in self._skipped:
+            return
+        self._skipped.add(key)
+        self._found.skipped += 1
+        log.warning(
+            "an update of a journal stays out: it was found out after it was accepted",
+            document=document_id,
+            log_id=update.log_id,
+            kept_in=subjects.REJECTED_STREAM,
+        )
+
     async def _give_up(
         self, scratch: _Scratch, update: UpdateRecord, reason: Reason, message: str, mended: Mended
     ) -> None:
         """An accepted update that no fresh load can take: kept where people look, and told aloud."""
         mended.rejected += 1
+        if reason is Reason.TOO_LARGE:
+            mended.unjudged += 1  # a limit may be raised
         if reason is Reason.DELETED or not self._reject(scratch.document_id, update.log_id, update.digest):
             return
         self._found.rejected += 1
@@ -248,64 +294,95 @@ class Repair:
         """Store a lost snapshot again; where one is, send what it holds as an update."""
         if includes(scratch.ends, crdt.counters(base.vector)):
             return scratch
-        head, loaded, document_id = scratch.loaded.snapshot, scratch.loaded, scratch.document_id
-        replica = crdt.Replica.from_snapshot(base.content, lazy=True)
-        if head is not None and not replica.shallow:
-            name = f"base-{digest(base.content)}"
-            update = UpdateRecord(
-                base.epoch,
-                base.sequence,
-                name,
-                digest(base.content),
-                base.lease,
-                base.generation,
-                (),
-                base.content,
-            )
-            return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
-        if head is not None and not _fits(scratch.loaded.intake.replica, base.content):
-            log.error(
-                "a journal holds a trimmed snapshot that was lost, and what was written since does not fit on"
-                " top of it: it stays in the journal",
-                document=document_id,
-            )
+        head, document_id = scratch.loaded.snapshot, scratch.document_id
+        below = crdt.Replica.from_snapshot(base.content, lazy=True)
+        if head is not None:
+            update = _as_update(scratch.loaded.intake.replica, below, base)
+            if update is not None and len(update.payload) <= UPDATE_BYTES_MAX:
+                return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
+        merged = _merged(scratch.loaded.intake.replica, below, base)
+        if merged is None:
+            if self._reject(document_id, "base", base.snapshot_digest):
+                log.error(
+                    "a journal holds a snapshot that was lost, and Loro cannot put it together with what was"
+                    " written since: it stays in the journal",
+                    document=document_id,
+                )
+            mended.unjudged += 1
             return scratch
+        return await self._store(scratch, merged, base, row, mended)
+
+    async def _store(
+        self, scratch: _Scratch, content: bytes, base: BaseRecord, row: Row, mended: Mended
+    ) -> _Scratch:
+        """Put a snapshot where the document's stands, if that is still the one which we have seen."""
+        loaded, document_id = scratch.loaded, scratch.document_id
+        whole = crdt.Replica.from_snapshot(content, lazy=True)
+        version = whole.version()
         facts = replace(
             loaded.facts,
             sequence=0,
             epoch=self._context.epochs.current,
-            frontiers=base.frontiers,
-            trim=replica.trimmed(),
+            frontiers=version.frontiers,
+            trim=whole.trimmed(),
             generation=max(loaded.facts.generation, base.generation, row.generation),
         )
-        revision = 0 if head is None else head.revision
+        revision = 0 if loaded.snapshot is None else loaded.snapshot.revision
         try:
             await self._context.snapshots.put(
-                document_id, base.content, facts.render(), expected_revision=revision
+                document_id, content, facts.render(), expected_revision=revision
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
-        else:
-            self._found.bases += 1
-            mended.stored += 1
-            log.warning("a lost snapshot is stored again", document=document_id, bytes=len(base.content))
-        return await self._scratch(document_id)
+            return await self._scratch(document_id)
+        self._found.bases += 1
+        mended.stored += 1
+        log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
+        after = await self._scratch(document_id)
+        if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
+            raise LoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
+        return after
 
     async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
         """Store a lost tombstone again; False if the document has a new life that we must not end."""
         facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
-        if facts.lease > row.deleted_lease or facts.generation > row.generation:
+        new_life = facts.lease > row.deleted_lease or facts.generation > row.generation
+        if not facts.deleted and new_life:
             return False
-        facts = replace(
-            facts,
-            generation=row.generation,
-            deleted_ns=row.deleted_ns,
-            erased_ns=row.erased_ns,
-            lease=row.deleted_lease,
-        )
-        if await self._store_facts(document_id, head, facts):
+        lease = max(facts.lease, row.deleted_lease)
+        if row.erased_ns:
+            stored = await self._store_empty(document_id, head, facts, row, lease)
+        else:
+            facts = replace(facts, generation=row.generation, deleted_ns=row.deleted_ns, lease=lease)
+            stored = await self._store_facts(document_id, head, facts)
+        if stored:
             self._found.tombstones += 1
             log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)
+        return True
+
+    async def _store_empty(
+        self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts, row: Row, lease: int
+    ) -> bool:
+        """Bury what was erased: nothing of it stays, neither in the bucket nor in the WAL."""
+        context, subject = self._context, subjects.wal(document_id)
+        facts = SnapshotFacts(
+            epoch=context.epochs.current,
+            lease=lease,
+            generation=max(facts.generation, row.generation),
+            deleted_ns=row.deleted_ns,
+            erased_ns=row.erased_ns,
+        )
+        newest = await context.wal.last(subject)
+        revision = 0 if head is None else head.revision
+        try:
+            await context.snapshots.put(document_id, b"", facts.render(), expected_revision=revision)
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("another was first", document=document_id, problem=str(error))
+            return False
+        if head is not None:
+            await context.snapshots.discard(head)
+        if newest is not None:
+            await context.wal.purge(subject, before=newest.sequence + 1)
         return True
 
     async def _store_facts(self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts) -> bool:
@@ -317,15 +394,45 @@ class Repair:
         return True
 
 
-def _fits(document: crdt.Replica, snapshot: bytes) -> bool:
-    """Whether everything in the document can stand on top of a trimmed snapshot."""
-    below = crdt.Replica.from_snapshot(snapshot, lazy=True)
+def keeps_content(row: Row, facts: SnapshotFacts, size: int) -> bool:
+    """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
+    erased = bool(row.erased_ns and row.deleted_ns)
+    return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
+
+
+def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:
+    """What a base holds as an update of the document; None: the document lacks what the base trimmed."""
+    content = base.content
+    if below.shallow:
+        vector = document.version().vector
+        if not below.can_serve_since(vector):
+            return None
+        content = below.updates_since(vector)
+    bytes_digest = digest(content)
+    name = f"base-{bytes_digest}"
+    return UpdateRecord(
+        base.epoch, base.sequence, name, bytes_digest, base.lease, base.generation, (), content
+    )
+
+
+def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> bytes | None:
+    """A snapshot of the base with everything that the document holds; None if it cannot be both.
+
+    What stands in the document's place must include what stood there: messages that it covers may be
+    purged, so nothing else in NATS may have them.
+    """
+    vector = document.version().vector
+    if below.includes(vector):
+        return base.content
     try:
-        if below.includes(document.version().vector):
-            return True
-        return isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied)
+        if not isinstance(below.apply(document.updates_since(crdt.nothing_known())), crdt.Applied):
+            return None
+        content = below.snapshot()
+        stored = crdt.Replica.from_snapshot(content, lazy=True)
     except CrdtError:
-        return False
+        return None
+    both = stored.includes(vector) and stored.includes(base.vector)
+    return content if both else None
 
 
 def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:

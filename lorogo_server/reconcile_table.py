@@ -4,7 +4,7 @@ The journals are read once, from where the last reading ended. What is compared 
 table: a document of which nothing changed since it was last found complete costs nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = 1
+_FORMAT = 2  # 1 forgot what was never tried: the journals are read again
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -68,9 +68,13 @@ class Row:
             self.forget()
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
-        """It was deleted in that generation."""
+        """It was deleted in that generation; if it was erased after that, by the later of two owners."""
         if generation > self.generation or (generation == self.generation and not self.deleted_ns):
             self.generation, self.deleted_ns, self.deleted_lease = generation, deleted_ns, lease
+            self.forget()
+        elif generation == self.generation and (lease > self.deleted_lease or deleted_ns < self.deleted_ns):
+            self.deleted_ns = min(deleted_ns, self.deleted_ns)
+            self.deleted_lease = max(lease, self.deleted_lease)
             self.forget()
 
 
@@ -115,10 +119,11 @@ class Table:
                 row.dies(record.generation, record.deleted_ns, record.lease)
             case RestoredRecord():
                 row.lives(record.generation)
-            case ErasedRecord() if record.erased_ns > row.erased_ns:
-                row.erased_ns = record.erased_ns
-                row.ends, row.base = {}, ("", 0, 0)
-                row.dies(row.generation, record.erased_ns, row.deleted_lease)
+            case ErasedRecord() if record.erased_ns >= row.erased_ns:
+                if record.erased_ns > row.erased_ns:
+                    row.erased_ns = record.erased_ns
+                    row.ends, row.base = {}, ("", 0, 0)
+                row.dies(max(row.generation, record.generation), record.erased_ns, record.lease)
             case _:
                 pass  # older than its erasure
 
@@ -145,6 +150,11 @@ class Table:
         return known
 
     # --- how far ----------------------------------------------------------------------------------
+
+    def forget_readings(self, there: Iterable[str]) -> None:
+        """A journal that is away is read from its beginning when it is back: what it has was not tried."""
+        known = set(there)
+        self.readings = {place: reading for place, reading in self.readings.items() if place in known}
 
     def begin(self, place: str, log_id: bytes) -> int:
         """Where to read that journal from; of another log than before, from its beginning."""

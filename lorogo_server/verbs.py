@@ -223,7 +223,8 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.CONFLICT, f"{target} exists: somebody has it open")
     if await context.wal.last(subjects.wal(target)) is not None:
         raise Refused(Reason.CONFLICT, f"{target} exists")
-    facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers)
+    # The token tells it from what was there before: a journal may know of a deletion that NATS forgot.
+    facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_protocol.chunks import CHUNKS_MAX, Assembled, Assembler, Chunk, Outcome, Rejected, Repeated, split
+from lorogo_protocol import limits
+from lorogo_protocol.chunks import (
+    CHUNKS_MAX,
+    Assembled,
+    Assembler,
+    Chunk,
+    Outcome,
+    Rejected,
+    Repeated,
+    parse,
+    split,
+)
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 
@@ -399,3 +410,31 @@ def test_so_many_acked_ids_are_remembered_and_no_more() -> None:
         assembler.acked(log_id, digest(b"abc"), 1, now=0.0)
     kinds = {log_id: type(feed(assembler, cut(b"abc", log_id))[0]) for log_id in ("a", "b", "c")}
     assert kinds == {"a": Repeated, "b": Assembled, "c": Repeated}
+
+
+# --- published again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [4, 100])
+def test_what_was_accepted_once_is_judged_by_the_wires_limit(size: int) -> None:
+    """A mark on its chunks lifts a server's own limits, and not those of the wire."""
+    payload = bytes(range(50))
+    assembler = Assembler(update_bytes_max=10, unfinished_bytes_max=10)
+    (no,) = feed(assembler, cut(payload, "plain", size))
+    assert isinstance(no, Rejected)
+    assert no.reason in (Reason.TOO_LARGE, Reason.CHUNK_MISSING)
+    (whole,) = feed(assembler, split(payload, "again", chunk_bytes_max=size, again=True))
+    assert isinstance(whole, Assembled)
+    assert whole.payload == payload
+    assert all(
+        parse(chunk.headers(), chunk.data) == chunk
+        for chunk in split(payload, "again", chunk_bytes_max=size, again=True)
+    )
+
+
+def test_the_mark_does_not_lift_the_wires_limit() -> None:
+    """More than 64 MiB are too large, whatever is written on them."""
+    payload = bytes(limits.UPDATE_BYTES_MAX + 1)
+    (no,) = feed(Assembler(), split(payload, "again", chunk_bytes_max=MIB, again=True))
+    assert isinstance(no, Rejected)
+    assert no.reason is Reason.TOO_LARGE

@@ -28,7 +28,7 @@ any_record = st.one_of(
     st.builds(BaseRecord, numbers, numbers, numbers, numbers, texts, blobs, blobs, blobs),
     st.builds(DeletedRecord, numbers, numbers, numbers),
     st.builds(RestoredRecord, numbers, numbers),
-    st.builds(ErasedRecord, numbers),
+    st.builds(ErasedRecord, numbers, numbers, numbers),
 )
 
 
@@ -42,6 +42,11 @@ def test_a_record_comes_back_as_it_went_in(record: records.Record) -> None:
 def test_fields_of_a_later_version_are_left_alone(record: records.Record, more: list[int]) -> None:
     """A reader takes the fields that it knows, and no offence at more of them."""
     assert records.decode([*records.encode(record), *more]) == record
+
+
+def test_an_erasure_of_before_it_named_its_lease() -> None:
+    """The first version wrote only when it was erased."""
+    assert records.decode(["e", 1, 7]) == ErasedRecord(7, 0, 0)
 
 
 @pytest.mark.parametrize("value", [["q", 1, 2], ["u", 2, 1], [7, 1], [None, 1]])

@@ -242,7 +242,7 @@ async def test_delete_restore_and_fork_are_in_the_journal_when_they_are_answered
         await probe.call("delete", "doc")
         assert isinstance(written(disk)[-1][1], DeletedRecord)
         await probe.call("restore", "doc")
-        assert RestoredRecord(lease=written(disk)[-1][1].lease, generation=1) in [  # type: ignore[union-attr]
+        assert RestoredRecord(lease=written(disk)[-1][1].lease, generation=1) in [
             record for _, record in written(disk)
         ]
 

@@ -1,23 +1,36 @@
 """What the stream lost is brought back from the journals, and nothing else is (docs/JOURNAL.md)."""
 
+import asyncio
+import itertools
+import logging
+import random
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loro import ExportMode
 
-from lorogo_protocol import crdt, subjects
+from lorogo_log import LogError
+from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.digest import digest
-from lorogo_protocol.records import UpdateRecord
+from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
-from lorogo_server import Server, ServerSettings, reconcile_scan
+from lorogo_server import Server, ServerSettings, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
+from lorogo_server.loading import LoadFailed
+from lorogo_server.reconcile import Reconciler
+from lorogo_server.reconcile_repair import Mended, Repair
+from lorogo_server.reconcile_scan import Entry
+from lorogo_server.reconcile_table import Row
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import ShiftedClock
 
@@ -241,6 +254,88 @@ async def test_a_lost_base_of_a_document_that_is_open_again(world: World) -> Non
     assert "doc" in elsewhere.hosts
 
 
+async def long_base(world: World, settings: ServerSettings) -> None:
+    """The journal of worker 1 has a base that is longer than the servers' limit; everything else is gone."""
+    first = await world.server(worker=0, settings=settings)
+    await world.probe.start("doc")
+    for number in range(8):
+        await world.probe.accept("doc", world.writer.type(random.Random(number).randbytes(2_000).hex()))
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1, settings=settings)
+    await world.probe.start("doc")
+    await world.write(2)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+
+
+async def test_a_base_above_the_limit_of_an_owner(world: World) -> None:
+    """A snapshot may be longer than one update of a server: it comes back, also where it is open."""
+    short = replace(QUICK, update_bytes_max=5_000, unfinished_bytes_max=5_000)
+    await long_base(world, short)
+    await world.server(worker=9, settings=replace(short, durability="stream"))
+    await world.probe.start("doc")
+    second = await reconciled(await world.server(worker=1, settings=replace(short, documents_max=1)))
+    assert figures(second, "lost_for_good", "reconcile_waiting") == (0, 0)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
+    assert await world.probe.rejected.count(subjects.rejected("doc")) == 0
+
+
+async def test_a_base_above_the_wires_limit(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored in the place of a snapshot without content, and its owner takes it in its next pass."""
+    await long_base(world, QUICK)
+    monkeypatch.setattr(reconcile_repair, "UPDATE_BYTES_MAX", 5_000)
+    line = world.nats.connect("elsewhere")
+    async with Server(line, QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0") as elsewhere:
+        await world.probe.start("doc")
+        second = await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+        assert figures(second, "snapshots_restored", "lost_for_good", "reconcile_waiting") == (1, 0, 0)
+        await reconciled(elsewhere)
+
+        async def whole() -> bool:
+            return await world.probe.value("doc") == {"body": world.writer.text}
+
+        await until(whole)
+
+
+async def test_an_update_above_a_limit_that_was_lowered(world: World) -> None:
+    """What was accepted once is accepted again: here only the wire's limit counts."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("long " * 4_000))
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    short = replace(QUICK, update_bytes_max=100, unfinished_bytes_max=100)
+    second = await world.server(settings=short)
+    await world.probe.start("doc")
+    await reconciled(second)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
+    assert figures(second, "republished", "lost_for_good") == (1, 0)
+
+
+async def test_a_refusal_for_its_size_is_not_for_ever(world: World) -> None:
+    """An owner that took less may have moved it out of the WAL: it comes back nevertheless."""
+    update = world.writer.type("long")
+    await journalled(world.data / "worker-5" / "journal", update)
+    first = await world.server()
+    (part,) = world.probe.split(update, f"log-{digest(update)}")
+    headers = {**part.headers(), h.REASON: "too-large"}
+    await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
+    await reconciled(first)
+    await world.is_whole()
+
+
 async def trimmed_base(world: World) -> None:
     """The journal of worker 1 begins with a trimmed snapshot; everything else of the document is gone."""
     first = await world.server(worker=0, settings=replace(QUICK, history_seconds=0))
@@ -288,6 +383,77 @@ async def test_a_trimmed_base_does_not_push_out_what_was_written_since(world: Wo
     assert figures(second, "snapshots_restored", "reconcile_waiting") == (0, 1)
     await world.probe.call("compact", "doc")
     assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def later_trimmed_base(world: World) -> None:
+    """Worker 1 has a trimmed base of a future that NATS forgot; the snapshot alone has what was ACKed."""
+    await world.write(4)
+    front, writer = world.writer.doc.oplog_frontiers, Writer(world.writer.everything())
+    writer.type("forgotten ")
+    content = writer.doc.export(ExportMode.ShallowSnapshot(front))
+    replica = crdt.Replica.from_snapshot(content, lazy=True)
+    assert replica.shallow
+    await world.write(3)
+    await world.probe.call("compact", "doc")
+    version, journal = replica.version(), DiskJournal(world.data / "worker-1" / "journal")
+    await journal.open()
+    base = BaseRecord(1, 0, 1, 0, digest(content), version.vector, version.frontiers, content)
+    await (await journal.put("doc", base, time.time_ns()))
+    await journal.close()
+
+
+def both(value: object) -> bool:
+    """Whether what was ACKed and what a journal brought back are in the document."""
+    body = str(value)
+    return "0 1 2 3 0 1 2 " in body and "forgotten" in body
+
+
+async def test_a_trimmed_base_destroys_nothing_that_is_stored(world: World) -> None:
+    """What only the stored snapshot holds is still there when a base of another past was brought back."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await later_trimmed_base(world)
+    await first.stop()
+    shutil.rmtree(world.data / "worker-0")  # NATS alone has what was ACKed
+    second = await reconciled(await world.server(worker=1))
+    assert figures(second, "lost_for_good", "reconcile_waiting") == (0, 0)
+    await world.probe.start("doc")
+    assert both(await world.probe.value("doc"))
+
+
+async def test_a_trimmed_base_is_merged_into_what_is_open(world: World, tmp_path: Path) -> None:
+    """A live owner elsewhere keeps what it ACKed, before and after its next compaction."""
+    elsewhere = Server(
+        world.nats.connect("elsewhere"), QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0"
+    )
+    async with elsewhere:
+        await world.probe.start("doc")
+        await later_trimmed_base(world)
+        await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+
+        async def merged() -> bool:
+            return both(await world.probe.value("doc"))
+
+        await until(merged)
+        await world.probe.call("compact", "doc")
+        assert both(await world.probe.value("doc"))
+
+
+async def test_a_trimmed_snapshot_of_another_hand_is_merged_by_the_owner(world: World) -> None:
+    """Somebody stored a trimmed snapshot: the owner takes what it adds, and puts nothing away."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await later_trimmed_base(world)
+    place = reconcile_scan.Place("01", world.data / "worker-1" / "journal" / "00")
+    (entry,) = reconcile_scan.entries(place)
+    assert isinstance(entry.record, BaseRecord)
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    await first.context.snapshots.put(
+        "doc", entry.record.content, head.facts, expected_revision=head.revision
+    )
+    await world.probe.call("compact", "doc")
+    assert both(await world.probe.value("doc"))
 
 
 async def test_journals_of_workers_that_are_gone(world: World) -> None:
@@ -342,6 +508,94 @@ async def test_many_documents_in_small_portions(
     for name, writer in writers.items():
         await world.probe.start(name)
         assert await world.probe.value(name) == {"body": writer.text}
+
+
+@pytest.mark.parametrize("trouble", ["document", "journal"])
+async def test_what_could_not_be_tried_is_still_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """A document or a journal that cannot be read for a moment is tried again by the next pass."""
+    monkeypatch.setattr(reconcile_scan, "WINDOW_RECORDS", 3)
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(9)
+    first.hosts["doc"].stop("idle")
+    await until(closed(first))
+    for _ in range(4):  # it has run for a while: what the table knows of the journal is not read again
+        await reconciled(first)
+        world.clock.ahead += 700
+    await first.stop()
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server(settings=replace(QUICK, documents_max=1))
+    with monkeypatch.context() as patch:
+        if trouble == "document":
+            fail_second_mend(patch)
+        else:
+            fail_second_window(patch)
+        await reconciled(second)
+    assert figures(second, "republished") == (3,)
+    await reconciled(second)
+    assert figures(second, "republished", "lost_for_good") == (9, 0)
+    await world.is_whole()
+
+
+def closed(server: Server) -> Callable[[], Awaitable[bool]]:
+    async def no_hosts() -> bool:
+        return not server.hosts
+
+    return no_hosts
+
+
+async def no_passes(_: Reconciler) -> None:
+    """Only those that the test asks for."""
+    await asyncio.Event().wait()
+
+
+def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
+    real, calls = Repair.mend, itertools.count()
+
+    async def mend(self: Repair, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
+        if next(calls):
+            raise LoadFailed("others keep storing snapshots of it")
+        return await real(self, document_id, entries, row)
+
+    patch.setattr(Repair, "mend", mend)
+
+
+def fail_second_window(patch: pytest.MonkeyPatch) -> None:
+    real = reconcile_scan.entries
+
+    def entries(place: reconcile_scan.Place, *, key: str = "", **rest: int) -> Iterator[Entry]:
+        found = real(place, key=key, from_sequence=rest.get("from_sequence", 0))
+        if not key:
+            yield from found
+            return
+        yield from itertools.islice(found, 3)
+        raise LogError("the disk did not answer")
+
+    patch.setattr(reconcile_scan, "entries", entries)
+
+
+async def test_a_journal_that_was_away_is_read_again(world: World) -> None:
+    """What is missed and in no journal is forgotten; a journal that returns is read from its beginning."""
+    first = await world.server(worker=3)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    second = await world.server(worker=0)
+    for _ in range(4):
+        await reconciled(second)
+        world.clock.ahead += 700
+    await second.stop()
+    (world.data / "worker-3").rename(world.data / "away")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    third = await reconciled(await reconciled(await world.server(worker=0)))
+    assert figures(third, "republished") == (0,)
+    (world.data / "away").rename(world.data / "worker-3")
+    await reconciled(third)
+    assert figures(third, "republished") == (5,)
+    await world.is_whole()
 
 
 async def test_a_document_that_is_opened_before_its_turn(world: World) -> None:
@@ -510,6 +764,124 @@ async def test_what_was_erased_does_not_come_back(world: World) -> None:
     assert world.count() == 0
 
 
+def stored_again(world: World, before: dict[int, Stored]) -> None:
+    """The bucket is as it was at an earlier time, and nothing of now is in it."""
+    store = world.nats.store(SNAPSHOTS)
+    for message in store.newest("$O.>", 0):
+        store.remove(message.sequence)
+    for message in before.values():
+        store.store(message.subject, message.data, message.headers, message.time_ns)
+
+
+def secrets(world: World) -> int:
+    """How many messages of NATS hold what was erased."""
+    stores = (world.nats.store(name) for name in (WAL, SNAPSHOTS))
+    return sum(b"SECRET" in message.data for store in stores for message in store._messages.values())
+
+
+@pytest.mark.parametrize("past", ["never deleted", "deleted", "restored"])
+async def test_an_old_snapshot_of_what_was_erased_is_buried_without_content(world: World, past: str) -> None:
+    """It came back from before the erasure: nobody reads it, and nothing of it stays."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("SECRET"))
+    if past == "restored":
+        await world.probe.call("delete", "doc")
+        await world.probe.call("restore", "doc")
+    await world.probe.call("compact", "doc")
+    before = dict(world.nats.store(SNAPSHOTS)._messages)
+    if past == "deleted":
+        await world.probe.call("delete", "doc")
+        before = dict(world.nats.store(SNAPSHOTS)._messages)
+    await world.probe.call("delete", "doc", purge=True)
+    journal = reconcile_scan.Place("00", world.data / "worker-0" / "journal" / "00")
+
+    async def clean() -> bool:
+        return all(isinstance(entry.record, ErasedRecord) for entry in reconcile_scan.entries(journal))
+
+    await until(clean)
+    await first.stop()
+    (world.data / "worker-0" / "journal" / "reconciled").unlink(missing_ok=True)
+    world.lose(SNAPSHOTS, STATUS)
+    second = await world.server()
+    stored_again(world, before)
+    lost = Writer().type("SECRET of a WAL that went back")
+    await world.probe.put("doc", world.probe.split(lost))
+    assert secrets(world) > 1
+    await reconciled(second)
+    assert figures(second, "tombstones_contradicted") == (0,)
+    head = await second.context.snapshots.head("doc")
+    assert head is not None
+    facts = SnapshotFacts.parse(head.facts)
+    assert facts.deleted
+    assert facts.erased_ns
+    assert facts.generation == (past == "restored")
+    for seconds in (0, 700):  # snapshots before the last one are swept, as always
+        await second.context.snapshots.sweep(world.clock.now() + seconds)
+    assert (head.size, secrets(world)) == (0, 0)
+    await world.probe.start("doc")
+    with pytest.raises(CallRefused):
+        await world.probe.value("doc")
+
+
+async def test_erasing_twice_removes_what_came_back(world: World) -> None:
+    """A tombstone that says erased and has content is emptied by the next `delete --purge`."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.probe.accept("doc", world.writer.type("SECRET"))
+    await world.probe.call("delete", "doc")
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    first.hosts["doc"].stop("idle")
+    await until(closed(first))
+    head = await first.context.snapshots.head("doc")
+    assert head is not None
+    assert head.size
+    facts = replace(SnapshotFacts.parse(head.facts), erased_ns=7)
+    await first.context.snapshots.put_facts_on(head, "doc", facts.render())
+    await world.probe.start("doc")
+    assert await world.probe.call("delete", "doc", purge=True) == {"erased_ns": 7}
+    assert secrets(world) == 0
+
+
+async def test_a_tombstone_of_a_later_life_keeps_its_content(world: World) -> None:
+    """An erasure whose tombstone was lost does not reach what was made and deleted after it."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    await world.probe.call("delete", "doc", purge=True)
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    elsewhere = await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    await world.probe.call("delete", "doc")
+    await reconciled(await world.server(settings=replace(QUICK, documents_max=1)))
+    head = await elsewhere.context.snapshots.head("doc")
+    assert head is not None
+    assert head.size
+    await world.probe.call("restore", "doc")
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def test_a_fork_is_not_taken_for_what_was_deleted_before(world: World) -> None:
+    """Its id was deleted once, and NATS forgot: the answered fork lives, and that is told."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await world.probe.start("source")
+    await world.probe.accept("source", Writer().type("precious"))
+    await world.probe.call("fork", "source", to="doc")
+    second = await reconciled(await world.server(settings=replace(QUICK, documents_max=1)))
+    assert figures(second, "tombstones_restored", "tombstones_contradicted") == (0, 1)
+    await world.probe.start("doc")
+    assert await world.probe.value("doc") == {"body": "precious"}
+
+
 async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) -> None:
     """Who opened it since may have written: it is not deleted, and gets nothing of its past."""
     first = await world.server()
@@ -582,8 +954,55 @@ async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> Non
     await world.probe.rejected.append(
         subjects.rejected("doc"), part.data, headers={**part.headers(), **reason}
     )
+    await reconciled(await reconciled(first))
+    assert figures(first, "republished", "lost_for_good", "reconcile_skipped") == (1, 0, 1)
+    await world.is_whole()
+
+
+async def test_a_refused_update_in_pieces_stays_out(world: World) -> None:
+    """A copy in several messages, one of them too full for its headers, is the update that it was."""
+    good, forged = world.writer.type("good"), Writer().type("forged" * 100)
+    await journalled(world.data / "worker-5" / "journal", good, forged)
+    first = await world.server()
+    size = len(forged) // 2 + 1
+    for part in chunks.split(forged, f"log-{digest(forged)}", chunk_bytes_max=size):
+        headers = {**part.headers(), h.REASON: "invalid-update"}
+        if part.final:
+            await world.probe.rejected.append(subjects.rejected("doc"), b"", headers=headers)
+            await world.probe.rejected.append(subjects.rejected("doc"), part.data)
+        else:
+            await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
     await reconciled(first)
-    assert figures(first, "republished", "lost_for_good") == (1, 0)
+    assert figures(first, "republished", "reconcile_skipped") == (1, 1)
+    await world.is_whole()
+
+
+@pytest.mark.parametrize("index", ["x", "0"])
+async def test_a_refusal_is_believed_by_its_bytes(world: World, index: str) -> None:
+    """A bad message that names the id and digest of an accepted update takes nothing from it."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(1)
+    (part,) = world.probe.split(world.writer.type("precious"))
+    await world.probe.put("doc", [part])
+    assert isinstance(await world.probe.answer(), Ack)
+    forged = {h.LOG_ID: part.log_id, h.CHUNK_INDEX: index, h.FINAL: "true", h.DIGEST: part.digest}
+    if index == "x":
+        await world.probe.wal.append(subjects.wal("doc"), b"", headers=forged)
+    else:
+        forged[h.REASON] = "invalid-update"
+        await world.probe.rejected.append(subjects.rejected("doc"), b"other bytes", headers=forged)
+
+    async def refused() -> bool:
+        return await world.probe.rejected.count(subjects.rejected("doc")) == 1
+
+    await until(refused)
+    await first.stop()
+    for sequence in (1, 2, 3):
+        world.nats.store(WAL).remove(sequence)
+    world.nats.broker_id = "started anew"
+    second = await reconciled(await world.server())
+    assert figures(second, "republished", "lost_for_good", "reconcile_skipped") == (2, 0, 0)
     await world.is_whole()
 
 
@@ -653,6 +1072,68 @@ async def test_an_open_document_whose_snapshot_vanishes(world: World) -> None:
     shutil.rmtree(world.data / "worker-0")
     await world.server()
     await world.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("loss", "missing"), [("snapshot", "the snapshot"), ("messages", "3 of 10 messages")]
+)
+async def test_a_loss_is_told_and_counted_once(
+    world: World, caplog: pytest.LogCaptureFixture, loss: str, missing: str
+) -> None:
+    """However many passes see it before it is mended, and with what was missing."""
+    first, line = await world.server_and_line()
+    names = ("one", "two", "three")
+    for name in names:
+        await world.probe.start(name)
+        writer = Writer()
+        for word in range(10):
+            await world.probe.accept(name, writer.type(f"{word} "))
+    await reconciled(first)
+    with caplog.at_level(logging.WARNING, logger="lorogo_server"):
+        line.cut()
+        if loss == "snapshot":
+            world.lose(SNAPSHOTS)
+        else:
+            for sequence in (1, 2, 3, 11, 12, 13, 21, 22, 23):
+                world.nats.store(WAL).remove(sequence)
+        line.heal()
+
+        async def stored() -> bool:
+            await reconciled(first)
+            heads = [await first.context.snapshots.head(name) for name in names]
+            return all(head is not None and head.size for head in heads)
+
+        await until(stored)
+        await reconciled(await reconciled(first))
+    assert figures(first, "reconciled_documents") == (3,)
+    told = [record.getMessage() for record in caplog.records if "open document" in record.getMessage()]
+    assert len(told) == 3
+    assert all(f"missing='{missing}'" in one for one in told)
+
+
+@pytest.mark.parametrize("witness", [False, True])
+async def test_a_change_of_epoch_alarms_only_those_who_knew_another(
+    world: World, caplog: pytest.LogCaptureFixture, witness: bool
+) -> None:
+    """A server that is new here has lost nothing: it hears of the epoch, and that is all."""
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.write(5)
+    await first.stop()
+    world.nats.rewind(WAL, 2)
+    shutil.copytree(world.data / "worker-0", world.data / "away")
+    second = await world.server(worker=0)
+    assert figures(second, "epoch") == (2,)
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    if witness:
+        (world.data / "away").rename(world.data / "worker-0")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="lorogo_server.epoch"):
+        third = await world.server(worker=0)
+    assert figures(third, "epoch") == (2,)
+    said = [record.levelname for record in caplog.records if "epoch changed" in record.getMessage()]
+    assert said == ["WARNING" if witness else "INFO"]
 
 
 async def test_an_owner_is_not_alarmed_by_what_it_removed_itself(world: World) -> None:

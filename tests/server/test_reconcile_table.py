@@ -86,6 +86,14 @@ def test_what_was_erased_is_forgotten() -> None:
     assert row.deleted_ns == 200
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_erasure_knows_its_lease_and_generation(turned: bool) -> None:
+    """A snapshot of before it is told from one that was made since, whatever else the journals have lost."""
+    records: list[Record] = [DeletedRecord(7, 1, 50), ErasedRecord(200, 9, 1), ErasedRecord(200, 12, 1)]
+    row = folded(*(reversed(records) if turned else records))
+    assert (row.generation, row.deleted_ns, row.deleted_lease, row.erased_ns) == (1, 50, 12, 200)
+
+
 def test_a_new_record_makes_a_document_be_compared_again() -> None:
     """And one that says nothing new does not."""
     table = Table()
