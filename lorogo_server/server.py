@@ -156,14 +156,13 @@ class Server:
     def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
         if self.journal is None:
             return None
-        replicas = data / "replicas" if data is not None and storage is None else None
         return Keeping(
             self.journal,
             self.context.snapshots,
             self.settings,
             self._clock,
             server_id=self.server_id,
-            replicas=replicas,
+            data=data if storage is None else None,
             on_expired=self._journal_expired,
         )
 

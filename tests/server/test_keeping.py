@@ -1,6 +1,7 @@
 """A server and its old segments: erased, shipped, expired."""
 
 import itertools
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -247,6 +248,65 @@ async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: Worl
 
         await until(clean)
         assert any(isinstance(one, UpdateRecord) for one in world.records(url, "other"))
+
+
+async def test_an_erasure_reaches_partitions_that_nobody_writes_to_any_more(world: World) -> None:
+    """Those above a number of partitions that was lowered, and those of a worker that is gone, also where
+    it left its last segment open; a partition that somebody holds is left to its holder.
+    """
+    names = [f"secret-{number}" for number in range(6)]
+    async with world.serving("worker-0", replace(QUICK, journal_partitions=2)) as server:
+        for name in names:
+            await fill(world, name, "SECRET")
+        assert server.journal is not None
+        assert {server.journal.partition(name) for name in names} == {0, 1}
+        gone = world.folder / "worker-7" / "journal" / "00"
+        gone.parent.mkdir(parents=True)
+        shutil.copytree(world.folder / "worker-0" / "journal" / "01", gone)  # as it was at a crash
+    held = world.folder / "worker-8" / "journal" / "00"
+    shutil.copytree(world.folder / "worker-0" / "journal" / "01", held)
+    with BlockingLog(held):
+        async with world.serving("worker-0"):
+            for name in names:
+                await world.probe.start(name)
+                await world.probe.call("delete", name, purge=True)
+            for name in names:
+                await only_the_erasure(world, "worker-0", name)
+                await only_the_erasure(world, "worker-7", name)
+    assert b"SECRET" in b"".join(path.read_bytes() for path in held.glob("*.seg"))
+    for home in ("worker-0", "worker-7"):
+        left = b"".join(path.read_bytes() for path in (world.folder / home).rglob("*.seg"))
+        assert b"SECRET" not in left
+
+
+async def test_a_partition_that_is_no_longer_open_is_shipped_and_expires(world: World) -> None:
+    """Its segments are this server's, whatever the number of partitions is now."""
+    url = f"memory://fewer-{next(_names)}"
+    settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
+    async with world.serving(settings=replace(QUICK, journal_partitions=2)) as server:
+        for _ in range(2):
+            for number in range(6):
+                await fill(world, f"minutes-{number}", "one ")
+            assert server.journal is not None
+            await server.journal.logs[1].rotate()
+    unused = world.folder / "one" / "journal" / "01"
+    before = {path.name for path in unused.glob("*.seg")}
+    assert len(before) >= 2
+    async with world.serving(settings=settings) as server:
+
+        async def shipped() -> bool:
+            await kept(server).look()
+            files = Archive(url).files("server-one/01")
+            return before <= {name.rpartition("/")[2] for name in files}
+
+        await until(shipped)
+        world.clock.ahead += 2 * 86_400
+
+        async def expired() -> bool:
+            await kept(server).look()
+            return {path.name for path in unused.glob("*.seg")} == {max(before)}
+
+        await until(expired)
 
 
 # --- shipping -------------------------------------------------------------------------------------
