@@ -15,6 +15,7 @@ from lorogo_server.compaction import purge
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.overwrite import overwrite
 from lorogo_transport.snapshots import SnapshotHead
 
 
@@ -103,7 +104,7 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
     await host.lease.confirm()
     if not await context.check_epoch() and loaded.follower.position:
         before = loaded.follower.position + 1
-        await context.wal.purge(subjects.wal(host.document_id), before=before)
+        await overwrite(context.wal, subjects.wal(host.document_id), before=before)
         loaded.follower.rewind()
     await context.quarantine.forget(host.document_id)
 

@@ -102,8 +102,8 @@ class Keeping:
         """Until it is cancelled."""
         try:
             while True:
+                self._wake.clear()  # before: what comes during a look wants another
                 await self.look()
-                self._wake.clear()
                 try:
                     async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _LOOK_SECONDS):
                         await self._wake.wait()
@@ -145,8 +145,9 @@ class Keeping:
         if not self._erasures or not (self._erase_now or self._clock.now() >= self._next_erase):
             return
         self._next_erase = self._clock.now() + _ERASE_SECONDS
-        sealed = True
-        if self._erase_now:  # what is being written must be sealed before it can be cleaned
+        sealed, now = True, self._erase_now
+        self._erase_now = False  # what comes while this is going on counts for the next look
+        if now:  # what is being written must be sealed before it can be cleaned
             for opened in self._journal.logs:
                 name = await opened.rotate()
                 infos = await asyncio.to_thread(opened.segments)
@@ -160,7 +161,8 @@ class Keeping:
                 if directory.path not in self._told:
                     self._told.add(directory.path)
                     log.warning("a log is not cleaned", log=directory.path, problem=str(error))
-        self._erase_now = self._sealing = not sealed
+        self._sealing = not sealed
+        self._erase_now = self._erase_now or not sealed
 
     async def _clean(self, directory: Directory) -> None:
         dropped = await asyncio.to_thread(self._erasures.clean, directory)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog
+from lorogo_log import BlockingLog, FileStorage
 from lorogo_log import Record as Stored
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
@@ -17,6 +17,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, ErasedRecord, Record, UpdateRecord
 from lorogo_server import Server, ServerSettings
 from lorogo_server.archive import Archive, ArchiveError
+from lorogo_server.erasing import Erasures
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.keeping import Keeping
 from lorogo_server.restore import gather, rebuild
@@ -248,6 +249,25 @@ async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: Worl
 
         await until(clean)
         assert any(isinstance(one, UpdateRecord) for one in world.records(url, "other"))
+
+
+def test_an_erasure_that_comes_while_a_segment_is_cleaned_is_done_the_next_time(tmp_path: Path) -> None:
+    """A segment counts as free only of the documents that were known when its cleaning began."""
+
+    class Interrupted(Erasures):
+        def drop(self, path: str, record: Stored) -> bool:
+            gone = super().drop(path, record)
+            self.add(["late"])
+            return gone
+
+    with BlockingLog(tmp_path) as written:
+        for key in (b"late", b"secret", b"other"):
+            written.append(["x", 1], key=key)
+    erasures, directory = Interrupted(), FileStorage().directory(tmp_path, create=False)
+    erasures.add(["secret"])
+    assert [erasures.clean(directory), erasures.clean(directory)] == [1, 1]
+    (source,) = find(str(tmp_path))
+    assert [record.key for record in source.records()] == [b"other"]
 
 
 async def test_an_erasure_reaches_partitions_that_nobody_writes_to_any_more(world: World) -> None:
