@@ -7,7 +7,7 @@ the generation, so that their replicas rebase.
 
 from dataclasses import replace
 
-from lorogo_protocol import subjects
+from lorogo_protocol import reasons, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
@@ -87,7 +87,7 @@ async def erase(host: Host) -> int:
             host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
             loaded.intake.forget_content()
             host.log.info("erased", generation=facts.generation)
-            await host.answers.tell_deleted()
+            await host.answers.tell_deleted(reasons.ERASED)
         erased_ns = loaded.facts.erased_ns
         await host.journalling.erased(erased_ns)
         await _erase_stored(host, old)

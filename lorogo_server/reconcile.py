@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_log import LogError
@@ -82,6 +82,7 @@ class Reconciler:
         self._finished_ns = 0
         self._passes = 0
         self._waiting: set[str] = set()
+        self._damaged: set[str] = set()  # journals in which damage was found
         self._told: set[str] = set()  # contradictions
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
@@ -158,6 +159,7 @@ class Reconciler:
             "tombstones_contradicted": found.contradictions,
             "lost_for_good": found.rejected,
             "reconcile_waiting": len(self._waiting),
+            "journals_damaged": sorted(self._damaged),
         }
 
     # --- one pass ---------------------------------------------------------------------------------
@@ -174,7 +176,8 @@ class Reconciler:
 
     def _places(self) -> list[Place]:
         storage = None if self._on_disk else self._journal.storage
-        return reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        found = reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        return [replace(place, damaged=self._damaged) for place in found]
 
     async def _read_on(self, place: Place) -> None:
         """Fold what is new in a journal into the table."""

@@ -158,15 +158,18 @@ async def test_an_erased_document_leaves_nothing_but_its_tombstone(world: World)
 
         await until(counted)
         # for good
-        assert (await world.probe.refuse("secret", writer.type("!"))).reason is Reason.DELETED
+        no = await world.probe.refuse("secret", writer.type("!"))
+        assert (no.reason, no.message) == (Reason.DELETED, "the document was erased for good")
         with pytest.raises(Refused, match="erased"):
             await world.probe.call("restore", "secret")
         again = await world.probe.call("delete", "secret", purge=True)
         assert again["erased_ns"] == answer["erased_ns"]
     async with world.serving():  # and after a restart
         await world.probe.start("secret")
-        with pytest.raises(Refused, match="deleted"):
+        with pytest.raises(Refused, match="the document was erased for good"):
             await world.probe.value("secret")
+        no = await world.probe.refuse("secret", writer.type("?"))
+        assert no.message == "the document was erased for good"
 
 
 async def test_a_deleted_document_can_still_be_erased(world: World) -> None:
