@@ -70,7 +70,7 @@ class Keeping:
         self._expired = 0
         self._failures = 0
         self._not_before = 0.0  # of the archive's next attempt
-        self._next_rotation = clock.now() + settings.archive_every_seconds
+        self._next_rotation = clock.now() + settings.seal_seconds
         self._next_tombstones = 0.0
         self._next_erase = 0.0
 
@@ -203,10 +203,11 @@ class Keeping:
     # --- shipping ---------------------------------------------------------------------------------
 
     async def _rotate(self) -> None:
-        """Seal what has been written since, so that the archive is never far behind."""
-        if not self._settings.archive or self._clock.now() < self._next_rotation:
+        """Seal what was written since: for the archive, and because only whole segments expire."""
+        every = self._settings.seal_seconds
+        if not every or self._clock.now() < self._next_rotation:
             return
-        self._next_rotation = self._clock.now() + self._settings.archive_every_seconds
+        self._next_rotation = self._clock.now() + every
         for opened in self._journal.logs:
             await opened.rotate()
 
@@ -232,6 +233,7 @@ class Keeping:
         partitions = self._partitions()
         if not self._shelves:
             archive = Archive(self._settings.archive)
+            archive.try_out(self._server_id)  # before there is something that it must not lose
             self._shelves = {
                 number: Shelf(archive, self._server_id, f"{number:02d}") for number in partitions
             }
