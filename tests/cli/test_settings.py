@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lorogo_cli.errors import Problem
+from lorogo_cli.serve import _warn_of_open_port
 from lorogo_cli.settings import server_settings
 
 MIB = 1 << 20
@@ -60,3 +62,20 @@ def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
     """Only whole sealed segments expire: an eighth of the bytes each, and sealed daily at least."""
     settings = server_settings(**options)
     assert (settings.segment_bytes, settings.seal_seconds) == (segment, seal)
+
+
+@pytest.mark.parametrize(
+    ("listen", "secret", "warned"),
+    [
+        ("0.0.0.0", None, True),
+        ("10.0.0.5:7400", None, True),
+        ("0.0.0.0", "x", False),
+        ("127.0.0.1", None, False),
+    ],
+)
+def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
+    """Without a secret, on an address that others reach; told, not refused: it may be private."""
+    settings = server_settings(durability="replicated", journal_listen=listen, journal_secret=secret)
+    with capture_logs() as said:
+        _warn_of_open_port(settings)
+    assert [line["log_level"] for line in said] == ["warning"] * warned
