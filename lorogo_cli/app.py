@@ -103,10 +103,18 @@ def serve(
         int | None, typer.Option("--journal-partitions", help="Logs that the journal is spread over.")
     ] = None,
     journal_keep_days: Annotated[
-        float | None, typer.Option("--journal-keep-days", help="Drop older segments of the journal.")
+        float | None,
+        typer.Option(
+            "--journal-keep-days", help="Drop segments of the journal that are wholly older (sealed daily)."
+        ),
     ] = None,
     journal_keep_bytes: Annotated[
-        str | None, typer.Option("--journal-keep-bytes", metavar="SIZE", help="Drop the oldest above this.")
+        str | None,
+        typer.Option(
+            "--journal-keep-bytes",
+            metavar="SIZE",
+            help="Drop the oldest segments of a partition above this; each has an eighth, 1 MiB at least.",
+        ),
     ] = None,
     journal_replicas: Annotated[
         int | None, typer.Option("--journal-replicas", help="Other servers that must have an update, too.")

@@ -89,6 +89,15 @@ class Sight:
     def deleted(self) -> bool:
         return self.snapshot is not None and bool(self.snapshot.facts.get("deleted_ns"))
 
+    @property
+    def erased(self) -> bool:
+        return is_erased(self.snapshot)
+
+
+def is_erased(head: SnapshotHead | None) -> bool:
+    """Whether a document was erased for good."""
+    return head is not None and head.facts.get("erased_ns", "0") not in {"", "0"}
+
 
 async def look(transport: Transport, document_id: str) -> Sight:
     """What is stored of a document. Starts and creates nothing."""
@@ -108,7 +117,7 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
     if sight.status is not None and isinstance(sight.status.status, Failed):
         raise DocumentFailed(document_id, sight.status.status.trace_id)
     if sight.deleted and not deleted:
-        raise DocumentDeleted(document_id)
+        raise DocumentDeleted(document_id, erased=sight.erased)
 
 
 def unknown(document_id: str) -> Problem:

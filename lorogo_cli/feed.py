@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.connection import connected
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import Problem, brief
 from lorogo_cli.output import note, say
 from lorogo_cli.values import show_json, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_client import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
+from lorogo_protocol.errors import LorogoError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -46,7 +47,13 @@ def parse_since(text: str, *, now_ns: int) -> int | datetime | str:
         return text
     if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
-    return _EPOCH + timedelta(microseconds=parse_time(text, now_ns=now_ns) // 1000)
+    try:
+        return _EPOCH + timedelta(microseconds=parse_time(text, now_ns=now_ns) // 1000)
+    except Problem:
+        raise Problem(
+            f"{brief(text)} is no place in the feed: --since takes now, 0 (everything), a sequence,"
+            " a time (2026-11-16T10:30) or an age (10m)"
+        ) from None
 
 
 def line(item: FeedItem) -> str:
@@ -103,11 +110,16 @@ def _spans(spans: tuple[tuple[int, int, int], ...]) -> list[list[object]]:
 
 def _read(place: Path) -> FeedPosition | None:
     try:
-        return FeedPosition.parse(place.read_text(encoding="ascii"))
+        text = place.read_text(encoding="ascii").strip()
+        return FeedPosition.parse(text) if text else None  # made, and nothing kept yet
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{place} cannot be read: {error}") from None
+    except OSError as error:
+        raise Problem(f"{place} cannot be read: {error.strerror}") from None
+    except (ValueError, LorogoError):
+        raise Problem(
+            f"{place} does not hold a position of a feed: remove it, and say with --since where to begin"
+        ) from None
 
 
 def _write(place: Path, text: str) -> None:

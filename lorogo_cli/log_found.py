@@ -20,6 +20,7 @@ from lorogo_log.recovery import SegmentName, list_segments
 from lorogo_log.storage import Directory, DiskDirectory
 
 _NAMES_SHOWN = 3
+_LEVELS = 4  # DATA/worker-0/replicas/SERVER/00
 _LOCKS = Path("/proc/locks")
 
 
@@ -104,17 +105,24 @@ def found(path: Path) -> Found:
 
 
 def _no_log(path: Path, foreign: list[str]) -> str:
-    logs: list[str] = []
-    for name in foreign:
-        below = path / name
-        with suppress(OSError):
-            if below.is_dir() and any(names.parse_segment(inner.name) for inner in below.iterdir()):
-                logs.append(str(below))
+    logs = [found for name in foreign for found in _logs_below(path / name, _LEVELS)]
     if len(logs) == 1:
         return f"{path} is not a log itself, but there is one in {logs[0]}"
     if logs:
         return f"{path} is not a log itself, but there are {len(logs)} in it: {shown_names(logs)}"
     return f"{path} is not a log: it holds only other files ({shown_names(foreign)}); check the path"
+
+
+def _logs_below(path: Path, levels: int) -> list[str]:
+    """The logs at a place, or so many levels below it: of a data folder, those of its journals."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            inner = sorted(path.iterdir())
+            if any(names.parse_segment(one.name) for one in inner):
+                return [str(path)]
+            if levels > 1:
+                return [found for one in inner for found in _logs_below(one, levels - 1)]
+    return []
 
 
 def shown_names(them: list[str]) -> str:

@@ -17,7 +17,7 @@ from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_protocol import ids
 from lorogo_server import ServerSettings
-from lorogo_server.restore_run import Outcome, Report, Wanted
+from lorogo_server.restore_run import NothingAsOld, Outcome, Report, Wanted
 from lorogo_server.restore_run import restore as run
 from lorogo_server.restore_sources import Source, find
 from lorogo_transport.clock import SystemClock
@@ -54,7 +54,7 @@ async def restore(
                 transport = await stack.enter_async_context(await connect(url, name="lorogo restore"))
             except Unreachable as error:
                 raise unreachable(error) from None
-        with _folder(scratch) as folder, progress_bar() as progress:
+        with _folder(scratch) as folder, progress_bar() as progress, _dated():
             report = await run(
                 transport,
                 sources,
@@ -67,6 +67,18 @@ async def restore(
             )
     _show(report, sources, wanted, as_json=as_json)
     return report.complete
+
+
+@contextmanager
+def _dated() -> Iterator[None]:
+    """The time in a sentence as people read it."""
+    try:
+        yield
+    except NothingAsOld as error:
+        first = show_time(error.first_ns)
+        raise Problem(
+            f"{error.document_id} has nothing as old as that; its first record is of {first}"
+        ) from None
 
 
 def _new_id() -> str:

@@ -40,6 +40,7 @@ class Serving:
 
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
+    _warn_of_open_port(serving.settings)
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
         try:
             transport = await connect(serving.url, name="lorogo server")
@@ -65,8 +66,31 @@ async def _serve(
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
-    async with transport, Server(transport, settings, pulse=Pulse(serving.url), data=folder):
-        await stop.wait()
+    try:
+        async with transport, Server(transport, settings, pulse=Pulse(serving.url), data=folder):
+            await stop.wait()
+    except TransportError as error:
+        raise _not_so(error, settings) from error
+
+
+def _not_so(error: TransportError, settings: ServerSettings) -> TransportError | Problem:
+    """The same, in words of the option that asked for it."""
+    if settings.replicas > 1 and "replicas" in str(error):
+        return Problem(
+            f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
+        )
+    return error
+
+
+def _warn_of_open_port(settings: ServerSettings) -> None:
+    if settings.durability == "replicated" and not settings.journal_secret:
+        host = settings.journal_host
+        if host != "localhost" and not host.startswith("127.") and host != "::1":
+            log.warning(
+                "the journal is served without a secret: whoever reaches its port can read every document."
+                " Set LOROGO_JOURNAL_SECRET, the same for all servers",
+                listen=host,
+            )
 
 
 async def _connect_patiently(url: str, stop: asyncio.Event) -> JetStreamTransport | None:
@@ -100,6 +124,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> None:
     """Run worker processes, start those that crash again, and stop them all gracefully."""
+    _warn_of_open_port(serving.settings)
     with stop_signals() as stop:
         await _check(serving, workers)
         async with asyncio.TaskGroup() as group:
@@ -121,7 +146,7 @@ async def _check(serving: Serving, workers: int) -> None:
     except Unreachable as error:
         raise unreachable(error) from None
     except TransportError as error:
-        raise Problem(one_line(error)) from None
+        raise Problem(one_line(_not_so(error, serving.settings))) from None
     for number in range(workers):
         with identity.held(serving.data, number, new_nanoid):
             pass

@@ -4,7 +4,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from lorogo_cli.connection import connected, look, servers, snapshots, unknown
+from lorogo_cli.connection import connected, is_erased, look, servers, snapshots, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
@@ -90,6 +90,7 @@ def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messa
         "changed_ns": None,
         "lease": 0,
         "deleted": head is not None and bool(head.facts.get("deleted_ns")),
+        "erased": is_erased(head),
         "snapshot_bytes": 0 if head is None else head.size,
         "wal_messages": messages,
     }
@@ -111,7 +112,7 @@ def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messa
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        row["document"] + (" (deleted)" if row["deleted"] else ""),
+        row["document"] + (" (erased)" if row["erased"] else " (deleted)" if row["deleted"] else ""),
         row["state"] + ("?" if row.get("stale") else ""),
         row["server"] or row.get("trace", "") or "-",
         _age(row["changed_ns"]),
@@ -127,7 +128,9 @@ def _age(time_ns: int | None) -> str:
 
 def _shown(row: Row) -> dict[str, str]:
     shown = {"document": row["document"], "state": row["state"] + ("?" if row.get("stale") else "")}
-    if row["deleted"]:
+    if row["erased"]:
+        shown["erased"] = "for good; only its tombstone is left"
+    elif row["deleted"]:
         shown["deleted"] = f"yes; `lorogo doc restore {row['document']}` brings it back"
     if row["state"] == "ERROR":
         shown["trace"] = f"{row['trace']}; when the cause is gone: lorogo reset {row['document']}"
@@ -176,6 +179,12 @@ def _health(stats: Row, now_ns: int) -> list[str]:
         facts.append(f"JOURNAL STOPPED ({journal})")
     if not stats.get("ready", True):
         facts.append("NOT READY")
+    facts += _replication(stats)
+    if damaged := stats.get("journals_damaged") or (["its journal"] if stats.get("journal_damage") else []):
+        facts.append(f"DAMAGE in {', '.join(damaged)} (`lorogo log verify` tells more)")
+    if str(stats.get("archive") or "open") != "open":
+        waiting = show_count(stats.get("archive_waiting", 0), "segment")
+        facts.append(f"ARCHIVE {stats['archive']} ({waiting} waiting)")
     if stats.get("lost_for_good"):
         facts.append(f"{show_count(stats['lost_for_good'], 'update')} LOST (kept in loro-rejected)")
     if stats.get("tombstones_contradicted"):
@@ -190,6 +199,23 @@ def _health(stats: Row, now_ns: int) -> list[str]:
         facts.append("comparing journal and stream")
     elif stats.get("reconciled_ns"):
         facts.append(f"journal and stream compared {show_age((now_ns - stats['reconciled_ns']) / 1e9)} ago")
+    if stats.get("archive") == "open":
+        facts.append("archive up to date" if not stats.get("archive_waiting") else "archive open")
+    return facts
+
+
+def _replication(stats: Row) -> list[str]:
+    """Whether ACKs wait for other servers and why, who has copies, and which ones do not go on."""
+    facts: list[str] = []
+    if wanted := stats.get("journal_replicas_wanted", 0):
+        there = [str(name) for name in stats.get("journal_replicas", [])]
+        if lacking := stats.get("journal_lacking"):
+            facts.append(f"ACKS WAIT ({lacking})")
+        elif len(there) < wanted:
+            facts.append(f"ONLY {len(there)} OF {wanted} REPLICAS: ACKs would wait")
+        facts.append(f"journal copied by {', '.join(there) or 'nobody'}")
+    for place, why in sorted(stats.get("copies_trouble", {}).items()):
+        facts.append(f"CANNOT COPY {place} ({why})")
     return facts
 
 

@@ -73,13 +73,15 @@ class DocumentFailed(ClientError):
 
 
 class DocumentDeleted(ClientError):
-    """The document was deleted."""
+    """The document was deleted; `erased`: for good, nothing brings it back."""
 
     code = "deleted"
 
-    def __init__(self, document_id: str) -> None:
-        super().__init__(f"{document_id} was deleted; lorogo doc restore {document_id} brings it back")
+    def __init__(self, document_id: str, *, erased: bool = False) -> None:
+        back = f"deleted; lorogo doc restore {document_id} brings it back"
+        super().__init__(f"{document_id} was {'erased for good' if erased else back}")
         self.document_id = document_id
+        self.erased = erased
 
 
 class UpdateRefused(ClientError):

@@ -22,7 +22,7 @@ from lorogo_client.verdicts import Next
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import Entry
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Up
 from lorogo_transport.logs import get_logger
@@ -257,7 +257,7 @@ class Mirror:
             case Next.REBASE:
                 self.need.fresh = self.need.sync = True
             case Next.DELETED:
-                self.fail(DocumentDeleted(self.document_id))
+                self.fail(DocumentDeleted(self.document_id, erased=message == ERASED))
             case Next.FULL:
                 self.stalled = StorageFull(message)
             case Next.REFUSED:

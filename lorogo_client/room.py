@@ -29,7 +29,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
-from lorogo_protocol.reasons import Reason
+from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.logs import get_logger
@@ -184,7 +184,8 @@ class Room:
     def _on_accepted(self, message: Message) -> None:
         try:
             if message.headers.get(h.REASON) == Reason.DELETED.value:
-                self._on_deleted(replies.number(message.headers, h.LEASE))
+                erased = message.headers.get(h.MESSAGE) == ERASED
+                self._on_deleted(replies.number(message.headers, h.LEASE), erased=erased)
                 return
             own = self.mirror.outbox.owns(message.headers.get(h.LOG_ID, ""))
             now = self._context.clock.now()
@@ -197,9 +198,9 @@ class Room:
             if self.mirror.need.sync:
                 self._wake.set()
 
-    def _on_deleted(self, lease: int) -> None:
+    def _on_deleted(self, lease: int, *, erased: bool) -> None:
         if self.mirror.heard_lease(lease):
-            self.mirror.fail(DocumentDeleted(self.document_id))
+            self.mirror.fail(DocumentDeleted(self.document_id, erased=erased))
             self.tell()
             self._wake.set()
 
@@ -242,7 +243,7 @@ class Room:
                 pause, failures = self._stumbled(error, failures), failures + 1
             except Refused as no:
                 if no.reason is Reason.DELETED:
-                    self.mirror.fail(DocumentDeleted(self.document_id))
+                    self.mirror.fail(DocumentDeleted(self.document_id, erased=str(no) == ERASED))
                 elif no.reason in _PASSING_REASONS:
                     pause, failures = self._stumbled(no, failures), failures + 1
                 else:

@@ -2,6 +2,10 @@
 
 from enum import StrEnum
 
+#: the sentences beside DELETED: whether the document can be had back
+DELETED = "the document is deleted; restore it first"
+ERASED = "the document was erased for good"
+
 
 class Reason(StrEnum):
     """A code that programs branch on; the sentence beside it is for people."""

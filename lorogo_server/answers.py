@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol import chunks, reasons, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.errors import LorogoError
@@ -82,11 +82,11 @@ class Answers:
         for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
             await self._bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
 
-    async def tell_deleted(self) -> None:
+    async def tell_deleted(self, why: str = reasons.DELETED) -> None:
         """Tell everybody who has the document open that it is deleted."""
         await self._bus.publish(
             subjects.accepted(self._document_id),
-            headers={h.REASON: Reason.DELETED.value, h.LEASE: str(self._lease.token)},
+            headers={h.REASON: Reason.DELETED.value, h.MESSAGE: why, h.LEASE: str(self._lease.token)},
         )
 
     async def tell_restored(self, sequence: int) -> None:

@@ -1,13 +1,14 @@
 """Folders on any storage that fsspec knows (`file://`, `s3://`, `memory://`): the border to fsspec."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from lorogo_log import Lock
 from lorogo_protocol.errors import LorogoError
 
 PIECE_BYTES = 4 << 20
+_TRIAL = "write-test"
 
 
 class ArchiveError(LorogoError):
@@ -17,14 +18,25 @@ class ArchiveError(LorogoError):
     retriable = True
 
 
+class NoSuchArchive(ArchiveError):
+    """The URL cannot work on this machine: nobody knows its protocol, or its driver is not installed."""
+
+    code = "no-such-archive"
+    retriable = False
+
+
 class Archive:
     """Everything below one URL; names are relative to it. Every call may block. Raises ArchiveError."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         with _translated(url):
-            import fsspec  # noqa: PLC0415  # an extra: a server without an archive starts without it
+            try:
+                import fsspec  # noqa: PLC0415  # an extra: a server without an archive starts without it
 
+                fsspec.get_filesystem_class(fsspec.core.split_protocol(url)[0])
+            except (ImportError, ValueError) as error:
+                raise NoSuchArchive(f"the archive {url} cannot be used here: {error}") from error
             self._fs, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 
@@ -78,6 +90,15 @@ class Archive:
                 self._fs.rm_file(self._at(name))
             except FileNotFoundError:
                 return
+
+    def try_out(self, below: str) -> None:
+        """Write a small file, read it back and remove it."""
+        name = f"{below}/{_TRIAL}"
+        self.write(name, iter([_TRIAL.encode()]))
+        if self.read_small(name) != _TRIAL.encode():
+            raise ArchiveError(f"{self.url} does not give back what was written")
+        with suppress(ArchiveError):  # a store that keeps everything is a good archive
+            self.remove(name)
 
     def folder(self, name: str) -> "ArchiveFolder":
         """A folder of segments, as the log reads one."""

@@ -7,7 +7,7 @@ the generation, so that their replicas rebase.
 
 from dataclasses import replace
 
-from lorogo_protocol import subjects
+from lorogo_protocol import reasons, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
@@ -15,6 +15,7 @@ from lorogo_server.compaction import purge
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.overwrite import overwrite
 from lorogo_transport.snapshots import SnapshotHead
 
 
@@ -86,7 +87,7 @@ async def erase(host: Host) -> int:
             host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
             loaded.intake.forget_content()
             host.log.info("erased", generation=facts.generation)
-            await host.answers.tell_deleted()
+            await host.answers.tell_deleted(reasons.ERASED)
         erased_ns = loaded.facts.erased_ns
         await host.journalling.erased(erased_ns, loaded.facts.generation)
         await _erase_stored(host, old)
@@ -103,7 +104,7 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
     await host.lease.confirm()
     if not await context.check_epoch() and loaded.follower.position:
         before = loaded.follower.position + 1
-        await context.wal.purge(subjects.wal(host.document_id), before=before)
+        await overwrite(context.wal, subjects.wal(host.document_id), before=before)
         loaded.follower.rewind()
     await context.quarantine.forget(host.document_id)
 

@@ -60,22 +60,23 @@ class Erasures:
                 free = 0
             if free == len(self._keys):
                 return False
-            index, newer = segment.index(), islice(self._keys, free, None)
+            keys = list(self._keys)  # the loop may add some while this thread looks
+            index, newer = segment.index(), islice(keys, free, None)
             found = index is None or any(next(index.with_key(key), None) for key in newer)
             if not found:
-                self._looked[segment.path] = (segment.footer.digest, len(self._keys))
+                self._looked[segment.path] = (segment.footer.digest, len(keys))
             return found
         finally:
             segment.close()
 
-    def looked(self, directory: Directory, name: str) -> None:
-        """That segment is clean now."""
+    def looked(self, directory: Directory, name: str, keys: int) -> None:
+        """That segment is free of the first so many keys now."""
         try:
             segment = Segment.open(directory, name)
         except (FileNotFoundError, LogError):
             return
         if segment.footer is not None:
-            self._looked[segment.path] = (segment.footer.digest, len(self._keys))
+            self._looked[segment.path] = (segment.footer.digest, keys)
         segment.close()
 
     def clean(self, directory: Directory) -> int:
@@ -84,9 +85,10 @@ class Erasures:
         suspects = [name for name in suspects if self.may_hold(directory, name)]
         if not suspects:
             return 0
+        keys = len(self._keys)  # those that come meanwhile may be found, or not
         done = clean(directory, self.drop)
         for name in suspects:
-            self.looked(directory, name)
+            self.looked(directory, name, keys)
         self.records += done.dropped
         return done.dropped
 
@@ -100,8 +102,9 @@ class Erasures:
             if name in here or self._looked.get(f"{folder.path}/{name}") == asked:
                 continue  # no need to ask the archive for it again
             if self.may_hold(folder, name):
+                keys = len(self._keys)
                 dropped += self._clean_shipped(shelf, name)
-                self.looked(folder, name)
+                self.looked(folder, name, keys)
         self.records += dropped
         return dropped
 

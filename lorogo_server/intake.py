@@ -7,7 +7,7 @@ it is served: the same decisions in both, so what a live owner accepts is what a
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from lorogo_protocol import chunks
+from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated
 from lorogo_protocol.chunks import Rejected as NotWhole
@@ -87,6 +87,7 @@ class Intake:
         self.history = history
         self.head = head  # the sequence of the last update that changed something
         self.deleted = deleted
+        self.erased = False
         self.wal_bytes = 0  # taken since the last compaction
         self.updates = 0
         self._settings = settings
@@ -119,6 +120,7 @@ class Intake:
         self.begin_again()
         self.go_live()
         self.replica, self.history, self.deleted = Replica(lazy=True), History(), True
+        self.erased = True
 
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
@@ -264,7 +266,7 @@ class Intake:
         return waiting
 
     def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
-        why = "the document is deleted; restore it first"
+        why = reasons.ERASED if self.erased else reasons.DELETED
         return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
 
 

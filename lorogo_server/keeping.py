@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lorogo_log import Directory, FileStorage, Log, LogError
+from lorogo_log import Directory, FileStorage, LogError, Reader
+from lorogo_log.maintain import expire
 from lorogo_protocol.errors import LorogoError
+from lorogo_server import leftovers
 from lorogo_server.archive import Archive, ArchiveError
 from lorogo_server.erasing import Erasures
 from lorogo_server.facts import SnapshotFacts
@@ -43,20 +45,21 @@ class Keeping:
         clock: Clock,
         *,
         server_id: str,
-        replicas: Path | None = None,
+        data: Path | None = None,
         on_expired: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`replicas`: where copies of others' journals are; `on_expired` hears before when records go."""
+        """`data`: this worker's folder, if it is on the disk; `on_expired` hears before when records go."""
         self._journal = journal
         self._snapshots = snapshots
         self._settings = settings
         self._clock = clock
         self._server_id = server_id
-        self._replicas = replicas
+        self._data = data
         self._on_expired = on_expired
         self._shelves: dict[int, Shelf] = {}
         self._erasures = Erasures()
         self._erase_now = False
+        self._told: set[str] = set()  # logs that could not be cleaned
         self._sealing = False
         self._looking = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -67,7 +70,7 @@ class Keeping:
         self._expired = 0
         self._failures = 0
         self._not_before = 0.0  # of the archive's next attempt
-        self._next_rotation = clock.now() + settings.archive_every_seconds
+        self._next_rotation = clock.now() + settings.seal_seconds
         self._next_tombstones = 0.0
         self._next_erase = 0.0
 
@@ -99,8 +102,8 @@ class Keeping:
         """Until it is cancelled."""
         try:
             while True:
+                self._wake.clear()  # before: what comes during a look wants another
                 await self.look()
-                self._wake.clear()
                 try:
                     async with asyncio.timeout(_SEALING_SECONDS if self._sealing else _LOOK_SECONDS):
                         await self._wake.wait()
@@ -142,30 +145,69 @@ class Keeping:
         if not self._erasures or not (self._erase_now or self._clock.now() >= self._next_erase):
             return
         self._next_erase = self._clock.now() + _ERASE_SECONDS
-        sealed = True
-        if self._erase_now:  # what is being written must be sealed before it can be cleaned
+        sealed, now = True, self._erase_now
+        self._erase_now = False  # what comes while this is going on counts for the next look
+        if now:  # what is being written must be sealed before it can be cleaned
             for opened in self._journal.logs:
                 name = await opened.rotate()
                 infos = await asyncio.to_thread(opened.segments)
                 sealed = sealed and all(info.sealed for info in infos if info.name == name)
-        for directory in (*map(_directory, self._journal.logs), *await self._replicated()):
-            dropped = await asyncio.to_thread(self._erasures.clean, directory)
-            if dropped:
-                log.info("erased", log=directory.path, records=dropped)
-        self._erase_now = self._sealing = not sealed
+        for directory in self._own():
+            await self._clean(directory)
+        for directory in await asyncio.to_thread(self._others):
+            try:
+                await self._clean(directory)
+            except (LogError, OSError) as error:  # a folder that is not ours holds up nothing
+                if directory.path not in self._told:
+                    self._told.add(directory.path)
+                    log.warning("a log is not cleaned", log=directory.path, problem=str(error))
+        self._sealing = not sealed
+        self._erase_now = self._erase_now or not sealed
 
-    async def _replicated(self) -> list[Directory]:
-        if self._replicas is None:
+    async def _clean(self, directory: Directory) -> None:
+        dropped = await asyncio.to_thread(self._erasures.clean, directory)
+        if dropped:
+            log.info("erased", log=directory.path, records=dropped)
+
+    def _own(self) -> list[Directory]:
+        return [opened.core.directory for opened in self._journal.logs]
+
+    def _others(self) -> list[Directory]:
+        """Copies of others' journals, and what nobody writes to: sealed, so that it can be cleaned."""
+        data = self._data
+        if data is None:
             return []
-        return await asyncio.to_thread(_logs_below, self._replicas)
+        left = [*self._unused().values(), *leftovers.abandoned(data)]
+        held = [directory for directory in left if not self._seal(directory)]
+        left = [directory for directory in left if directory not in held]
+        return [*left, *_logs_below(data / "replicas"), *leftovers.copies_beside(data)]
+
+    def _seal(self, directory: Directory) -> bool:
+        try:
+            return leftovers.seal(directory)
+        except (LogError, OSError) as error:
+            if directory.path not in self._told:
+                self._told.add(directory.path)
+                log.warning(
+                    "a log that nobody writes to is not sealed", log=directory.path, problem=str(error)
+                )
+            return True  # what is sealed in it can be cleaned
+
+    def _unused(self) -> dict[int, Directory]:
+        return {} if self._data is None else leftovers.unused(self._data, len(self._journal.logs))
+
+    def _partitions(self) -> dict[int, Directory]:
+        """This worker's partitions: those that are open, and those that are not any more."""
+        return dict(enumerate(self._own())) | self._unused()
 
     # --- shipping ---------------------------------------------------------------------------------
 
     async def _rotate(self) -> None:
-        """Seal what has been written since, so that the archive is never far behind."""
-        if not self._settings.archive or self._clock.now() < self._next_rotation:
+        """Seal what was written since: for the archive, and because only whole segments expire."""
+        every = self._settings.seal_seconds
+        if not every or self._clock.now() < self._next_rotation:
             return
-        self._next_rotation = self._clock.now() + self._settings.archive_every_seconds
+        self._next_rotation = self._clock.now() + every
         for opened in self._journal.logs:
             await opened.rotate()
 
@@ -188,25 +230,30 @@ class Keeping:
 
     def _ship_all(self) -> None:
         """In a thread."""
+        partitions = self._partitions()
         if not self._shelves:
             archive = Archive(self._settings.archive)
+            archive.try_out(self._server_id)  # before there is something that it must not lose
             self._shelves = {
-                number: Shelf(archive, self._server_id, f"{number:02d}")
-                for number in range(len(self._journal.logs))
+                number: Shelf(archive, self._server_id, f"{number:02d}") for number in partitions
             }
+            for directory in self._unused().values():
+                self._seal(directory)
         work = [
-            (shelf, self._journal.logs[number].core, info.name)
-            for number, shelf in self._shelves.items()
-            for info in to_ship(shelf, self._journal.logs[number].core.reader)
+            (self._shelves[number], directory, info.name)
+            for number, directory in partitions.items()
+            if number in self._shelves
+            for info in to_ship(self._shelves[number], Reader(directory))
         ]
         self._archive_waiting = len(work)
-        for shelf, core, name in work:
-            if shelf.put(core.directory, name, stopped=self._stopped.is_set):
+        for shelf, directory, name in work:
+            if shelf.put(directory, name, stopped=self._stopped.is_set):
                 self._archive_shipped += 1
             self._archive_waiting -= 1
         if self._erasures:
             for number, shelf in self._shelves.items():
-                self._erasures.clean_archive(shelf, self._journal.logs[number].core.directory)
+                if number in partitions:
+                    self._erasures.clean_archive(shelf, partitions[number])
 
     # --- expiring ---------------------------------------------------------------------------------
 
@@ -214,35 +261,38 @@ class Keeping:
         settings = self._settings
         if not settings.retention:
             return
-        for number, opened in enumerate(self._journal.logs):
+        for number, directory in (await asyncio.to_thread(self._partitions)).items():
             shelf = self._shelves.get(number)
             if settings.archive and shelf is None:
                 return  # nobody knows what is shipped
-            before = await asyncio.to_thread(expire_before_of, opened, settings, self._clock.wall_ns(), shelf)
+            before = await asyncio.to_thread(
+                expire_before_of, directory, settings, self._clock.wall_ns(), shelf
+            )
             if before is None:
                 continue
             # before it happens, so that a crash costs writing something twice, and not leaving it out
             self._on_expired(before)
             self._journal.uncover()
             await self._journal.save_ledger()
-            removed = await opened.expire(before=before)
+            if number < len(self._journal.logs):
+                removed = await self._journal.logs[number].expire(before=before)
+            else:
+                removed = await asyncio.to_thread(expire, directory, before=before)
             self._expired += len(removed)
-            log.info("journal segments expired", log=_directory(opened).path, segments=len(removed))
+            log.info("journal segments expired", log=directory.path, segments=len(removed))
 
 
-def expire_before_of(opened: Log, settings: ServerSettings, now_ns: int, shelf: Shelf | None) -> int | None:
+def expire_before_of(
+    directory: Directory, settings: ServerSettings, now_ns: int, shelf: Shelf | None
+) -> int | None:
     """The time before which segments of one log may go; reads the disk."""
     return expire_before(
-        opened.segments(),
+        Reader(directory).segments(),
         now_ns=now_ns,
         keep_seconds=settings.journal_keep_seconds,
         keep_bytes=settings.journal_keep_bytes,
         shipped=(lambda _: True) if shelf is None else shelf.has,
     )
-
-
-def _directory(opened: Log) -> Directory:
-    return opened.core.directory
 
 
 def _logs_below(folder: Path) -> list[Directory]:

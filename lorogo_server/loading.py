@@ -135,6 +135,7 @@ async def _load_once(
         head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
     )
+    intake.erased = facts.erased_ns > 0
     loaded = Loaded(intake, Follower(), head, facts, base=base)
     young_ns = clock.wall_ns() - _WAITING_NS
 

@@ -13,6 +13,7 @@ from lorogo_server.intake import Refused
 from lorogo_server.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
 from lorogo_transport.logs import get_logger
+from lorogo_transport.overwrite import overwrite
 from lorogo_transport.ports import Headers, Stored, Transport
 
 log = get_logger(__name__)
@@ -55,7 +56,7 @@ class Quarantine:
 
     async def forget(self, document_id: str) -> None:
         """Remove what was refused of a document: it is erased."""
-        await self._rejected.purge(subjects.rejected(document_id))
+        await overwrite(self._rejected, subjects.rejected(document_id))
 
     async def _copy(self, document_id: str, stored: Stored, no: Refused) -> None:
         subject = subjects.rejected(document_id)

@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_log import LogError
@@ -91,18 +91,21 @@ class Reconciler:
         self._finished_ns = 0
         self._passes = 0
         self._waiting: set[str] = set()
+        self._damaged: set[str] = set()  # journals in which damage was found
         self._told: set[str] = set()  # contradictions
         self._counted: set[str] = set()  # have lost something, and were not found whole since
         self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
+        self._opened = False
         self._log = log.bind(server=context.server_id)
         pace = Pace(context.clock.now, PER_SECOND)
         self._repair = Repair(context, self.found, pace, self._note_rejected)
 
     async def open(self) -> None:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
+        self._opened = True
         if not self._on_disk:
             return
         self.table = await asyncio.to_thread(_read, self._journal.folder / _CHECKPOINT)
@@ -113,8 +116,8 @@ class Reconciler:
     async def remember(self) -> None:
         """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
         known = self._context.epochs.known
-        if not self._on_disk or known == self._remembered:
-            return
+        if not self._on_disk or not self._opened or known == self._remembered:
+            return  # not opened: the start failed, and what is remembered there is better
         try:
             await asyncio.to_thread(epoch.remember, self._journal.folder / _WITNESS, known)
         except OSError as error:
@@ -170,6 +173,7 @@ class Reconciler:
             "lost_for_good": found.rejected,
             "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
+            "journals_damaged": sorted(self._damaged),
         }
 
     # --- one pass ---------------------------------------------------------------------------------
@@ -187,7 +191,8 @@ class Reconciler:
 
     def _places(self) -> list[Place]:
         storage = None if self._on_disk else self._journal.storage
-        return reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        found = reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        return [replace(place, damaged=self._damaged) for place in found]
 
     async def _read_on(self, place: Place) -> None:
         """Fold what is new in a journal into the table."""

@@ -4,7 +4,7 @@ Everything here blocks: it is called in a thread.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_log import CorruptionError, FormatError, LogError, Reader, Storage, TornError
@@ -28,6 +28,7 @@ class Place:
     name: str
     path: Path
     storage: Storage | None = None
+    damaged: set[str] = field(default_factory=set, compare=False)  # where the names of damaged ones are put
 
     def reader(self) -> Reader:
         """Raises LogError."""
@@ -46,6 +47,7 @@ class Place:
         return b""
 
     def _damaged(self, damage: LogError) -> None:
+        self.damaged.add(self.name)
         log.error("a journal is damaged; the rest of it is compared", journal=self.name, problem=str(damage))
 
 

@@ -27,6 +27,7 @@ log = get_logger(__name__)
 
 _LOOK_SECONDS_MAX = 2.0
 _WAIT_SECONDS = 10.0
+_TOLD_MAX = 1000
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared, not bound
 Place = tuple[str, int]  # a server and a partition of its journal
 
@@ -149,6 +150,7 @@ class Copies:
         self._find = find
         self._replicas: dict[Place, Replica] = {}
         self._addresses: dict[Place, str] = {}
+        self._told: set[tuple[str, str]] = set()  # troubles, by server and reason
 
     async def run(self) -> None:
         """Look who is there, and copy those that are ours to copy; until cancelled."""
@@ -180,6 +182,22 @@ class Copies:
                     self._follow(place, server.journal_address)
                 elif self._server_id in mine:
                     await self._begin(place, server.journal_address)
+        self._tell_troubles()
+
+    def _tell_troubles(self) -> None:
+        """Why a copy does not go on (a wrong secret, say): once per server and reason."""
+        for (server_id, _), why in self._troubles().items():
+            if (server_id, why) not in self._told and len(self._told) < _TOLD_MAX:
+                self._told.add((server_id, why))
+                log.warning("another server's journal is not copied", server=server_id, problem=why)
+
+    def _troubles(self) -> dict[Place, str]:
+        found = {}
+        for place, replica in self._replicas.items():
+            stats = replica.stats()
+            if why := stats.failed or (None if stats.connected else stats.trouble):
+                found[place] = why
+        return found
 
     def _follow(self, place: Place, address: str) -> None:
         if self._addresses[place] != address:
@@ -214,11 +232,8 @@ class Copies:
     def stats(self) -> Mapping[str, object]:
         """Whose journals are here, and what is wrong with them."""
         of = sorted({server for server, _ in self._replicas})
-        troubles = {
-            f"{server}/{number:02d}": replica.stats().failed or replica.stats().trouble
-            for (server, number), replica in self._replicas.items()
-        }
-        return {"copies": of, "copies_trouble": {place: why for place, why in troubles.items() if why}}
+        troubles = {f"{server}/{number:02d}": why for (server, number), why in self._troubles().items()}
+        return {"copies": of, "copies_trouble": troubles}
 
 
 def _parsed(address: str) -> tuple[str, int]:

@@ -65,13 +65,17 @@ class Gathered:
 
 
 def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None = None) -> Gathered:
-    """Look at every record once: `places` are (time, place). Records after `at_ns` count only as erasures."""
+    """Look at every record once: `places` are (time, place). Records after `at_ns` count only as erasures.
+
+    Of an update that is there more than once the oldest record dates it: one that was brought back from a
+    journal was stored anew.
+    """
     found = Gathered()
     updates: set[tuple[str, str]] = set()
     damaged: set[tuple[str, str]] = set()
     bases: set[str] = set()
     vectors: set[bytes] = set()
-    for time_ns, place in places:
+    for time_ns, place in sorted(places):
         try:
             record = fetch(place)
         except MalformedRecord as error:

@@ -51,6 +51,15 @@ class NotRestored(LorogoError):
     code = "not-restored"
 
 
+class NothingAsOld(NotRestored):
+    """The document is younger than the wanted time."""
+
+    def __init__(self, document_id: str, first_ns: int) -> None:
+        super().__init__(f"{document_id} has nothing as old as that; its first record is of {first_ns} ns")
+        self.document_id = document_id
+        self.first_ns = first_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be restored."""
@@ -129,6 +138,8 @@ async def restore(
     if free < total and not wanted.document:
         raise NotRestored(f"the journals have {total} bytes and {scratch} has room for {free}: use --scratch")
     pile = await asyncio.to_thread(_sort, sources, wanted, scratch, total, progress)
+    if wanted.document:
+        await asyncio.to_thread(_check_one, pile, wanted)
     if storing is not None:
         await storing.prepare(pile.epoch)
     outcomes: list[Outcome] = []
@@ -147,8 +158,6 @@ async def restore(
         for number, outcome in enumerate(outcomes, 1):
             await storing.prove(outcome)
             progress("reading back", number, len(outcomes))
-    if wanted.document and not outcomes:
-        raise NotRestored(f"none of these journals has a document {wanted.document!r}")
     damage, mended = await asyncio.to_thread(judge, sources)
     return Report(
         sorted(outcomes, key=lambda outcome: outcome.document),
@@ -182,6 +191,25 @@ def _sort(sources: Sequence[Source], wanted: Wanted, folder: Path, total: int, p
     return pile
 
 
+def _check_one(pile: Scratch, wanted: Wanted) -> None:
+    """Refuse one document that cannot be had before anything is written. Raises NotRestored."""
+    name, first_ns = wanted.document, 0
+    for one in pile.documents():
+        found = gather(one.places, one.fetch, at_ns=wanted.at_ns)
+        if found.erased_ns and wanted.to:
+            raise NotRestored(f"{name} was erased: nothing of it can be restored, under any id")
+        if _has_anything(found):
+            return
+        first_ns = min(time_ns for time_ns, _ in one.places)
+    if not first_ns or wanted.at_ns is None:
+        raise NotRestored(f"none of these journals has a document {name!r}")
+    raise NothingAsOld(name, first_ns)
+
+
+def _has_anything(found: Gathered) -> bool:
+    return bool(found.erased_ns or found.contents or found.deleted_ns or found.left)
+
+
 @dataclass(slots=True)
 class _Document:
     """One document between the journals and NATS."""
@@ -200,7 +228,7 @@ def _next(piles: Iterator[Pile], wanted: Wanted, now_ns: int) -> _Document | Non
         except InvalidDocumentId:
             continue  # another program's log
         found = gather(pile.places, pile.fetch, at_ns=wanted.at_ns)
-        if found.erased_ns or found.contents or found.deleted_ns or found.left:
+        if _has_anything(found):
             return _rebuilt(pile, found, wanted, now_ns)
     return None
 

@@ -18,6 +18,7 @@ from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
 from lorogo_server import compaction, verbs
+from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.feeding import Feeding
@@ -59,6 +60,16 @@ _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 def new_nanoid() -> str:
     """An id that nobody else has."""
     return str(nanoid.generate())
+
+
+def _check_archive(url: str) -> None:
+    """Refuse what can never work; a store that is only away is told and tried again."""
+    try:
+        Archive(url)
+    except NoSuchArchive as error:
+        raise InvalidSettings(str(error)) from error
+    except ArchiveError as error:
+        log.warning("the archive does not answer", problem=str(error))
 
 
 class Server:
@@ -143,7 +154,7 @@ class Server:
         return DiskJournal(
             data / "journal",
             partitions=settings.journal_partitions,
-            segment_bytes=settings.journal_segment_bytes,
+            segment_bytes=settings.segment_bytes,
             storage=storage,
             on_stop=self._journal_stopped,
         )
@@ -156,18 +167,19 @@ class Server:
     def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
         if self.journal is None:
             return None
-        replicas = data / "replicas" if data is not None and storage is None else None
         return Keeping(
             self.journal,
             self.context.snapshots,
             self.settings,
             self._clock,
             server_id=self.server_id,
-            replicas=replicas,
+            data=data if storage is None else None,
             on_expired=self._journal_expired,
         )
 
     async def __aenter__(self) -> Self:
+        if self.settings.archive:
+            await asyncio.to_thread(_check_archive, self.settings.archive)
         try:
             await self._start()
         except Exception:

@@ -7,6 +7,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
 
 DAY_SECONDS = 24 * 3600.0
+_SEAL_SECONDS_MIN = 60.0
 DURABILITIES = ("stream", "journal", "replicated")
 
 
@@ -68,6 +69,21 @@ class ServerSettings:
 
     replicas: int = 1
     wal_bytes_max: int = -1
+
+    @property
+    def segment_bytes(self) -> int:
+        """How large a segment grows: whole ones expire, so a limit needs several of them."""
+        if not self.journal_keep_bytes:
+            return self.journal_segment_bytes
+        return max(limits.MIB, min(self.journal_segment_bytes, self.journal_keep_bytes // 8))
+
+    @property
+    def seal_seconds(self) -> float:
+        """How often a segment is sealed however little is in it; 0: only when it is full."""
+        due = [self.archive_every_seconds] if self.archive else []
+        if self.journal_keep_seconds:
+            due.append(max(_SEAL_SECONDS_MIN, min(DAY_SECONDS, self.journal_keep_seconds / 8)))
+        return min(due, default=0.0)
 
     @property
     def retention(self) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from lorogo_protocol import crdt, ids, subjects
+from lorogo_protocol import crdt, ids, reasons, subjects
 from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate
@@ -36,7 +36,8 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
     if not host.is_settled:
         raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again")
     if host.loaded.intake.deleted and verb not in _OF_DELETED:
-        raise Refused(Reason.DELETED, "the document is deleted; restore it first")
+        erased = host.loaded.facts.erased_ns
+        raise Refused(Reason.DELETED, reasons.ERASED if erased else reasons.DELETED)
     try:
         return await handler(host, arguments)
     except LeaseLost as error:

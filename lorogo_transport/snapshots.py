@@ -22,6 +22,7 @@ from lorogo_protocol.subjects import SNAPSHOT_BUCKET
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
 from lorogo_transport.logs import get_logger
+from lorogo_transport.overwrite import overwrite
 from lorogo_transport.ports import Stored, Stream
 from lorogo_transport.timestamps import format_time_ns
 
@@ -173,10 +174,10 @@ class SnapshotStore:
         raise SnapshotDamaged(head.document_id, f"its chunks do not make {head.size} bytes")
 
     async def discard(self, head: SnapshotHead) -> None:
-        """Remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
+        """Overwrite and remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
         current = await self.head(head.document_id)
         if current is not None and current.nuid != head.nuid:
-            await self._stream.purge(self._chunk_subject(head.nuid))
+            await overwrite(self._stream, self._chunk_subject(head.nuid))
 
     async def sweep(self, now: float, *, removals_max: int = 100) -> int:
         """Remove chunks that this process has seen unnamed for ten minutes; returns how many snapshots.

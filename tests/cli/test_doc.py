@@ -242,6 +242,19 @@ def test_a_deleted_document_comes_back_only_when_restored(stack: Stack) -> None:
     assert said_json(stack.lorogo("doc", "get", "mortal")) == {"title": "alive"}
 
 
+def test_an_erased_document_is_called_erased_for_good(stack: Stack) -> None:
+    """Nobody is told that it could be restored."""
+    said(stack.lorogo("doc", "set", "secret", "title", '"x"'))
+    said(stack.lorogo("doc", "delete", "secret", "--purge", "--yes"))
+    for command in (["get", "secret"], ["set", "secret", "title", '"y"'], ["history", "secret"]):
+        assert refused(stack.lorogo("doc", *command)).endswith("was erased for good")
+    assert "erased" in refused(stack.lorogo("doc", "restore", "secret"))
+    assert "secret (erased)" in said(stack.lorogo("status"))
+    shown = said(stack.lorogo("status", "secret"))
+    assert "erased:       for good" in shown
+    assert "restore" not in shown
+
+
 @pytest.mark.parametrize(("answer", "code"), [("n", 2), ("y", 0)])
 def test_a_terminal_is_asked_before_a_document_is_deleted(stack: Stack, answer: str, code: int) -> None:
     """Only a yes deletes."""

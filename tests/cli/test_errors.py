@@ -37,7 +37,7 @@ pytestmark = pytest.mark.nats
         (["doc", "import", "x", "."], "cannot be read: Is a directory"),
         (["doc", "import", "x", "-"], "stdin is empty"),
         (["serve", "--replicas", "2"], "replicas must be 1, 3 or 5"),
-        (["serve", "--idle-seconds", "0"], "idle_seconds must be positive"),
+        (["serve", "--idle-seconds", "0"], "--idle-seconds must be positive"),
         (["serve", "--wal-bytes-max", "much"], "'much' is not a size"),
         (["serve", "--workers", "0"], "--workers"),
         (["dev", "--port", "70000"], "--port"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.feed import parse_since
+from lorogo_cli.feed import _read, parse_since
 from tests.cli.support import Running, lorogo, refused, said
 
 
@@ -54,9 +54,8 @@ def test_lines_go_on_where_the_file_says(url: str, tmp_path: Path) -> None:
     sentence = refused(lorogo("feed", "--since", "0", "--position", str(place), "--nats", url, cwd=tmp_path))
     assert "leave --since out" in sentence
     place.write_text("lf1-nonsense")
-    assert "not the position of a feed" in refused(
-        lorogo("feed", "--position", str(place), "--nats", url, cwd=tmp_path)
-    )
+    sentence = refused(lorogo("feed", "--position", str(place), "--nats", url, cwd=tmp_path))
+    assert sentence.startswith(f"{place} does not hold a position of a feed: remove it")
 
 
 @pytest.mark.nats
@@ -84,6 +83,24 @@ def test_since_is_read(text: str, shown: str) -> None:
 
 
 def test_a_wrong_since_is_a_sentence() -> None:
-    """What is neither is refused."""
-    with pytest.raises(Problem, match="neither a time"):
-        parse_since("yesterday", now_ns=0)
+    """What is neither is refused, and what a feed takes is named: it begins at no document's version."""
+    for text in ("yesterday", "vAbCd"):
+        with pytest.raises(Problem, match=r"takes now, 0 \(everything\), a sequence, a time .* or an age"):
+            parse_since(text, now_ns=0)
+
+
+@pytest.mark.parametrize("text", ["", "\n", None])
+def test_a_position_file_with_nothing_in_it_is_a_beginning(tmp_path: Path, text: str | None) -> None:
+    """As if it were not there: the feed begins where --since says."""
+    if text is not None:
+        (tmp_path / "position").write_text(text)
+    assert _read(tmp_path / "position") is None
+
+
+@pytest.mark.parametrize("data", [b"lf1-nonsense", b"\xff\xfe", b"4711"])
+def test_a_broken_position_file_is_named_with_what_to_do(tmp_path: Path, data: bytes) -> None:
+    """It is not taken for a beginning: that would be read twice, or left out."""
+    place = tmp_path / "position"
+    place.write_bytes(data)
+    with pytest.raises(Problem, match=f"{place} does not hold a position of a feed: remove it"):
+        _read(place)

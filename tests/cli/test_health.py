@@ -31,8 +31,42 @@ WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": 
             {"tombstones_contradicted": 1, "reconcile_waiting": 3},
             ["1 deleted document ALIVE AGAIN", "3 documents incomplete"],
         ),
+        (
+            {"journal_replicas": ["b"], "journal_replicas_wanted": 1, "journal_lacking": "", "copies": ["b"]},
+            ["journal copied by b"],
+        ),
+        (
+            {"journal_replicas": ["b"], "journal_replicas_wanted": 2, "journal_lacking": ""},
+            ["ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by b"],
+        ),
+        (
+            {
+                "journal_replicas": [],
+                "journal_replicas_wanted": 1,
+                "journal_lacking": "0 connected",
+                "copies_trouble": {"b/00": "the secret is another"},
+            },
+            [
+                "ACKS WAIT (0 connected)",
+                "journal copied by nobody",
+                "CANNOT COPY b/00 (the secret is another)",
+            ],
+        ),
+        (
+            {"journals_damaged": ["worker-0/journal/00"], "journal_damage": 1},
+            ["DAMAGE in worker-0/journal/00 (`lorogo log verify` tells more)"],
+        ),
+        ({"journal_damage": 1}, ["DAMAGE in its journal (`lorogo log verify` tells more)"]),
+        ({"archive": "open", "archive_waiting": 0}, ["archive up to date"]),
+        (
+            {"archive": "behind: no such bucket", "archive_waiting": 3},
+            ["ARCHIVE behind: no such bucket (3 segments waiting)"],
+        ),
     ],
-    ids=["of another version", "well", "busy", "stopped", "repaired", "doubtful"],
+    ids=[
+        *("of another version", "well", "busy", "stopped", "repaired", "doubtful"),
+        *("replicated", "too few", "stuck", "damaged", "own damage", "archived", "not archived"),
+    ],
 )
 def test_what_an_operator_is_told(stats: dict[str, Any], said: list[str]) -> None:
     """Trouble is in capitals and comes first; a server without a journal has nothing to say of it."""

@@ -260,12 +260,17 @@ def test_a_directory_that_is_no_log(tmp_path: Path, cli: Cli, command: list[str]
     for name in "abcde":
         (tmp_path / "other" / name).write_text("x")
     write(tmp_path / "parent" / "p0", 1)
+    write(tmp_path / "data" / "worker-0" / "journal" / "00", 1)
+    write(tmp_path / "data" / "worker-0" / "replicas" / "other" / "00", 1)
+    journals = f"{tmp_path}/data/worker-0/journal/00, {tmp_path}/data/worker-0/replicas/other/00"
     for name, words in [
         ("missing", "missing does not exist: check the path"),
         ("file", "file is a file, not a log directory"),
         ("empty", "empty is empty: there is no log in it; check the path"),
         ("other", "other is not a log: it holds only other files (a, b, c and 2 others); check the path"),
         ("parent", f"parent is not a log itself, but there is one in {tmp_path}/parent/p0"),
+        ("data", f"data is not a log itself, but there are 2 in it: {journals}"),
+        ("data/worker-0", f"worker-0 is not a log itself, but there are 2 in it: {journals}"),
     ]:
         assert cli.refused(*command, tmp_path / name).endswith(words)
     assert list((tmp_path / "empty").iterdir()) == []

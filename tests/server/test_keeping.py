@@ -1,6 +1,7 @@
 """A server and its old segments: erased, shipped, expired."""
 
 import itertools
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog
+from lorogo_log import BlockingLog, FileStorage
 from lorogo_log import Record as Stored
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
@@ -16,6 +17,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, ErasedRecord, Record, UpdateRecord
 from lorogo_server import Server, ServerSettings
 from lorogo_server.archive import Archive, ArchiveError
+from lorogo_server.erasing import Erasures
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.keeping import Keeping
 from lorogo_server.restore import gather, rebuild
@@ -156,15 +158,18 @@ async def test_an_erased_document_leaves_nothing_but_its_tombstone(world: World)
 
         await until(counted)
         # for good
-        assert (await world.probe.refuse("secret", writer.type("!"))).reason is Reason.DELETED
+        no = await world.probe.refuse("secret", writer.type("!"))
+        assert (no.reason, no.message) == (Reason.DELETED, "the document was erased for good")
         with pytest.raises(Refused, match="erased"):
             await world.probe.call("restore", "secret")
         again = await world.probe.call("delete", "secret", purge=True)
         assert again["erased_ns"] == answer["erased_ns"]
     async with world.serving():  # and after a restart
         await world.probe.start("secret")
-        with pytest.raises(Refused, match="deleted"):
+        with pytest.raises(Refused, match="the document was erased for good"):
             await world.probe.value("secret")
+        no = await world.probe.refuse("secret", writer.type("?"))
+        assert no.message == "the document was erased for good"
 
 
 async def test_a_deleted_document_can_still_be_erased(world: World) -> None:
@@ -247,6 +252,84 @@ async def test_an_erasure_reaches_segments_that_only_the_archive_has(world: Worl
 
         await until(clean)
         assert any(isinstance(one, UpdateRecord) for one in world.records(url, "other"))
+
+
+def test_an_erasure_that_comes_while_a_segment_is_cleaned_is_done_the_next_time(tmp_path: Path) -> None:
+    """A segment counts as free only of the documents that were known when its cleaning began."""
+
+    class Interrupted(Erasures):
+        def drop(self, path: str, record: Stored) -> bool:
+            gone = super().drop(path, record)
+            self.add(["late"])
+            return gone
+
+    with BlockingLog(tmp_path) as written:
+        for key in (b"late", b"secret", b"other"):
+            written.append(["x", 1], key=key)
+    erasures, directory = Interrupted(), FileStorage().directory(tmp_path, create=False)
+    erasures.add(["secret"])
+    assert [erasures.clean(directory), erasures.clean(directory)] == [1, 1]
+    (source,) = find(str(tmp_path))
+    assert [record.key for record in source.records()] == [b"other"]
+
+
+async def test_an_erasure_reaches_partitions_that_nobody_writes_to_any_more(world: World) -> None:
+    """Those above a number of partitions that was lowered, and those of a worker that is gone, also where
+    it left its last segment open; a partition that somebody holds is left to its holder.
+    """
+    names = [f"secret-{number}" for number in range(6)]
+    async with world.serving("worker-0", replace(QUICK, journal_partitions=2)) as server:
+        for name in names:
+            await fill(world, name, "SECRET")
+        assert server.journal is not None
+        assert {server.journal.partition(name) for name in names} == {0, 1}
+        gone = world.folder / "worker-7" / "journal" / "00"
+        gone.parent.mkdir(parents=True)
+        shutil.copytree(world.folder / "worker-0" / "journal" / "01", gone)  # as it was at a crash
+    held = world.folder / "worker-8" / "journal" / "00"
+    shutil.copytree(world.folder / "worker-0" / "journal" / "01", held)
+    with BlockingLog(held):
+        async with world.serving("worker-0"):
+            for name in names:
+                await world.probe.start(name)
+                await world.probe.call("delete", name, purge=True)
+            for name in names:
+                await only_the_erasure(world, "worker-0", name)
+                await only_the_erasure(world, "worker-7", name)
+    assert b"SECRET" in b"".join(path.read_bytes() for path in held.glob("*.seg"))
+    for home in ("worker-0", "worker-7"):
+        left = b"".join(path.read_bytes() for path in (world.folder / home).rglob("*.seg"))
+        assert b"SECRET" not in left
+
+
+async def test_a_partition_that_is_no_longer_open_is_shipped_and_expires(world: World) -> None:
+    """Its segments are this server's, whatever the number of partitions is now."""
+    url = f"memory://fewer-{next(_names)}"
+    settings = replace(QUICK, archive=url, journal_keep_seconds=3600.0)
+    async with world.serving(settings=replace(QUICK, journal_partitions=2)) as server:
+        for _ in range(2):
+            for number in range(6):
+                await fill(world, f"minutes-{number}", "one ")
+            assert server.journal is not None
+            await server.journal.logs[1].rotate()
+    unused = world.folder / "one" / "journal" / "01"
+    before = {path.name for path in unused.glob("*.seg")}
+    assert len(before) >= 2
+    async with world.serving(settings=settings) as server:
+
+        async def shipped() -> bool:
+            await kept(server).look()
+            files = Archive(url).files("server-one/01")
+            return before <= {name.rpartition("/")[2] for name in files}
+
+        await until(shipped)
+        world.clock.ahead += 2 * 86_400
+
+        async def expired() -> bool:
+            await kept(server).look()
+            return {path.name for path in unused.glob("*.seg")} == {max(before)}
+
+        await until(expired)
 
 
 # --- shipping -------------------------------------------------------------------------------------

@@ -99,6 +99,16 @@ def test_versions_are_dated_by_the_records_times() -> None:
     assert texts == ["one ", "one two ", "one two three "]
 
 
+def test_an_update_that_was_brought_back_keeps_its_first_date() -> None:
+    """Another journal has it again with the time of its return: the older record counts."""
+    _, timed = typed(["one ", "two "])
+    again = [(time_ns + 10**15, record) for time_ns, record in timed]
+    _, rebuilt = restored([*again, *timed])
+    _, before = restored(timed)
+    assert rebuilt.dated == before.dated
+    assert rebuilt.left == {}
+
+
 def shallow_of(writer: Writer) -> bytes:
     """A snapshot without history."""
     snapshot = writer.doc.export(ExportMode.ShallowSnapshot(writer.doc.oplog_frontiers))

@@ -1,0 +1,81 @@
+"""Options of `lorogo serve`: which go together, and in whose words they are refused."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from lorogo_cli.errors import Problem
+from lorogo_cli.serve import _warn_of_open_port
+from lorogo_cli.settings import server_settings
+
+MIB = 1 << 20
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"durability": "stream", "archive": "file:///x"}, "--archive contradicts --durability stream"),
+        ({"durability": "stream", "journal_keep_days": 1.0}, "--journal-keep-days contradicts"),
+        ({"durability": "stream", "journal_listen": "x"}, "--journal-listen contradicts"),
+        ({"journal_replicas": 2}, "--journal-replicas is for --durability replicated"),
+        ({"durability": "journal", "journal_replicas": 2}, "--journal-replicas is for"),
+        ({"journal_keep_days": -1.0}, "--journal-keep-days and --journal-keep-bytes must not be negative"),
+        ({"history_days": -1.0}, "--history-days must not be negative"),
+        ({"archive": "/backup"}, "--archive must be a URL"),
+        ({"replicas": 2}, "--replicas must be 1, 3 or 5"),
+        ({"durability": "best"}, "--durability must be one of stream, journal, replicated"),
+        ({"durability": "replicated", "journal_listen": "x:y"}, "--journal-listen takes HOST or HOST:PORT"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_words_of_the_options(
+    options: dict[str, Any], words: str
+) -> None:
+    """The sentence names what was typed, not what the server calls it."""
+    with pytest.raises(Problem) as refused:
+        server_settings(**options)
+    assert str(refused.value).startswith(words)
+
+
+def test_a_secret_in_the_environment_is_no_contradiction() -> None:
+    """It may be set for all servers, whatever they do."""
+    assert server_settings(durability="stream", journal_secret="x").durability == "stream"
+
+
+@pytest.mark.parametrize(
+    ("options", "segment", "seal"),
+    [
+        ({}, 128 * MIB, 0),
+        ({"journal_keep_bytes": 64 * 1024}, MIB, 0),
+        ({"journal_keep_bytes": 80 * MIB}, 10 * MIB, 0),
+        ({"journal_keep_bytes": 10_000 * MIB}, 128 * MIB, 0),
+        ({"journal_keep_days": 30.0}, 128 * MIB, DAY),
+        ({"journal_keep_days": 1.0}, 128 * MIB, DAY / 8),
+        ({"journal_keep_days": 0.0001}, 128 * MIB, 60),
+        ({"journal_keep_days": 30.0, "archive": "file:///x"}, 128 * MIB, 300),
+    ],
+)
+def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
+    options: dict[str, Any], segment: int, seal: float
+) -> None:
+    """Only whole sealed segments expire: an eighth of the bytes each, and sealed daily at least."""
+    settings = server_settings(**options)
+    assert (settings.segment_bytes, settings.seal_seconds) == (segment, seal)
+
+
+@pytest.mark.parametrize(
+    ("listen", "secret", "warned"),
+    [
+        ("0.0.0.0", None, True),
+        ("10.0.0.5:7400", None, True),
+        ("0.0.0.0", "x", False),
+        ("127.0.0.1", None, False),
+    ],
+)
+def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
+    """Without a secret, on an address that others reach; told, not refused: it may be private."""
+    settings = server_settings(durability="replicated", journal_listen=listen, journal_secret=secret)
+    with capture_logs() as said:
+        _warn_of_open_port(settings)
+    assert [line["log_level"] for line in said] == ["warning"] * warned
