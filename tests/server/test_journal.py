@@ -10,8 +10,9 @@ import pytest
 
 from lorogo_log import Reader
 from lorogo_protocol import records, subjects
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal import DiskJournal, JournalStopped
@@ -132,6 +133,63 @@ async def test_a_broken_disk_takes_the_documents_down_and_nothing_is_acked() -> 
                 await asyncio.sleep(0)
             assert await probe.value("doc") == {"body": writer.text}
             await probe.accept("doc", writer.type("!"))
+
+
+async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None:
+    """The ledger never covers what was neither accepted nor removed: late chunks may be whole for a load."""
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, unfinished_seconds=0.05)) as (server, probe, _):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("before "))
+        parts = probe.split(Writer().type("bytes that came too late"), size=60)
+        assert len(parts) > 1
+        await probe.put("doc", parts[:-1])
+        intake = server.hosts["doc"].loaded.intake
+        await until(lambda: _is(intake.first_dropped() is not None))
+        await probe.put("doc", parts[-1:])
+        nack = await probe.answer()
+        assert isinstance(nack, Nack)
+        assert nack.reason is Reason.CHUNK_MISSING
+        await probe.accept("doc", Writer().type("behind "))
+        await _unload(server)
+        assert server.journal is not None
+        assert server.journal.covered("doc").sequence == 1
+        await probe.start("doc")
+        while (answer := await probe.answer()).log_id != parts[0].log_id:
+            assert isinstance(answer, Ack)
+        assert isinstance(answer, Ack)
+        await _unload(server)
+        assert server.journal.covered("doc").sequence == len(parts) + 2  # a load that takes all covers all
+    journalled = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
+    assert parts[0].log_id in journalled
+
+
+async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
+    """A compaction removes dropped messages from the WAL; from then on the ledger goes on behind them."""
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, unfinished_seconds=0.05)) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.put("doc", probe.split(Writer().type("never whole"), size=60)[:-1])
+        intake = server.hosts["doc"].loaded.intake
+        await until(lambda: _is(intake.first_dropped() is not None))
+        await probe.accept("doc", writer.type("one "))
+        await probe.call("compact", "doc")
+        assert intake.first_dropped() is None
+        ack = await probe.accept("doc", writer.type("two"))
+        await _unload(server)
+        assert server.journal is not None
+        assert server.journal.covered("doc").sequence == ack.sequence
+
+
+async def _is(so: bool) -> bool:
+    return so
+
+
+async def _unload(server: Server, document_id: str = "doc") -> None:
+    host = server.hosts[document_id]
+    host.stop("idle")
+    await host.closed.wait()
 
 
 async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:
