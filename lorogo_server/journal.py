@@ -43,6 +43,9 @@ class Journal(Protocol):
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         """Of what `put` returned: done when our own disk has it, though others may not."""
 
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        """Done when what our disk has of the document is safe; None: it is."""
+
     def covered(self, document_id: str) -> Covered:
         """What is in it of that document, as far as it knows."""
 
@@ -68,6 +71,9 @@ class NoJournal:
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -173,6 +179,9 @@ class DiskJournal:
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
 
     def partition(self, document_id: str) -> int:
         """The partition of a document."""

@@ -47,7 +47,8 @@ class Journalling:
     async def loaded(self, loaded: Loaded, epoch: int) -> Awaitable[object] | None:
         """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
 
-        What is returned is done when they are safe, as far as that is more; None: they were before.
+        What is returned is done when they are safe, as far as that is more; None: they are. What was
+        written before may still wait for others' disks, so it counts although nothing is written now.
         """
         base, last = loaded.base, None
         if base is not None and self.covered.base != base.digest:
@@ -58,6 +59,8 @@ class Journalling:
             last = await self.accepted(accepted, epoch, loaded.facts.generation)
         if last is not None:
             await safe(self._journal.on_disk(last))
+        else:
+            last = self._journal.all_safe(self._document_id)
         self._base = "" if base is None else base.digest
         loaded.base, loaded.replayed = None, []
         return last

@@ -7,13 +7,13 @@ same answer. A copy once begun is kept: a server that joins adds copies, it take
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import xxhash
 
-from lorogo_log import Coordinator, LogError, Options, Replica, SegmentServer, Storage
+from lorogo_log import Coordinator, LogClosedError, LogError, Options, Replica, SegmentServer, Storage
 from lorogo_protocol.records import Record
 from lorogo_server.journal import DiskJournal, JournalStopped
 from lorogo_server.ledger import Covered
@@ -37,6 +37,84 @@ def chosen(server_id: str, others: Iterable[str], count: int) -> list[str]:
     return [other for other in ranked if other != server_id][:count]
 
 
+class _Mark:
+    """How far one partition is on other disks: one wait for all who ask, however many updates there are."""
+
+    def __init__(self, coordinator: Coordinator, count: int) -> None:
+        self.lacking = ""  # why it goes no further
+        self._coordinator = coordinator
+        self._count = count
+        self._waiting: dict[asyncio.Future[None], int] = {}  # those who wait now, with their sequences
+        self._watching: asyncio.Task[None] | None = None
+
+    async def reach(self, sequence: int) -> None:
+        """Return when enough others have that record and all before it. Raises LogError."""
+        if sequence <= self._coordinator.replicated_through(self._count):
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[done] = sequence
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch())
+        try:
+            await done
+        finally:
+            self._waiting.pop(done, None)
+
+    async def close(self) -> None:
+        """Let nobody wait any longer."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._end(LogClosedError("the journal is closed"))
+
+    async def _watch(self) -> None:
+        """Wait for the first of those who wait, and wake all who need not wait any more."""
+        while self._waiting:
+            first = min(self._waiting.values())
+            try:
+                await self._coordinator.wait(first, replicas=self._count, timeout=_WAIT_SECONDS)
+            except TimeoutError as error:
+                if not self.lacking:
+                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
+                self.lacking = str(error)
+                continue
+            except LogError as error:
+                self._end(error)
+                return
+            if self.lacking:
+                log.info("the journal is replicated again")
+                self.lacking = ""
+            through = max(first, self._coordinator.replicated_through(self._count))
+            for done in [done for done, sequence in self._waiting.items() if sequence <= through]:
+                del self._waiting[done]
+                if not done.done():
+                    done.set_result(None)
+
+    def _end(self, error: LogError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting:
+            if not done.done():
+                done.set_exception(error)
+
+
+class _Replicated:
+    """Done when a record is on our disk and on others'; costs nothing while nobody waits for it."""
+
+    __slots__ = ("_mark", "disk")
+
+    def __init__(self, mark: _Mark, disk: Awaitable[object]) -> None:
+        self.disk = disk
+        self._mark = mark
+
+    def __await__(self) -> Generator[object, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        sequence = await self.disk
+        assert isinstance(sequence, int)
+        await self._mark.reach(sequence)
+
+
 class ReplicatedJournal:
     """A journal whose records are safe when N other servers have them, too."""
 
@@ -50,9 +128,8 @@ class ReplicatedJournal:
         self._secret = settings.journal_secret.encode() or None
         self._coordinators: list[Coordinator] = []
         self._exits = AsyncExitStack()
-        self._waiting: dict[asyncio.Future[None], Awaitable[object]] = {}  # with what our disk says
+        self._marks: list[_Mark] = []  # of each partition
         self.address = ""
-        self.lacking = ""  # why ACKs wait
 
     async def open(self) -> None:
         """Serve the partitions of an open journal. Raises JournalStopped."""
@@ -65,6 +142,7 @@ class ReplicatedJournal:
                 for partition in self._disk.logs:
                     coordinator = Coordinator(partition, server=server, secret=self._secret)
                     self._coordinators.append(await exits.enter_async_context(coordinator))
+                    self._marks.append(_Mark(coordinator, self._count))
             except (OSError, LogError) as error:
                 where = f"{self._host}:{self._port}"
                 raise JournalStopped(f"the journal cannot be served on {where}: {error}") from error
@@ -74,43 +152,28 @@ class ReplicatedJournal:
 
     async def close(self) -> None:
         """Serve it no more; before the journal itself is closed. Safe twice."""
-        for task in self._waiting:
-            task.cancel()
-        await asyncio.gather(*self._waiting, return_exceptions=True)
+        for mark in self._marks:
+            await mark.close()
         await self._exits.aclose()
         self._coordinators.clear()
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done = await self._disk.put(document_id, record, time_ns)
-        task = asyncio.ensure_future(self._safe(self._disk.partition(document_id), done))
-        self._waiting[task] = done
-        task.add_done_callback(self._ended)
-        return task
+        return _Replicated(self._marks[self._disk.partition(document_id)], done)
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
-        return self._waiting.get(done, done)  # type: ignore[call-overload,no-any-return]  # ours, or ended
+        return done.disk if isinstance(done, _Replicated) else done
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
-        del self._waiting[task]
-        if not task.cancelled():
-            task.exception()  # whoever waits is told; a host that has closed does not wait
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        number = self._disk.partition(document_id)
+        end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        end.set_result(self._disk.logs[number].stats().durable_sequence)
+        return _Replicated(self._marks[number], end)
 
-    async def _safe(self, partition: int, done: Awaitable[object]) -> None:
-        sequence = await done
-        assert isinstance(sequence, int)
-        coordinator = self._coordinators[partition]
-        while True:
-            try:
-                await coordinator.wait(sequence, replicas=self._count, timeout=_WAIT_SECONDS)
-            except TimeoutError as error:
-                if not self.lacking:
-                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
-                self.lacking = str(error)
-                continue
-            if self.lacking:
-                log.info("the journal is replicated again")
-                self.lacking = ""
-            return
+    @property
+    def lacking(self) -> str:
+        """Why ACKs wait."""
+        return next((mark.lacking for mark in self._marks if mark.lacking), "")
 
     def covered(self, document_id: str) -> Covered:
         return self._disk.covered(document_id)

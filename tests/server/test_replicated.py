@@ -104,6 +104,69 @@ async def test_no_ack_before_another_server_has_it(tmp_path: Path) -> None:
         await until(told)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_load_that_writes_nothing_waits_for_replicas_too(tmp_path: Path, restarted: bool) -> None:
+    """What our disk has from before is not ACKed as replicated before others have it."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        parts = probe.split(Writer().type("hello"))
+        await probe.put("doc", parts)
+
+        async def applied() -> bool:
+            return await probe.value("doc") == {"body": "hello"}
+
+        await until(applied)
+        host = one.hosts["doc"]
+        if restarted:
+            await one.stop()
+            one = await world.server("one")
+        else:
+            host.stop("idle")
+            await host.closed.wait()
+        await probe.start("doc")
+        assert one.hosts["doc"].loaded.intake.head == 1
+        await until(applied)
+        await probe.put("doc", parts)  # and again
+        assert (await probe.call("get", "doc"))["value"] == {"body": "hello"}
+        assert probe.replies.empty()
+        await world.server("two")
+        assert (await probe.answer()).log_id == parts[0].log_id
+        assert world.copied("two", "one") == [parts[0].log_id]
+
+
+async def test_waiting_for_replicas_costs_little(tmp_path: Path) -> None:
+    """Without replicas there is one wait per partition, and one ACK per update however often it comes."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        writer = Writer()
+        first = probe.split(writer.type("x"))
+        await probe.put("doc", first)
+        tasks = len(asyncio.all_tasks())
+        for _ in range(100):
+            await probe.put("doc", first)
+            await probe.put("doc", probe.split(writer.type("x")))
+
+        async def applied() -> bool:
+            return await probe.value("doc") == {"body": writer.text}
+
+        await until(applied)
+        assert len(asyncio.all_tasks()) <= tasks + 10
+        await world.server("two")
+        answers = [await probe.answer() for _ in range(101)]
+        assert len({answer.log_id for answer in answers}) == 101
+        await until(lambda: _no_more(one))
+        assert probe.replies.empty()
+
+
+async def _no_more(server: Server) -> bool:
+    await server.hosts["doc"].answers.all_said(5)
+    return True
+
+
 async def test_a_lost_server_is_in_the_copy(tmp_path: Path) -> None:
     """Everything that was ACKed is in another server's copy, byte for byte as it was journalled."""
     async with fleet(tmp_path) as world:
