@@ -204,6 +204,8 @@ class Copies:
         storage: Storage | None = None,
         find: Callable[[Bus], Awaitable[list[FoundServer]]] = find_servers,
     ) -> None:
+        self.place = settings.journal_place  # where our disk is; the server finds out, if it is not set
+        self._alone = False  # the others are all at our place
         self._server_id = server_id
         self._bus = bus
         self._folder = folder
@@ -232,17 +234,35 @@ class Copies:
 
     async def look(self, found: list[FoundServer]) -> None:
         """Begin the copies that are ours, and follow servers that moved."""
-        members = [server.server_id for server in found if server.journal_address]
-        for server in found:
-            if not server.journal_address or server.server_id == self._server_id:
-                continue
-            mine = chosen(server.server_id, members, server.journal_replicas)
+        members = [server for server in found if server.journal_address]
+        self._tell_if_alone(members)
+        for server in members:
+            if server.server_id == self._server_id or _together(server.journal_place, self.place):
+                continue  # a copy beside the original is lost with it
+            others = [
+                other.server_id
+                for other in members
+                if not _together(server.journal_place, other.journal_place)
+            ]
+            mine = chosen(server.server_id, others, server.journal_replicas)
             for number in range(len(server.journals)):
                 place = (server.server_id, number)
                 if place in self._replicas:
                     self._follow(place, server.journal_address)
                 elif self._server_id in mine:
                     await self._begin(place, server.journal_address)
+
+    def _tell_if_alone(self, members: list[FoundServer]) -> None:
+        """Say once why ACKs wait though there are other servers."""
+        others = [one.journal_place for one in members if one.server_id != self._server_id]
+        alone = bool(others) and all(_together(place, self.place) for place in others)
+        if alone and not self._alone:
+            log.warning(
+                "every other server keeps its journal at the same place: none of them counts as a replica",
+                place=self.place,
+                servers=len(others),
+            )
+        self._alone = alone
 
     def _follow(self, place: Place, address: str) -> None:
         if self._addresses[place] != address:
@@ -282,6 +302,11 @@ class Copies:
             for (server, number), replica in self._replicas.items()
         }
         return {"copies": of, "copies_trouble": {place: why for place, why in troubles.items() if why}}
+
+
+def _together(one: str, other: str) -> bool:
+    """Whether two servers keep their data at one place; who does not say is elsewhere."""
+    return bool(one) and one == other
 
 
 def _parsed(address: str) -> tuple[str, int]:

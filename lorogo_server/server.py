@@ -17,7 +17,7 @@ from lorogo_log import Storage
 from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
-from lorogo_server import compaction, verbs
+from lorogo_server import compaction, verbs, whereabouts
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.feeding import Feeding
@@ -83,6 +83,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
+        self._data = data if storage is None else None
         self._replicated: ReplicatedJournal | None = None
         self._copies: Copies | None = None
         if self.journal is not None and data is not None and self.settings.durability == "replicated":
@@ -187,6 +188,7 @@ class Server:
         if self.reconciler is not None:
             await self.reconciler.open()
         if self._replicated is not None:
+            await self._find_place()
             await self._replicated.open()
         await self._ensure_streams()
         await self.context.epochs.check()
@@ -277,6 +279,16 @@ class Server:
         if self._keeping is not None:
             self._keeping.erase(document_id)
 
+    async def _find_place(self) -> None:
+        """Where our disk is, which others must not share to count as replicas. Raises JournalStopped."""
+        if self._copies is None or self._data is None or self._copies.place:
+            return
+        try:
+            found = await asyncio.to_thread(whereabouts.place, self._data, self.context.new_id)
+        except (OSError, ValueError) as error:
+            raise JournalStopped(f"the place of {self._data} cannot be told: {error}") from error
+        self._copies.place = found
+
     async def _ensure_streams(self) -> None:
         specs = topology.specs(
             replicas=self.settings.replicas,
@@ -298,6 +310,7 @@ class Server:
             "journals": "" if self.journal is None else " ".join(self.journal.ids()),
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
+            "journal_place": "" if self._copies is None else self._copies.place,
         }
         return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
 
