@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lorogo_log import Reader
 from lorogo_protocol import records, subjects
+from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 from lorogo_protocol.replies import Ack, Nack
@@ -17,6 +19,7 @@ from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal import DiskJournal, JournalStopped
 from lorogo_server.settings import InvalidSettings
+from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.memory import MemoryNats
 from tests.journals import TestDisk
 from tests.server.support import QUICK, Probe, Writer, until
@@ -183,6 +186,51 @@ async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
         await _unload(server)
         assert server.journal is not None
         assert server.journal.covered("doc").sequence == ack.sequence
+
+
+async def test_a_deletion_is_never_answered_without_its_record() -> None:
+    """If the tombstone was stored and its answer lost, whoever loads it writes the record; so does asking."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, _):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("secret"))
+        snapshots = server.context.snapshots
+        stored = snapshots.put
+
+        async def unheard(*args: Any, **options: Any) -> None:
+            snapshots.put = stored  # type: ignore[method-assign]
+            await stored(*args, **options)
+            raise OutcomeUnknown("the answer was lost")
+
+        snapshots.put = unheard  # type: ignore[method-assign, assignment]
+        with pytest.raises(Refused):
+            await probe.call("delete", "doc")
+        await until(lambda: _deletions(disk, 1))  # by the load, before anybody asks again
+        await probe.call("delete", "doc")
+        assert await _deletions(disk, 2)
+        await _unload(server)
+        await probe.start("doc")  # the ledger knows it
+        assert await _deletions(disk, 2)
+
+
+async def test_whoever_takes_over_a_deleted_document_journals_the_deletion() -> None:
+    """An owner that died between tombstone and record leaves it to the next, which has it before UP."""
+    first, second = TestDisk(), TestDisk()
+    async with world(first) as (server, probe, nats):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("secret"))
+        await probe.call("delete", "doc")
+        await server.stop()
+        async with Server(nats.connect("two"), QUICK, data=DATA, storage=second):
+            await probe.start("doc")
+            assert await _deletions(second, 1)
+            deletion = written(second)[-1][1]
+            assert isinstance(deletion, DeletedRecord)
+            assert deletion.deleted_ns == (await probe.call("delete", "doc"))["deleted_ns"]
+
+
+async def _deletions(disk: TestDisk, count: int) -> bool:
+    return len([record for _, record in written(disk) if isinstance(record, DeletedRecord)]) == count
 
 
 async def _is(so: bool) -> bool:
