@@ -86,12 +86,14 @@ class Reconciler:
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
+        self._opened = False
         self._log = log.bind(server=context.server_id)
         pace = Pace(context.clock.now, PER_SECOND)
         self._repair = Repair(context, self.found, pace, self._note_rejected)
 
     async def open(self) -> None:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
+        self._opened = True
         if not self._on_disk:
             return
         self.table = await asyncio.to_thread(_read, self._journal.folder / _CHECKPOINT)
@@ -102,8 +104,8 @@ class Reconciler:
     async def remember(self) -> None:
         """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
         known = self._context.epochs.known
-        if not self._on_disk or known == self._remembered:
-            return
+        if not self._on_disk or not self._opened or known == self._remembered:
+            return  # not opened: the folder may be another process's
         try:
             await asyncio.to_thread(epoch.remember, self._journal.folder / _WITNESS, known)
         except OSError as error:

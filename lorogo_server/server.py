@@ -169,11 +169,13 @@ class Server:
         )
 
     async def __aenter__(self) -> Self:
+        started = False
         try:
             await self._start()
-        except Exception:
-            await self.stop()
-            raise
+            started = True
+        finally:
+            if not started:  # cancelled, too: the journal must not stay open and locked
+                await self.stop()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -16,7 +16,8 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, epoch
+from lorogo_server.epoch import Known
 from lorogo_server.journal import DiskJournal, JournalStopped
 from lorogo_server.settings import InvalidSettings
 from lorogo_transport.errors import OutcomeUnknown
@@ -231,6 +232,56 @@ async def test_whoever_takes_over_a_deleted_document_journals_the_deletion() -> 
 
 async def _deletions(disk: TestDisk, count: int) -> bool:
     return len([record for _, record in written(disk) if isinstance(record, DeletedRecord)]) == count
+
+
+async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
+    """A second process on a folder ends with one sentence, and changes no file of the first."""
+    nats = MemoryNats()
+    async with (
+        Server(nats.connect("one"), QUICK, data=tmp_path) as server,
+        Probe(nats.connect("probe")) as probe,
+    ):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("hello"))
+        await _unload(server)
+        assert server.journal is not None
+        await server._save_ledger(server.journal)
+        names = ("epoch", "ledger")
+        before = {name: (tmp_path / "journal" / name).read_bytes() for name in names}
+        with pytest.raises(JournalStopped):
+            await Server(nats.connect("two"), QUICK, data=tmp_path).__aenter__()
+        assert {name: (tmp_path / "journal" / name).read_bytes() for name in names} == before
+        assert b'"sequence":1' in before["epoch"]
+
+
+def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
+    """What is remembered is at least what was remembered before."""
+    path = tmp_path / "epoch"
+    for known in (Known(2, 5, 1), Known(2, 4, 1), Known(1, 9, 1)):
+        epoch.remember(path, known)
+        assert epoch.recalled(path) == Known(2, 5, 1)
+    epoch.remember(path, Known(3, 0, 0))
+    assert epoch.recalled(path) == Known(3, 0, 0)
+
+
+async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:
+    """Whoever starts next on the same folder can open it."""
+    nats = MemoryNats()
+    half = Server(nats.connect("one"), QUICK, data=tmp_path)
+    there = asyncio.Event()
+
+    async def never() -> None:
+        there.set()
+        await asyncio.Event().wait()
+
+    half._ensure_streams = never  # type: ignore[method-assign]
+    starting = asyncio.ensure_future(half.__aenter__())
+    await asyncio.wait_for(there.wait(), 10)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
+        assert server.ready
 
 
 async def _is(so: bool) -> bool:
