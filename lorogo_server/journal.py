@@ -104,6 +104,7 @@ class DiskJournal:
         queue_bytes: int = 64 << 20,
         storage: Storage | None = None,
         on_stop: Callable[[str], None] = lambda _: None,
+        on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.logs: list[Log] = []
@@ -114,18 +115,17 @@ class DiskJournal:
         self._queue_bytes = queue_bytes
         self.storage = storage
         self._on_stop = on_stop
+        self._on_damage = on_damage
         self._ledger = Ledger(())
         self._opened: list[Log] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
         """Open every partition. Raises JournalStopped with one sentence."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
 
-        def failed(error: LogError) -> None:  # both are called by the log's threads
+        def failed(error: LogError) -> None:  # called by the log's threads
             loop.call_soon_threadsafe(self._stop, f"the journal has stopped: {error}")
-
-        def damaged(error: LogError) -> None:
-            loop.call_soon_threadsafe(self._damaged, str(error))
 
         try:
             if self.storage is None:
@@ -138,7 +138,7 @@ class DiskJournal:
                     storage=self.storage,
                     partition=number,
                     failure=Failure.call(failed),
-                    on_damage=damaged,
+                    on_damage=self.found_damage,
                 )
                 await opened.__aenter__()
                 self._opened.append(opened)
@@ -147,6 +147,9 @@ class DiskJournal:
             raise JournalStopped(f"the journal in {self.folder} cannot be opened: {error}") from error
         self.logs = list(self._opened)
         self._ledger = await asyncio.to_thread(ledger.read, self.folder / _LEDGER, self._log_ids())
+        if self.damage:  # found while it was opened, perhaps only this once: the tail may be cut now
+            self._ledger.forget()
+            await self.save_ledger()
 
     async def close(self) -> None:
         """Write what is queued, and let others open. Safe twice."""
@@ -235,6 +238,16 @@ class DiskJournal:
             log.error("journal stopped", problem=why)
             self._on_stop(why)
 
-    def _damaged(self, what: str) -> None:
-        self.damage.append(what)
+    def found_damage(self, error: LogError) -> None:
+        """As `damaged()`, from any thread: whoever reads the journal tells it."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.damaged, str(error))
+
+    def damaged(self, what: str) -> None:
+        """Records of it cannot be read any more: nothing counts as covered before it is written again."""
         log.error("the journal is damaged; the rest of it is served", problem=what)
+        if what in self.damage:
+            return  # told before: what was written since is not concerned
+        self.damage.append(what)
+        self._ledger.forget()
+        self._on_damage()

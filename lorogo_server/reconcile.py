@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lorogo_log import LogError
@@ -176,7 +176,9 @@ class Reconciler:
 
     def _places(self) -> list[Place]:
         storage = None if self._on_disk else self._journal.storage
-        return reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        found = reconcile_scan.places(self._data, len(self._journal.logs), storage)
+        own, tell = self._journal.folder, self._journal.found_damage
+        return [replace(place, on_damage=tell) if place.path.parent == own else place for place in found]
 
     async def _read_on(self, place: Place) -> None:
         """Fold what is new in a journal into the table."""

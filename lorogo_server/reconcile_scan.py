@@ -28,6 +28,7 @@ class Place:
     name: str
     path: Path
     storage: Storage | None = None
+    on_damage: Callable[[LogError], None] | None = None  # called by the thread that reads
 
     def reader(self) -> Reader:
         """Raises LogError."""
@@ -47,6 +48,8 @@ class Place:
 
     def _damaged(self, damage: LogError) -> None:
         log.error("a journal is damaged; the rest of it is compared", journal=self.name, problem=str(damage))
+        if self.on_damage is not None and isinstance(damage, CorruptionError):
+            self.on_damage(damage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,7 @@ class Server:
             segment_bytes=settings.journal_segment_bytes,
             storage=storage,
             on_stop=self._journal_stopped,
+            on_damage=self._journal_damaged,
         )
 
     def _make_reconciler(self, data: Path | None, storage: Storage | None) -> Reconciler | None:
@@ -272,6 +273,10 @@ class Server:
         """Old segments are gone: whoever is open must not believe that they are covered by them."""
         for host in self.hosts.values():
             host.journal_expired(before_ns)
+
+    def _journal_damaged(self) -> None:
+        """Any record may be the lost one: every open document begins its journal anew, with content."""
+        self._journal_expired(self._clock.wall_ns() + 1)
 
     def _on_erased(self, message: Message) -> None:
         if self._keeping is not None and not self._stopping:

@@ -16,9 +16,11 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
-from lorogo_server import Server, ServerSettings, epoch
+from lorogo_server import Server, ServerSettings, epoch, reconcile_scan
 from lorogo_server.epoch import Known
 from lorogo_server.journal import DiskJournal, JournalStopped
+from lorogo_server.ledger import NOTHING
+from lorogo_server.reconcile_scan import Place
 from lorogo_server.settings import InvalidSettings
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.memory import MemoryNats
@@ -282,6 +284,54 @@ async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) 
         await starting
     async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
         assert server.ready
+
+
+async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_path: Path) -> None:
+    """When damage is found the ledger is not believed: a load journals all that it accepts."""
+    nats = MemoryNats()
+    async with Probe(nats.connect("probe")) as probe:
+        async with Server(nats.connect("one"), QUICK, data=tmp_path) as server:
+            await probe.start("doc")
+            writer = Writer()
+            acks = [await probe.accept("doc", writer.type(f"{number} ")) for number in range(4)]
+        folder = tmp_path / "journal" / "00"
+        (segment,) = folder.glob("*.seg")
+        raw = bytearray(segment.read_bytes())
+        raw[raw.rindex(acks[-1].log_id.encode())] ^= 1
+        segment.write_bytes(raw)
+        async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
+            journal = server.journal
+            assert journal is not None
+            await until(lambda: _is(bool(journal.damage)))  # by reconciliation, which reads it
+            assert journal.covered("doc") == NOTHING
+            await probe.start("doc")
+            assert await probe.value("doc") == {"body": writer.text}
+        found = [entry.record for entry in reconcile_scan.entries(Place("00", folder))]
+        assert {record.log_id for record in found if isinstance(record, UpdateRecord)} == {
+            ack.log_id for ack in acks
+        }
+
+
+async def test_damage_found_later_begins_open_documents_anew() -> None:
+    """An open document is journalled with its content again, and is covered only after that."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.accept("doc", writer.type("hello"))
+        assert server.journal is not None
+        server.journal.damaged("somewhere")
+        assert server.journal.covered("doc") == NOTHING
+
+        async def again() -> bool:
+            return [record for _, record in written(disk) if isinstance(record, BaseRecord)] != []
+
+        await until(again)
+        base = written(disk)[-1][1]
+        assert isinstance(base, BaseRecord)
+        assert Writer(base.content).text == writer.text
+        await _unload(server)
+        assert server.journal.covered("doc").base == base.snapshot_digest
 
 
 async def _is(so: bool) -> bool:
