@@ -81,6 +81,7 @@ class Host:
         self._why_closing = ""
         self._graceful = False
         self._finish_through = 0
+        self._last_acks_seconds = _LAST_ACKS_SECONDS
         self._answering = False
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._background_failed)
@@ -133,6 +134,7 @@ class Host:
         """Finish what is queued now (unless told not to), say DOWN, and close."""
         self._graceful = True
         self._finish_through = self._queue[-1].stored.sequence if self._queue and finish else 0
+        self._last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
         self._why_closing = self._why_closing or why
         self._closing.set()
         self._wake.set()
@@ -318,7 +320,7 @@ class Host:
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""
         if self._graceful:
-            await self.answers.all_said(_LAST_ACKS_SECONDS)
+            await self.answers.all_said(self._last_acks_seconds)
         with contextlib.suppress(JournalStopped):
             await self.journalled()
 

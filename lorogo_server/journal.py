@@ -1,6 +1,8 @@
 """The journal of one worker: what was accepted, on the disk before it is ACKed (docs/JOURNAL.md)."""
 
 import asyncio
+import errno
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +21,9 @@ log = get_logger(__name__)
 
 PARTITIONS_MAX = 64
 _LEDGER = "ledger"
+_HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL_BYTES = 64 << 20  # less is free: the rest of one write of the queue may not have found room
 
 
 class JournalStopped(LorogoError):
@@ -61,7 +66,33 @@ async def safe(done: Awaitable[object]) -> None:
     try:
         await done
     except LogError as error:
-        raise JournalStopped(f"the journal has stopped: {error}") from error
+        raise JournalStopped(_stopped(error)) from error
+
+
+def _stopped(error: LogError) -> str:
+    return f"the journal has stopped: {reason(error)}"
+
+
+def reason(error: Exception, folder: Path | None = None) -> str:
+    """Why a log does not go on: the cause, once, and where it is, as far as we are not told."""
+    where, _, _ = str(error).partition(_HAS_STOPPED)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if not isinstance(cause, OSError):
+        return str(error).replace(_HAS_STOPPED, ": ")
+    where = where if folder is None else str(folder)
+    if cause.errno in _FULL or (cause.errno is None and _is_full(where)):
+        return f"no space left on the disk of {where}"
+    return str(cause) if folder is not None else f"{where}: {cause.strerror or cause}"
+
+
+def _is_full(where: str) -> bool:
+    """Whether a write that ended short did so because there was no room for the rest of it."""
+    try:
+        return shutil.disk_usage(where).free < _FULL_BYTES
+    except OSError:
+        return False
 
 
 class NoJournal:
@@ -125,7 +156,7 @@ class DiskJournal:
         loop = self._loop = asyncio.get_running_loop()
 
         def failed(error: LogError) -> None:  # called by the log's threads
-            loop.call_soon_threadsafe(self._stop, f"the journal has stopped: {error}")
+            loop.call_soon_threadsafe(self._stop, _stopped(error))
 
         try:
             if self.storage is None:
@@ -144,7 +175,8 @@ class DiskJournal:
                 self._opened.append(opened)
         except (LogError, OSError) as error:
             await self.close()
-            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {error}") from error
+            why = reason(error, self.folder)
+            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
         self.logs = list(self._opened)
         self._ledger = await asyncio.to_thread(ledger.read, self.folder / _LEDGER, self._log_ids())
         if self.damage:  # found while it was opened, perhaps only this once: the tail may be cut now
@@ -175,7 +207,7 @@ class DiskJournal:
             except QueueFullError:
                 sequence = await into.append(value, key=key, ts=time_ns)
         except LogError as error:
-            raise JournalStopped(f"the journal takes nothing more: {error}") from error
+            raise JournalStopped(_stopped(error)) from error
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(sequence)
         return done

@@ -214,6 +214,8 @@ class Server:
             await self._feeding.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
+        if self.journal is not None and self.journal.stopped:
+            raise JournalStopped(self.journal.stopped)
         await self._say_started()
         if self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run())

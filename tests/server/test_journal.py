@@ -1,15 +1,20 @@
 """The journal in a server: an ACK is said when the disk has it, and never else."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import nanoid
 import pytest
 
-from lorogo_log import Reader
+from lorogo_client import ClientSettings, NotServed
+from lorogo_client.starting import Starter
+from lorogo_log import LogFailedError, Reader
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -18,10 +23,11 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings, epoch, reconcile_scan
 from lorogo_server.epoch import Known
-from lorogo_server.journal import DiskJournal, JournalStopped
+from lorogo_server.journal import DiskJournal, JournalStopped, reason
 from lorogo_server.ledger import NOTHING
 from lorogo_server.reconcile_scan import Place
 from lorogo_server.settings import InvalidSettings
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.memory import MemoryNats
 from tests.journals import TestDisk
@@ -332,6 +338,66 @@ async def test_damage_found_later_begins_open_documents_anew() -> None:
         assert Writer(base.content).text == writer.text
         await _unload(server)
         assert server.journal.covered("doc").base == base.snapshot_digest
+
+
+async def test_a_client_learns_in_time_that_no_server_can_take_its_document() -> None:
+    """With the only journal stopped, whoever asks is told within its timeout, and where to look."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, nats):
+        await probe.start("doc")
+        disk.break_()
+        await probe.put("doc", probe.split(Writer().type("lost?")))
+        await until(lambda: _is(not server.ready and not server.hosts))
+        starter = Starter(
+            nats.connect("client"), SystemClock(), random.Random(1), nanoid.generate, ClientSettings()
+        )
+        with pytest.raises(NotServed, match=r"none of the servers on NATS \(1\) takes documents.*status"):
+            await starter.served("doc", timeout=2)
+
+
+async def test_a_journal_that_stops_while_the_server_starts_ends_the_start() -> None:
+    """It never says that it serves: the start fails, with the sentence of the journal."""
+    server = Server(MemoryNats().connect("one"), QUICK, data=DATA, storage=TestDisk())
+    ensure = server._ensure_streams
+
+    async def stopped() -> None:
+        await ensure()
+        assert server.journal is not None
+        server.journal._stop("the journal has stopped: no space left on the disk of data")
+
+    server._ensure_streams = stopped  # type: ignore[method-assign]
+    with pytest.raises(JournalStopped, match="no space left"):
+        await server.__aenter__()
+    assert not server.ready
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "no space left on the disk of /d/00"),
+        (OSError(122, "Disk quota exceeded"), "no space left on the disk of /d/00"),
+        (OSError(5, "Input/output error"), "/d/00: Input/output error"),
+        (
+            OSError("short write to /d/00/1.seg: 1 of 2 bytes"),
+            "/d/00: short write to /d/00/1.seg: 1 of 2 bytes",
+        ),
+    ],
+)
+def test_the_journal_says_once_why_it_stopped(cause: OSError, sentence: str) -> None:
+    """The cause and the place, and nothing about who told whom."""
+    error = LogFailedError(f"/d/00: the log has stopped: {cause}")
+    error.__cause__ = cause
+    assert reason(error) == sentence
+
+
+async def test_a_short_write_on_a_full_disk_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system only says how much it wrote; whether there is room is asked of the disk."""
+    error = LogFailedError(f"{tmp_path}: the log has stopped: short write")
+    error.__cause__ = OSError("short write")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert reason(error) == f"no space left on the disk of {tmp_path}"
 
 
 async def _is(so: bool) -> bool:
