@@ -15,6 +15,7 @@ from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout
 Operation = dict[str, object]  # of a JSON Patch
 At = int | bytes | None  # Unix nanoseconds, or frontiers
 
+_START_SHARE = 0.9  # of the time that is left
 _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
 
 
@@ -122,6 +123,7 @@ class DocumentApi:
     ) -> dict[str, object]:
         context = self._context
         attempt = 0
+        ends = context.clock.now() + allowed
         while True:
             try:
                 return await once()
@@ -134,7 +136,9 @@ class DocumentApi:
                 if no.reason not in _AGAIN:
                     raise
             try:
-                await context.starter.served(self.document_id, timeout=allowed)
+                # Less than is left: why nobody serves it tells more than that the time is over.
+                left = max(0.0, ends - context.clock.now()) * _START_SHARE
+                await context.starter.served(self.document_id, timeout=left)
             except NotServed:
                 raise
             except Disconnected:

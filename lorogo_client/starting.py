@@ -19,11 +19,13 @@ from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed, Starting, Up
 from lorogo_transport.clock import Clock
+from lorogo_transport.discovery import find_servers
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
     RequestTimeout,
     StreamMissing,
+    TransportError,
     WrongLastSequence,
 )
 from lorogo_transport.logs import get_logger
@@ -34,6 +36,7 @@ log = get_logger(__name__)
 
 _SEEN_MAX = 100_000
 _LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
+_FIND_SECONDS = 0.5  # for the first server to say that it is there
 
 
 @dataclass(slots=True)
@@ -155,6 +158,8 @@ class _Attempt:
         self._subscription: Subscription | None = None
         self._told: Entry | None = None
         self._tries = 0
+        self._looked = False
+        self._nobody = ""  # why nobody listens although there are servers
         self.why = ""
 
     async def by_client(self) -> Entry:
@@ -256,7 +261,9 @@ class _Attempt:
                 timeout=starter.settings.init_seconds,
             )
         except NoResponders:
-            self.why = "no server is connected to NATS"
+            self.why = self._nobody or "no server is connected to NATS"
+            if not self._looked:
+                await self._look_for_servers()
         except RequestTimeout:
             self.why = "no server answered the init"
         else:
@@ -270,6 +277,18 @@ class _Attempt:
                 log.info("a server could not start a document", document=self._document_id, why=self.why)
         await self._pause()
         return False
+
+    async def _look_for_servers(self) -> None:
+        """Nobody takes documents: say so if there are servers, which cannot (their journals have stopped)."""
+        self._looked = True
+        with suppress(TransportError):
+            found = await find_servers(self._starter.bus, first_seconds=_FIND_SECONDS)
+            if found:
+                self._nobody = (
+                    f"none of the servers on NATS ({len(found)}) takes documents now;"
+                    " `lorogo status` says why, as when a disk is full"
+                )
+                self.why = self._nobody
 
     async def _pause(self) -> None:
         """Back off, or go on as soon as the status changes."""

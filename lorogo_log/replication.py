@@ -352,6 +352,15 @@ class Coordinator:
         finally:
             self._waiters.discard(waiter)
 
+    def replicated_through(self, count: int) -> int:
+        """The last record that so many connected replicas have on their disks, with all before it; or 0."""
+        followers = [
+            one.ack.sequence
+            for one in self._followers.values()
+            if one.acked and one.ack.end_offset >= self._announced
+        ]
+        return sorted(followers, reverse=True)[count - 1] if 0 < count <= len(followers) else 0
+
     def _lacking(self, sequence: int, count: int, timeout: float) -> str:
         """Why a wait was in vain."""
         last = self._core.writer.durable

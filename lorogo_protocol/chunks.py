@@ -218,14 +218,17 @@ class Assembler:
             return self._whole(chunk, chunk.data, (sequence,), sequence, again=chunk.again)
         return self._collect(chunk, sequence, now)
 
-    def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> None:
-        """Remember an update that was ACKed; what came of it twice meanwhile is forgotten."""
-        if log_id in self._partials:
-            self._bytes -= self._partials.pop(log_id).size
+    def acked(self, log_id: str, digest_: str, sequence: int, *, now: float) -> tuple[int, ...]:
+        """Remember an update that was ACKed; what came of it twice meanwhile is forgotten: its sequences."""
+        forgotten: tuple[int, ...] = ()
+        if (partial := self._partials.pop(log_id, None)) is not None:
+            self._bytes -= partial.size
+            forgotten = tuple(partial.sequences)
         self._acked[log_id] = (now, digest_, sequence)
         self._acked.move_to_end(log_id)
         while len(self._acked) > self._remember_max:
             self._acked.popitem(last=False)
+        return forgotten
 
     def forget_unfinished(self) -> None:
         """Drop what is not whole: its chunks are no longer where they were."""

@@ -5,7 +5,7 @@ the document is ours to speak for.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -22,6 +22,8 @@ from lorogo_server.lease import Lease
 from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
+
+_ACKS_MAX = 10_000  # that wait for disks, of one document
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Answers:
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
-        self._unsafe: deque[_Unsafe] = deque()  # oldest first; as long as the journal's queue at most
+        self._unsafe: OrderedDict[tuple[str, str, str], _Unsafe] = OrderedDict()  # oldest first
         self._work = asyncio.Event()
         self._all_said = asyncio.Event()
         self._all_said.set()
@@ -104,8 +106,15 @@ class Answers:
     def ack_when_safe(
         self, done: Awaitable[object] | None, log_id: str, digest: str, inbox: str, sequence: int
     ) -> None:
-        """ACK when the journal has it, and everything before it; the follower goes on meanwhile."""
-        self._unsafe.append(_Unsafe(done, log_id, digest, inbox, sequence))
+        """ACK when the journal has it, and everything before it; the follower goes on meanwhile.
+
+        What comes again while it waits is answered once. Where too many wait, this one is not answered:
+        its sender asks again.
+        """
+        key = (log_id, digest, inbox)
+        if key in self._unsafe or len(self._unsafe) >= _ACKS_MAX:
+            return
+        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence)
         self._all_said.clear()
         self._work.set()
 
@@ -114,7 +123,7 @@ class Answers:
         unsafe = self._unsafe
         while True:
             while unsafe:
-                first = unsafe[0]
+                key, first = next(iter(unsafe.items()))
                 if first.safe is not None:
                     await safe(first.safe)
                 try:
@@ -122,7 +131,7 @@ class Answers:
                 except TransportError as error:
                     # The sender asks again: nothing is lost by an unsent message.
                     self._log.info("answer not sent", problem=str(error))
-                unsafe.popleft()
+                del unsafe[key]
             self._all_said.set()
             self._work.clear()
             await self._work.wait()

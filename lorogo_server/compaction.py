@@ -168,6 +168,8 @@ async def purge(host: Host, before: int, epoch: int) -> int:
         return 0
     if not host.lease.valid():
         raise LeaseLost("the lease ran out before the purge")
-    purged = await context.wal.purge(subject, before=min(before, newest.sequence))
+    before = min(before, newest.sequence)
+    purged = await context.wal.purge(subject, before=before)
+    host.loaded.intake.purged(before)
     host.loaded.follower.taken -= purged
     return purged

@@ -24,6 +24,8 @@ async def delete(host: Host) -> int:
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
         if loaded.intake.deleted:
+            # Whoever was asked before may have ended between the tombstone and its record.
+            await host.journalling.deleted(loaded.facts)
             return loaded.facts.deleted_ns
         await host.lease.confirm()
         replica = loaded.intake.replica
@@ -53,7 +55,7 @@ async def delete(host: Host) -> int:
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
         await host.answers.tell_deleted()
-        await host.journalling.deleted(facts.generation, facts.deleted_ns)
+        await host.journalling.deleted(facts)
         await purge(host, loaded.follower.position + 1, host.epoch)
         return facts.deleted_ns
 

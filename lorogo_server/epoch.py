@@ -142,7 +142,10 @@ class Epochs:
 
 
 def remember(path: Path, known: Known) -> None:
-    """Keep it for `recalled()`, whole or not at all."""
+    """Keep it for `recalled()`, whole or not at all; never something lower than what is there."""
+    old = recalled(path)
+    if old is not None and (old.epoch, old.sequence) > (known.epoch, known.sequence):
+        return
     ledger.write(path, _encode(known))
 
 

@@ -75,11 +75,13 @@ class Host:
         self._rewind = False  # the epoch changed: read everything again
         self._reload = False
         self._checked = False
+        self._turning = False  # messages are being taken just now
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
         self._why_closing = ""
         self._graceful = False
         self._finish_through = 0
+        self._last_acks_seconds = _LAST_ACKS_SECONDS
         self._answering = False
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._background_failed)
@@ -132,6 +134,7 @@ class Host:
         """Finish what is queued now (unless told not to), say DOWN, and close."""
         self._graceful = True
         self._finish_through = self._queue[-1].stored.sequence if self._queue and finish else 0
+        self._last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
         self._why_closing = self._why_closing or why
         self._closing.set()
         self._wake.set()
@@ -181,6 +184,20 @@ class Host:
         if (first := self.loaded.intake.first_needed()) is not None:
             needed.append(first)
         return min(needed)
+
+    def covered_through(self) -> int:
+        """Up to there every message of the WAL was accepted, or is moved out of it: what the ledger may say.
+
+        Not only what waits bounds it, but also what was dropped and lies in the WAL: chunks that came
+        too late for us may be whole for the next load, which then must journal what it accepts.
+        """
+        bounds = [self.first_needed()]
+        if (dropped := self.loaded.intake.first_dropped()) is not None:
+            bounds.append(dropped)
+        for effect in self.loaded.unanswered:  # what the load refused, and nobody has moved yet
+            if isinstance(effect, Refused):
+                bounds += effect.sequences
+        return min(bounds) - 1
 
     def snapshot_bytes(self) -> bytes:
         """The whole document; many newcomers at once share one export."""
@@ -280,7 +297,7 @@ class Host:
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
                 self._loaded = loaded
-                self.journalling.cover(self.epoch, self.first_needed() - 1, loaded.follower.time_ns)
+                self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)
                 self._checked = False
                 self.lease.head = loaded.intake.head
                 return
@@ -293,14 +310,17 @@ class Host:
 
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
-        epoch, through, time_ns = self.epoch, self.first_needed() - 1, self.loaded.follower.time_ns
+        epoch, through, time_ns = self.epoch, self.covered_through(), self.loaded.follower.time_ns
+        # Else something is taken and not yet given to the journal, or will be judged again.
+        settled = not (self._turning or self._reload or self._rewind)
         await self.answers.all_on_disk()
-        self.journalling.cover(epoch, through, time_ns)
+        if settled:
+            self.journalling.cover(epoch, through, time_ns)
 
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""
         if self._graceful:
-            await self.answers.all_said(_LAST_ACKS_SECONDS)
+            await self.answers.all_said(self._last_acks_seconds)
         with contextlib.suppress(JournalStopped):
             await self.journalled()
 
@@ -344,7 +364,9 @@ class Host:
             if self._closing.is_set() and not self._unfinished():
                 return
             async with self.busy:
+                self._turning = True
                 await self._turn()
+                self._turning = False
             await asyncio.sleep(0)
 
     def _unfinished(self) -> bool:
@@ -502,9 +524,10 @@ class Host:
 
     async def _answer_replayed(self) -> None:
         """Answer those whose update the owner before us may have left without an answer."""
-        unanswered, self.loaded.unanswered = self.loaded.unanswered, []
-        for effect in unanswered:
+        loaded = self.loaded
+        for effect in loaded.unanswered:
             await self._carry_out(effect, announce=False)
+        loaded.unanswered = []  # only now: until then they bound what is covered
 
     async def _carry_out_all(self, effects: list[Effect]) -> None:
         for effect in effects:

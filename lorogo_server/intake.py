@@ -69,6 +69,8 @@ Effect = Accepted | Again | Refused | Poisoned
 
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
+_WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -100,6 +102,8 @@ class Intake:
         )
         self._pending: OrderedDict[tuple[str, str], _Pending] = OrderedDict()
         self._pending_bytes = 0
+        # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
+        self._dropped = range(0)
 
     @property
     def pending(self) -> int:
@@ -128,6 +132,7 @@ class Intake:
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
         self._pending_bytes = 0
+        self._dropped = range(0)  # judged again
         self.head = 0
 
     def first_needed(self) -> int | None:
@@ -137,8 +142,19 @@ class Intake:
             needed.append(unfinished)
         return min(needed, default=None)
 
+    def first_dropped(self) -> int | None:
+        """The lowest sequence that was dropped though it is still in the WAL: a load may accept it."""
+        return self._dropped.start if self._dropped else None
+
+    def purged(self, before: int) -> None:
+        """The WAL has no messages below that sequence any more."""
+        self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
+
     def take(self, stored: Stored, now: float) -> list[Effect]:
         """Take one message of the WAL and say what follows from it."""
+        return self._noted(self._take(stored, now))
+
+    def _take(self, stored: Stored, now: float) -> list[Effect]:
         self.wal_bytes += len(stored.data)
         try:
             chunk = chunks.parse(stored.headers, stored.data)
@@ -166,7 +182,7 @@ class Intake:
             self._forget(key)
             why = "what it builds on did not come in time"
             effects.append(_given_up(waiting.update, why))
-        return effects
+        return self._noted(effects)
 
     def next_deadline(self) -> float | None:
         """When `tick()` next has something to do."""
@@ -206,7 +222,7 @@ class Intake:
     ) -> Accepted:
         if new:  # what a snapshot covers already is dated already
             self.history.after_apply(ended, time_ns, update.sequence)
-        self._assembler.acked(update.log_id, update.digest, update.sequence, now=now)
+        self._drop(self._assembler.acked(update.log_id, update.digest, update.sequence, now=now))
         accepted = Accepted(update, self.head, time_ns, new, spans)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers
             self.head = max(self.head, update.sequence)  # one that waited is older than the head
@@ -264,6 +280,20 @@ class Intake:
         if waiting is not None:
             self._pending_bytes -= len(waiting.update.payload)
         return waiting
+
+    def _noted(self, effects: list[Effect]) -> list[Effect]:
+        """The same; what is refused, and neither waits here nor is moved out of the WAL, is dropped."""
+        for effect in effects:
+            if isinstance(effect, Refused) and not effect.quarantine and effect.reason not in _WAITING:
+                self._drop(effect.sequences)
+        return effects
+
+    def _drop(self, sequences: tuple[int, ...]) -> None:
+        if sequences:
+            first, behind = min(sequences), max(sequences) + 1
+            if self._dropped:
+                first, behind = min(first, self._dropped.start), max(behind, self._dropped.stop)
+            self._dropped = range(first, behind)
 
     def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
         why = reasons.ERASED if self.erased else reasons.DELETED

@@ -1,6 +1,8 @@
 """The journal of one worker: what was accepted, on the disk before it is ACKed (docs/JOURNAL.md)."""
 
 import asyncio
+import errno
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +21,9 @@ log = get_logger(__name__)
 
 PARTITIONS_MAX = 64
 _LEDGER = "ledger"
+_HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL_BYTES = 64 << 20  # less is free: the rest of one write of the queue may not have found room
 
 
 class JournalStopped(LorogoError):
@@ -43,6 +48,9 @@ class Journal(Protocol):
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         """Of what `put` returned: done when our own disk has it, though others may not."""
 
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        """Done when what our disk has of the document is safe; None: it is."""
+
     def covered(self, document_id: str) -> Covered:
         """What is in it of that document, as far as it knows."""
 
@@ -58,7 +66,33 @@ async def safe(done: Awaitable[object]) -> None:
     try:
         await done
     except LogError as error:
-        raise JournalStopped(f"the journal has stopped: {error}") from error
+        raise JournalStopped(_stopped(error)) from error
+
+
+def _stopped(error: LogError) -> str:
+    return f"the journal has stopped: {reason(error)}"
+
+
+def reason(error: Exception, folder: Path | None = None) -> str:
+    """Why a log does not go on: the cause, once, and where it is, as far as we are not told."""
+    where, _, _ = str(error).partition(_HAS_STOPPED)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if not isinstance(cause, OSError):
+        return str(error).replace(_HAS_STOPPED, ": ")
+    where = where if folder is None else str(folder)
+    if cause.errno in _FULL or (cause.errno is None and _is_full(where)):
+        return f"no space left on the disk of {where}"
+    return str(cause) if folder is not None else f"{where}: {cause.strerror or cause}"
+
+
+def _is_full(where: str) -> bool:
+    """Whether a write that ended short did so because there was no room for the rest of it."""
+    try:
+        return shutil.disk_usage(where).free < _FULL_BYTES
+    except OSError:
+        return False
 
 
 class NoJournal:
@@ -68,6 +102,9 @@ class NoJournal:
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -98,6 +135,7 @@ class DiskJournal:
         queue_bytes: int = 64 << 20,
         storage: Storage | None = None,
         on_stop: Callable[[str], None] = lambda _: None,
+        on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.logs: list[Log] = []
@@ -108,18 +146,17 @@ class DiskJournal:
         self._queue_bytes = queue_bytes
         self.storage = storage
         self._on_stop = on_stop
+        self._on_damage = on_damage
         self._ledger = Ledger(())
         self._opened: list[Log] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
         """Open every partition. Raises JournalStopped with one sentence."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
 
-        def failed(error: LogError) -> None:  # both are called by the log's threads
-            loop.call_soon_threadsafe(self._stop, f"the journal has stopped: {error}")
-
-        def damaged(error: LogError) -> None:
-            loop.call_soon_threadsafe(self._damaged, str(error))
+        def failed(error: LogError) -> None:  # called by the log's threads
+            loop.call_soon_threadsafe(self._stop, _stopped(error))
 
         try:
             if self.storage is None:
@@ -132,15 +169,19 @@ class DiskJournal:
                     storage=self.storage,
                     partition=number,
                     failure=Failure.call(failed),
-                    on_damage=damaged,
+                    on_damage=self.found_damage,
                 )
                 await opened.__aenter__()
                 self._opened.append(opened)
         except (LogError, OSError) as error:
             await self.close()
-            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {error}") from error
+            why = reason(error, self.folder)
+            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
         self.logs = list(self._opened)
         self._ledger = await asyncio.to_thread(ledger.read, self.folder / _LEDGER, self._log_ids())
+        if self.damage:  # found while it was opened, perhaps only this once: the tail may be cut now
+            self._ledger.forget()
+            await self.save_ledger()
 
     async def close(self) -> None:
         """Write what is queued, and let others open. Safe twice."""
@@ -166,13 +207,16 @@ class DiskJournal:
             except QueueFullError:
                 sequence = await into.append(value, key=key, ts=time_ns)
         except LogError as error:
-            raise JournalStopped(f"the journal takes nothing more: {error}") from error
+            raise JournalStopped(_stopped(error)) from error
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(sequence)
         return done
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
 
     def partition(self, document_id: str) -> int:
         """The partition of a document."""
@@ -226,6 +270,16 @@ class DiskJournal:
             log.error("journal stopped", problem=why)
             self._on_stop(why)
 
-    def _damaged(self, what: str) -> None:
-        self.damage.append(what)
+    def found_damage(self, error: LogError) -> None:
+        """As `damaged()`, from any thread: whoever reads the journal tells it."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.damaged, str(error))
+
+    def damaged(self, what: str) -> None:
+        """Records of it cannot be read any more: nothing counts as covered before it is written again."""
         log.error("the journal is damaged; the rest of it is served", problem=what)
+        if what in self.damage:
+            return  # told before: what was written since is not concerned
+        self.damage.append(what)
+        self._ledger.forget()
+        self._on_damage()

@@ -47,18 +47,24 @@ class Journalling:
     async def loaded(self, loaded: Loaded, epoch: int) -> Awaitable[object] | None:
         """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
 
-        What is returned is done when they are safe, as far as that is more; None: they were before.
+        What is returned is done when they are safe, as far as that is more; None: they are. What was
+        written before may still wait for others' disks, so it counts although nothing is written now.
         """
         base, last = loaded.base, None
         if base is not None and self.covered.base != base.digest:
             record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
             last = await self._put(record)
             self._since_ns = self._clock.wall_ns()
+        buried = _buried(loaded.facts)
+        if buried and self.covered.base != buried:  # whoever stored the tombstone may not have come so far
+            last = await self._put(self._tombstone(loaded.facts))
         for accepted in loaded.replayed:
             last = await self.accepted(accepted, epoch, loaded.facts.generation)
         if last is not None:
             await safe(self._journal.on_disk(last))
-        self._base = "" if base is None else base.digest
+        else:
+            last = self._journal.all_safe(self._document_id)
+        self._base = buried if base is None else base.digest
         loaded.base, loaded.replayed = None, []
         return last
 
@@ -89,9 +95,10 @@ class Journalling:
         record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
         await safe(await self._journal.put(target, record, self._clock.wall_ns()))
 
-    async def deleted(self, generation: int, deleted_ns: int) -> None:
-        """The tombstone is stored."""
-        await safe(await self._put(DeletedRecord(self._lease.token, generation, deleted_ns)))
+    async def deleted(self, facts: SnapshotFacts) -> None:
+        """The tombstone is stored; safe to say again."""
+        await safe(await self._put(self._tombstone(facts)))
+        self._base = _buried(facts)
 
     async def restored(self, generation: int) -> None:
         """The deletion is undone."""
@@ -100,6 +107,7 @@ class Journalling:
     async def erased(self, erased_ns: int, generation: int) -> None:
         """Nothing is left but the tombstone."""
         await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
+        self._base = f"erased-{erased_ns}"
 
     async def compacted(self, content: bytes, facts: SnapshotFacts) -> None:
         """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""
@@ -126,6 +134,11 @@ class Journalling:
             return
         self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
 
+    def _tombstone(self, facts: SnapshotFacts) -> Record:
+        if facts.erased_ns:
+            return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
+        return DeletedRecord(self._lease.token, facts.generation, facts.deleted_ns)
+
     async def _put(self, record: Record) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())
 
@@ -140,3 +153,10 @@ class Journalling:
             base.version.frontiers,
             base.content,
         )
+
+
+def _buried(facts: SnapshotFacts) -> str:
+    """What the ledger says in the place of a base when the journal has the tombstone; "": there is none."""
+    if facts.erased_ns:
+        return f"erased-{facts.erased_ns}"
+    return f"deleted-{facts.generation}-{facts.deleted_ns}" if facts.deleted else ""

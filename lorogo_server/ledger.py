@@ -23,7 +23,7 @@ _CHECK_BYTES = 8
 class Covered:
     """What the journal holds of one document."""
 
-    base: str = ""  # the digest of a snapshot whose content is covered; "": of none
+    base: str = ""  # the digest of a snapshot whose content is covered, or which tombstone is; "": none
     epoch: int = 0
     sequence: int = 0  # every accepted update of the WAL up to here, in that epoch,
     time_ns: int = 0  # if it was stored up to then: a WAL made anew counts from 1 again

@@ -192,7 +192,11 @@ class Reconciler:
     def _places(self) -> list[Place]:
         storage = None if self._on_disk else self._journal.storage
         found = reconcile_scan.places(self._data, len(self._journal.logs), storage)
-        return [replace(place, damaged=self._damaged) for place in found]
+        own, tell = self._journal.folder, self._journal.found_damage
+        return [
+            replace(place, damaged=self._damaged, on_damage=tell if place.path.parent == own else None)
+            for place in found
+        ]
 
     async def _read_on(self, place: Place) -> None:
         """Fold what is new in a journal into the table."""

@@ -29,6 +29,7 @@ class Place:
     path: Path
     storage: Storage | None = None
     damaged: set[str] = field(default_factory=set, compare=False)  # where the names of damaged ones are put
+    on_damage: Callable[[LogError], None] | None = None  # called by the thread that reads
 
     def reader(self) -> Reader:
         """Raises LogError."""
@@ -49,6 +50,8 @@ class Place:
     def _damaged(self, damage: LogError) -> None:
         self.damaged.add(self.name)
         log.error("a journal is damaged; the rest of it is compared", journal=self.name, problem=str(damage))
+        if self.on_damage is not None and isinstance(damage, CorruptionError):
+            self.on_damage(damage)
 
 
 @dataclass(frozen=True, slots=True)

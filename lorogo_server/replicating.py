@@ -7,13 +7,13 @@ same answer. A copy once begun is kept: a server that joins adds copies, it take
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import xxhash
 
-from lorogo_log import Coordinator, LogError, Options, Replica, SegmentServer, Storage
+from lorogo_log import Coordinator, LogClosedError, LogError, Options, Replica, SegmentServer, Storage
 from lorogo_protocol.records import Record
 from lorogo_server.journal import DiskJournal, JournalStopped
 from lorogo_server.ledger import Covered
@@ -38,6 +38,84 @@ def chosen(server_id: str, others: Iterable[str], count: int) -> list[str]:
     return [other for other in ranked if other != server_id][:count]
 
 
+class _Mark:
+    """How far one partition is on other disks: one wait for all who ask, however many updates there are."""
+
+    def __init__(self, coordinator: Coordinator, count: int) -> None:
+        self.lacking = ""  # why it goes no further
+        self._coordinator = coordinator
+        self._count = count
+        self._waiting: dict[asyncio.Future[None], int] = {}  # those who wait now, with their sequences
+        self._watching: asyncio.Task[None] | None = None
+
+    async def reach(self, sequence: int) -> None:
+        """Return when enough others have that record and all before it. Raises LogError."""
+        if sequence <= self._coordinator.replicated_through(self._count):
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[done] = sequence
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch())
+        try:
+            await done
+        finally:
+            self._waiting.pop(done, None)
+
+    async def close(self) -> None:
+        """Let nobody wait any longer."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._end(LogClosedError("the journal is closed"))
+
+    async def _watch(self) -> None:
+        """Wait for the first of those who wait, and wake all who need not wait any more."""
+        while self._waiting:
+            first = min(self._waiting.values())
+            try:
+                await self._coordinator.wait(first, replicas=self._count, timeout=_WAIT_SECONDS)
+            except TimeoutError as error:
+                if not self.lacking:
+                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
+                self.lacking = str(error)
+                continue
+            except LogError as error:
+                self._end(error)
+                return
+            if self.lacking:
+                log.info("the journal is replicated again")
+                self.lacking = ""
+            through = max(first, self._coordinator.replicated_through(self._count))
+            for done in [done for done, sequence in self._waiting.items() if sequence <= through]:
+                del self._waiting[done]
+                if not done.done():
+                    done.set_result(None)
+
+    def _end(self, error: LogError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting:
+            if not done.done():
+                done.set_exception(error)
+
+
+class _Replicated:
+    """Done when a record is on our disk and on others'; costs nothing while nobody waits for it."""
+
+    __slots__ = ("_mark", "disk")
+
+    def __init__(self, mark: _Mark, disk: Awaitable[object]) -> None:
+        self.disk = disk
+        self._mark = mark
+
+    def __await__(self) -> Generator[object, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        sequence = await self.disk
+        assert isinstance(sequence, int)
+        await self._mark.reach(sequence)
+
+
 class ReplicatedJournal:
     """A journal whose records are safe when N other servers have them, too."""
 
@@ -51,9 +129,8 @@ class ReplicatedJournal:
         self._secret = settings.journal_secret.encode() or None
         self._coordinators: list[Coordinator] = []
         self._exits = AsyncExitStack()
-        self._waiting: dict[asyncio.Future[None], Awaitable[object]] = {}  # with what our disk says
+        self._marks: list[_Mark] = []  # of each partition
         self.address = ""
-        self.lacking = ""  # why ACKs wait
 
     async def open(self) -> None:
         """Serve the partitions of an open journal. Raises JournalStopped."""
@@ -66,6 +143,7 @@ class ReplicatedJournal:
                 for partition in self._disk.logs:
                     coordinator = Coordinator(partition, server=server, secret=self._secret)
                     self._coordinators.append(await exits.enter_async_context(coordinator))
+                    self._marks.append(_Mark(coordinator, self._count))
             except (OSError, LogError) as error:
                 where = f"{self._host}:{self._port}"
                 raise JournalStopped(f"the journal cannot be served on {where}: {error}") from error
@@ -75,43 +153,28 @@ class ReplicatedJournal:
 
     async def close(self) -> None:
         """Serve it no more; before the journal itself is closed. Safe twice."""
-        for task in self._waiting:
-            task.cancel()
-        await asyncio.gather(*self._waiting, return_exceptions=True)
+        for mark in self._marks:
+            await mark.close()
         await self._exits.aclose()
         self._coordinators.clear()
 
     async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
         done = await self._disk.put(document_id, record, time_ns)
-        task = asyncio.ensure_future(self._safe(self._disk.partition(document_id), done))
-        self._waiting[task] = done
-        task.add_done_callback(self._ended)
-        return task
+        return _Replicated(self._marks[self._disk.partition(document_id)], done)
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
-        return self._waiting.get(done, done)  # type: ignore[call-overload,no-any-return]  # ours, or ended
+        return done.disk if isinstance(done, _Replicated) else done
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
-        del self._waiting[task]
-        if not task.cancelled():
-            task.exception()  # whoever waits is told; a host that has closed does not wait
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        number = self._disk.partition(document_id)
+        end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        end.set_result(self._disk.logs[number].stats().durable_sequence)
+        return _Replicated(self._marks[number], end)
 
-    async def _safe(self, partition: int, done: Awaitable[object]) -> None:
-        sequence = await done
-        assert isinstance(sequence, int)
-        coordinator = self._coordinators[partition]
-        while True:
-            try:
-                await coordinator.wait(sequence, replicas=self._count, timeout=_WAIT_SECONDS)
-            except TimeoutError as error:
-                if not self.lacking:
-                    log.warning("ACKs wait for replicas of the journal", problem=str(error))
-                self.lacking = str(error)
-                continue
-            if self.lacking:
-                log.info("the journal is replicated again")
-                self.lacking = ""
-            return
+    @property
+    def lacking(self) -> str:
+        """Why ACKs wait."""
+        return next((mark.lacking for mark in self._marks if mark.lacking), "")
 
     def covered(self, document_id: str) -> Covered:
         return self._disk.covered(document_id)
@@ -142,6 +205,8 @@ class Copies:
         storage: Storage | None = None,
         find: Callable[[Bus], Awaitable[list[FoundServer]]] = find_servers,
     ) -> None:
+        self.place = settings.journal_place  # where our disk is; the server finds out, if it is not set
+        self._alone = False  # the others are all at our place
         self._server_id = server_id
         self._bus = bus
         self._folder = folder
@@ -171,11 +236,17 @@ class Copies:
 
     async def look(self, found: list[FoundServer]) -> None:
         """Begin the copies that are ours, and follow servers that moved."""
-        members = [server.server_id for server in found if server.journal_address]
-        for server in found:
-            if not server.journal_address or server.server_id == self._server_id:
-                continue
-            mine = chosen(server.server_id, members, server.journal_replicas)
+        members = [server for server in found if server.journal_address]
+        self._tell_if_alone(members)
+        for server in members:
+            if server.server_id == self._server_id or _together(server.journal_place, self.place):
+                continue  # a copy beside the original is lost with it
+            others = [
+                other.server_id
+                for other in members
+                if not _together(server.journal_place, other.journal_place)
+            ]
+            mine = chosen(server.server_id, others, server.journal_replicas)
             for number in range(len(server.journals)):
                 place = (server.server_id, number)
                 if place in self._replicas:
@@ -199,6 +270,18 @@ class Copies:
                 found[place] = why
         return found
 
+    def _tell_if_alone(self, members: list[FoundServer]) -> None:
+        """Say once why ACKs wait though there are other servers."""
+        others = [one.journal_place for one in members if one.server_id != self._server_id]
+        alone = bool(others) and all(_together(place, self.place) for place in others)
+        if alone and not self._alone:
+            log.warning(
+                "every other server keeps its journal at the same place: none of them counts as a replica",
+                place=self.place,
+                servers=len(others),
+            )
+        self._alone = alone
+
     def _follow(self, place: Place, address: str) -> None:
         if self._addresses[place] != address:
             self._addresses[place] = address
@@ -213,7 +296,7 @@ class Copies:
                 _parsed(address),
                 name=self._server_id,
                 host=self._settings.journal_host,
-                options=Options(partition=number, segment_bytes=self._settings.journal_segment_bytes),
+                options=Options(partition=number, segment_bytes=self._settings.segment_bytes),
                 storage=self._storage,
                 secret=secret,
             )
@@ -234,6 +317,11 @@ class Copies:
         of = sorted({server for server, _ in self._replicas})
         troubles = {f"{server}/{number:02d}": why for (server, number), why in self._troubles().items()}
         return {"copies": of, "copies_trouble": troubles}
+
+
+def _together(one: str, other: str) -> bool:
+    """Whether two servers keep their data at one place; who does not say is elsewhere."""
+    return bool(one) and one == other
 
 
 def _parsed(address: str) -> tuple[str, int]:

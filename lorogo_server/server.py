@@ -17,7 +17,7 @@ from lorogo_log import Storage
 from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
-from lorogo_server import compaction, verbs
+from lorogo_server import compaction, verbs, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
@@ -94,6 +94,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
+        self._data = data if storage is None else None
         self._replicated: ReplicatedJournal | None = None
         self._copies: Copies | None = None
         if self.journal is not None and data is not None and self.settings.durability == "replicated":
@@ -157,6 +158,7 @@ class Server:
             segment_bytes=settings.segment_bytes,
             storage=storage,
             on_stop=self._journal_stopped,
+            on_damage=self._journal_damaged,
         )
 
     def _make_reconciler(self, data: Path | None, storage: Storage | None) -> Reconciler | None:
@@ -180,11 +182,13 @@ class Server:
     async def __aenter__(self) -> Self:
         if self.settings.archive:
             await asyncio.to_thread(_check_archive, self.settings.archive)
+        started = False
         try:
             await self._start()
-        except Exception:
-            await self.stop()
-            raise
+            started = True
+        finally:
+            if not started:  # cancelled, too: the journal must not stay open and locked
+                await self.stop()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -199,6 +203,7 @@ class Server:
         if self.reconciler is not None:
             await self.reconciler.open()
         if self._replicated is not None:
+            await self._find_place()
             await self._replicated.open()
         await self._ensure_streams()
         await self.context.epochs.check()
@@ -221,6 +226,8 @@ class Server:
             await self._feeding.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))
         await transport.bus.barrier()
+        if self.journal is not None and self.journal.stopped:
+            raise JournalStopped(self.journal.stopped)
         await self._say_started()
         if self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run())
@@ -281,6 +288,10 @@ class Server:
         for host in self.hosts.values():
             host.journal_expired(before_ns)
 
+    def _journal_damaged(self) -> None:
+        """Any record may be the lost one: every open document begins its journal anew, with content."""
+        self._journal_expired(self._clock.wall_ns() + 1)
+
     def _on_erased(self, message: Message) -> None:
         if self._keeping is not None and not self._stopping:
             self._tasks.spawn(self._keeping.heard(subjects.document_of(message.subject)))
@@ -288,6 +299,16 @@ class Server:
     def _erased(self, document_id: str) -> None:
         if self._keeping is not None:
             self._keeping.erase(document_id)
+
+    async def _find_place(self) -> None:
+        """Where our disk is, which others must not share to count as replicas. Raises JournalStopped."""
+        if self._copies is None or self._data is None or self._copies.place:
+            return
+        try:
+            found = await asyncio.to_thread(whereabouts.place, self._data, self.context.new_id)
+        except (OSError, ValueError) as error:
+            raise JournalStopped(f"the place of {self._data} cannot be told: {error}") from error
+        self._copies.place = found
 
     async def _ensure_streams(self) -> None:
         specs = topology.specs(
@@ -310,6 +331,7 @@ class Server:
             "journals": "" if self.journal is None else " ".join(self.journal.ids()),
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
+            "journal_place": "" if self._copies is None else self._copies.place,
         }
         return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
 

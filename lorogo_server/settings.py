@@ -32,6 +32,7 @@ class ServerSettings:
     )
     journal_port: int = 0  # 0: any
     journal_advertise: str = ""  # the host that others are told, if it is another
+    journal_place: str = ""  # servers of one place keep no copies for each other; empty: that of the folder
     journal_secret: str = field(
         default="", repr=False
     )  # shared by all servers; empty: the network is private

@@ -26,6 +26,7 @@ class FoundServer:
     journals: tuple[str, ...]  # the ids of its journal's partitions, hex
     journal_address: str = ""  # host:port where others may copy it; empty: nowhere
     journal_replicas: int = 0  # how many others should
+    journal_place: str = ""  # where its disk is; a copy at the same place is none. Empty: not known
 
 
 async def find_servers(
@@ -74,6 +75,7 @@ def _read(data: bytes) -> FoundServer | None:
             journals,
             metadata.get("journal_address", ""),
             int(metadata.get("journal_replicas", "0")),
+            str(metadata.get("journal_place", "")),
         )
         if not is_token(server_id) or not all(is_token(journal) for journal in journals):
             raise ValueError("not an id")

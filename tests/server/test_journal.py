@@ -1,21 +1,34 @@
 """The journal in a server: an ACK is said when the disk has it, and never else."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import nanoid
 import pytest
 
-from lorogo_log import Reader
+from lorogo_client import ClientSettings, NotServed
+from lorogo_client.starting import Starter
+from lorogo_log import LogFailedError, Reader
 from lorogo_protocol import records, subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
-from lorogo_protocol.replies import Ack
+from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
-from lorogo_server import Server, ServerSettings
-from lorogo_server.journal import DiskJournal, JournalStopped
+from lorogo_server import Server, ServerSettings, epoch, reconcile_scan
+from lorogo_server.epoch import Known
+from lorogo_server.journal import DiskJournal, JournalStopped, reason
+from lorogo_server.ledger import NOTHING
+from lorogo_server.reconcile_scan import Place
 from lorogo_server.settings import InvalidSettings
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.memory import MemoryNats
 from tests.journals import TestDisk
 from tests.server.support import QUICK, Probe, Writer, until
@@ -88,7 +101,7 @@ async def test_the_follower_does_not_wait_for_the_disk() -> None:
 
 
 async def test_an_update_that_comes_again_waits_like_the_first() -> None:
-    """A resend is not ACKed before the original is on the disk."""
+    """A resend is not ACKed before the original is on the disk, and then both with one answer."""
     disk = TestDisk()
     async with world(disk) as (_, probe, _):
         await probe.start("doc")
@@ -101,7 +114,10 @@ async def test_an_update_that_comes_again_waits_like_the_first() -> None:
             assert probe.replies.empty()
         finally:
             disk.let_go()
-        assert [(await probe.answer()).log_id for _ in range(2)] == [parts[0].log_id] * 2
+        assert (await probe.answer()).log_id == parts[0].log_id
+        await probe.put("doc", parts)
+        assert (await probe.answer()).log_id == parts[0].log_id
+        assert probe.replies.empty()
     assert len(written(disk)) == 1
 
 
@@ -132,6 +148,266 @@ async def test_a_broken_disk_takes_the_documents_down_and_nothing_is_acked() -> 
                 await asyncio.sleep(0)
             assert await probe.value("doc") == {"body": writer.text}
             await probe.accept("doc", writer.type("!"))
+
+
+async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None:
+    """The ledger never covers what was neither accepted nor removed: late chunks may be whole for a load."""
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, unfinished_seconds=0.05)) as (server, probe, _):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("before "))
+        parts = probe.split(Writer().type("bytes that came too late"), size=60)
+        assert len(parts) > 1
+        await probe.put("doc", parts[:-1])
+        intake = server.hosts["doc"].loaded.intake
+        await until(lambda: _is(intake.first_dropped() is not None))
+        await probe.put("doc", parts[-1:])
+        nack = await probe.answer()
+        assert isinstance(nack, Nack)
+        assert nack.reason is Reason.CHUNK_MISSING
+        await probe.accept("doc", Writer().type("behind "))
+        await _unload(server)
+        assert server.journal is not None
+        assert server.journal.covered("doc").sequence == 1
+        await probe.start("doc")
+        while (answer := await probe.answer()).log_id != parts[0].log_id:
+            assert isinstance(answer, Ack)
+        assert isinstance(answer, Ack)
+        await _unload(server)
+        assert server.journal.covered("doc").sequence == len(parts) + 2  # a load that takes all covers all
+    journalled = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
+    assert parts[0].log_id in journalled
+
+
+async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
+    """A compaction removes dropped messages from the WAL; from then on the ledger goes on behind them."""
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, unfinished_seconds=0.05)) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.put("doc", probe.split(Writer().type("never whole"), size=60)[:-1])
+        intake = server.hosts["doc"].loaded.intake
+        await until(lambda: _is(intake.first_dropped() is not None))
+        await probe.accept("doc", writer.type("one "))
+        await probe.call("compact", "doc")
+        assert intake.first_dropped() is None
+        ack = await probe.accept("doc", writer.type("two"))
+        await _unload(server)
+        assert server.journal is not None
+        assert server.journal.covered("doc").sequence == ack.sequence
+
+
+async def test_a_deletion_is_never_answered_without_its_record() -> None:
+    """If the tombstone was stored and its answer lost, whoever loads it writes the record; so does asking."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, _):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("secret"))
+        snapshots = server.context.snapshots
+        stored = snapshots.put
+
+        async def unheard(*args: Any, **options: Any) -> None:
+            snapshots.put = stored  # type: ignore[method-assign]
+            await stored(*args, **options)
+            raise OutcomeUnknown("the answer was lost")
+
+        snapshots.put = unheard  # type: ignore[method-assign, assignment]
+        with pytest.raises(Refused):
+            await probe.call("delete", "doc")
+        await until(lambda: _deletions(disk, 1))  # by the load, before anybody asks again
+        await probe.call("delete", "doc")
+        assert await _deletions(disk, 2)
+        await _unload(server)
+        await probe.start("doc")  # the ledger knows it
+        assert await _deletions(disk, 2)
+
+
+async def test_whoever_takes_over_a_deleted_document_journals_the_deletion() -> None:
+    """An owner that died between tombstone and record leaves it to the next, which has it before UP."""
+    first, second = TestDisk(), TestDisk()
+    async with world(first) as (server, probe, nats):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("secret"))
+        await probe.call("delete", "doc")
+        await server.stop()
+        async with Server(nats.connect("two"), QUICK, data=DATA, storage=second):
+            await probe.start("doc")
+            assert await _deletions(second, 1)
+            deletion = written(second)[-1][1]
+            assert isinstance(deletion, DeletedRecord)
+            assert deletion.deleted_ns == (await probe.call("delete", "doc"))["deleted_ns"]
+
+
+async def _deletions(disk: TestDisk, count: int) -> bool:
+    return len([record for _, record in written(disk) if isinstance(record, DeletedRecord)]) == count
+
+
+async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
+    """A second process on a folder ends with one sentence, and changes no file of the first."""
+    nats = MemoryNats()
+    async with (
+        Server(nats.connect("one"), QUICK, data=tmp_path) as server,
+        Probe(nats.connect("probe")) as probe,
+    ):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("hello"))
+        await _unload(server)
+        assert server.journal is not None
+        await server._save_ledger(server.journal)
+        names = ("epoch", "ledger")
+        before = {name: (tmp_path / "journal" / name).read_bytes() for name in names}
+        with pytest.raises(JournalStopped):
+            await Server(nats.connect("two"), QUICK, data=tmp_path).__aenter__()
+        assert {name: (tmp_path / "journal" / name).read_bytes() for name in names} == before
+        assert b'"sequence":1' in before["epoch"]
+
+
+def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
+    """What is remembered is at least what was remembered before."""
+    path = tmp_path / "epoch"
+    for known in (Known(2, 5, 1), Known(2, 4, 1), Known(1, 9, 1)):
+        epoch.remember(path, known)
+        assert epoch.recalled(path) == Known(2, 5, 1)
+    epoch.remember(path, Known(3, 0, 0))
+    assert epoch.recalled(path) == Known(3, 0, 0)
+
+
+async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:
+    """Whoever starts next on the same folder can open it."""
+    nats = MemoryNats()
+    half = Server(nats.connect("one"), QUICK, data=tmp_path)
+    there = asyncio.Event()
+
+    async def never() -> None:
+        there.set()
+        await asyncio.Event().wait()
+
+    half._ensure_streams = never  # type: ignore[method-assign]
+    starting = asyncio.ensure_future(half.__aenter__())
+    await asyncio.wait_for(there.wait(), 10)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
+        assert server.ready
+
+
+async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_path: Path) -> None:
+    """When damage is found the ledger is not believed: a load journals all that it accepts."""
+    nats = MemoryNats()
+    async with Probe(nats.connect("probe")) as probe:
+        async with Server(nats.connect("one"), QUICK, data=tmp_path) as server:
+            await probe.start("doc")
+            writer = Writer()
+            acks = [await probe.accept("doc", writer.type(f"{number} ")) for number in range(4)]
+        folder = tmp_path / "journal" / "00"
+        (segment,) = folder.glob("*.seg")
+        raw = bytearray(segment.read_bytes())
+        raw[raw.rindex(acks[-1].log_id.encode())] ^= 1
+        segment.write_bytes(raw)
+        async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
+            journal = server.journal
+            assert journal is not None
+            await until(lambda: _is(bool(journal.damage)))  # by reconciliation, which reads it
+            assert journal.covered("doc") == NOTHING
+            await probe.start("doc")
+            assert await probe.value("doc") == {"body": writer.text}
+        found = [entry.record for entry in reconcile_scan.entries(Place("00", folder))]
+        assert {record.log_id for record in found if isinstance(record, UpdateRecord)} == {
+            ack.log_id for ack in acks
+        }
+
+
+async def test_damage_found_later_begins_open_documents_anew() -> None:
+    """An open document is journalled with its content again, and is covered only after that."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.accept("doc", writer.type("hello"))
+        assert server.journal is not None
+        server.journal.damaged("somewhere")
+        assert server.journal.covered("doc") == NOTHING
+
+        async def again() -> bool:
+            return [record for _, record in written(disk) if isinstance(record, BaseRecord)] != []
+
+        await until(again)
+        base = written(disk)[-1][1]
+        assert isinstance(base, BaseRecord)
+        assert Writer(base.content).text == writer.text
+        await _unload(server)
+        assert server.journal.covered("doc").base == base.snapshot_digest
+
+
+async def test_a_client_learns_in_time_that_no_server_can_take_its_document() -> None:
+    """With the only journal stopped, whoever asks is told within its timeout, and where to look."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, nats):
+        await probe.start("doc")
+        disk.break_()
+        await probe.put("doc", probe.split(Writer().type("lost?")))
+        await until(lambda: _is(not server.ready and not server.hosts))
+        starter = Starter(
+            nats.connect("client"), SystemClock(), random.Random(1), nanoid.generate, ClientSettings()
+        )
+        with pytest.raises(NotServed, match=r"none of the servers on NATS \(1\) takes documents.*status"):
+            await starter.served("doc", timeout=2)
+
+
+async def test_a_journal_that_stops_while_the_server_starts_ends_the_start() -> None:
+    """It never says that it serves: the start fails, with the sentence of the journal."""
+    server = Server(MemoryNats().connect("one"), QUICK, data=DATA, storage=TestDisk())
+    ensure = server._ensure_streams
+
+    async def stopped() -> None:
+        await ensure()
+        assert server.journal is not None
+        server.journal._stop("the journal has stopped: no space left on the disk of data")
+
+    server._ensure_streams = stopped  # type: ignore[method-assign]
+    with pytest.raises(JournalStopped, match="no space left"):
+        await server.__aenter__()
+    assert not server.ready
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "no space left on the disk of /d/00"),
+        (OSError(122, "Disk quota exceeded"), "no space left on the disk of /d/00"),
+        (OSError(5, "Input/output error"), "/d/00: Input/output error"),
+        (
+            OSError("short write to /d/00/1.seg: 1 of 2 bytes"),
+            "/d/00: short write to /d/00/1.seg: 1 of 2 bytes",
+        ),
+    ],
+)
+def test_the_journal_says_once_why_it_stopped(cause: OSError, sentence: str) -> None:
+    """The cause and the place, and nothing about who told whom."""
+    error = LogFailedError(f"/d/00: the log has stopped: {cause}")
+    error.__cause__ = cause
+    assert reason(error) == sentence
+
+
+async def test_a_short_write_on_a_full_disk_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system only says how much it wrote; whether there is room is asked of the disk."""
+    error = LogFailedError(f"{tmp_path}: the log has stopped: short write")
+    error.__cause__ = OSError("short write")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert reason(error) == f"no space left on the disk of {tmp_path}"
+
+
+async def _is(so: bool) -> bool:
+    return so
+
+
+async def _unload(server: Server, document_id: str = "doc") -> None:
+    host = server.hosts[document_id]
+    host.stop("idle")
+    await host.closed.wait()
 
 
 async def test_a_load_journals_the_base_and_what_it_replays_before_up() -> None:

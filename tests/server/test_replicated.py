@@ -51,9 +51,9 @@ class Fleet:
         self.folder = folder
         self._stack = stack
 
-    async def server(self, name: str, **changes: object) -> Server:
+    async def server(self, name: str, folder: str = "", **changes: object) -> Server:
         settings = replace(REPLICATED, server_id=name, **changes)  # type: ignore[arg-type]
-        server = Server(self.nats.connect(name), settings, data=self.folder / name)
+        server = Server(self.nats.connect(name), settings, data=self.folder / (folder or name))
         return await self._stack.enter_async_context(server)
 
     async def probe(self) -> Probe:
@@ -102,6 +102,103 @@ async def test_no_ack_before_another_server_has_it(tmp_path: Path) -> None:
             return one.stats()["journal_replicas"] == ["two"]
 
         await until(told)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_load_that_writes_nothing_waits_for_replicas_too(tmp_path: Path, restarted: bool) -> None:
+    """What our disk has from before is not ACKed as replicated before others have it."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        parts = probe.split(Writer().type("hello"))
+        await probe.put("doc", parts)
+
+        async def applied() -> bool:
+            return await probe.value("doc") == {"body": "hello"}
+
+        await until(applied)
+        host = one.hosts["doc"]
+        if restarted:
+            await one.stop()
+            one = await world.server("one")
+        else:
+            host.stop("idle")
+            await host.closed.wait()
+        await probe.start("doc")
+        assert one.hosts["doc"].loaded.intake.head == 1
+        await until(applied)
+        await probe.put("doc", parts)  # and again
+        assert (await probe.call("get", "doc"))["value"] == {"body": "hello"}
+        assert probe.replies.empty()
+        await world.server("two")
+        assert (await probe.answer()).log_id == parts[0].log_id
+        assert world.copied("two", "one") == [parts[0].log_id]
+
+
+async def test_waiting_for_replicas_costs_little(tmp_path: Path) -> None:
+    """Without replicas there is one wait per partition, and one ACK per update however often it comes."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        writer = Writer()
+        first = probe.split(writer.type("x"))
+        await probe.put("doc", first)
+        tasks = len(asyncio.all_tasks())
+        for _ in range(100):
+            await probe.put("doc", first)
+            await probe.put("doc", probe.split(writer.type("x")))
+
+        async def applied() -> bool:
+            return await probe.value("doc") == {"body": writer.text}
+
+        await until(applied)
+        assert len(asyncio.all_tasks()) <= tasks + 10
+        await world.server("two")
+        answers = [await probe.answer() for _ in range(101)]
+        assert len({answer.log_id for answer in answers}) == 101
+        await until(lambda: _no_more(one))
+        assert probe.replies.empty()
+
+
+async def _no_more(server: Server) -> bool:
+    await server.hosts["doc"].answers.all_said(5)
+    return True
+
+
+async def test_a_copy_on_the_same_disk_is_none(tmp_path: Path) -> None:
+    """Workers under one folder do not count for each other; one under another folder does."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one", folder="here/worker-0")
+        two = await world.server("two", folder="here/worker-1")
+        found = {server.journal_place for server in await find_servers(one.context.transport.bus)}
+        assert found == {(tmp_path / "here" / "place").read_text()}
+        probe = await world.probe()
+        await probe.start("doc")
+        parts = probe.split(Writer().type("hello"))
+        await probe.put("doc", parts)
+        for server in (one, two):
+            assert server._copies is not None
+            await server._copies.look(await find_servers(server.context.transport.bus))
+            assert server.stats()["copies"] == []
+        assert await probe.value("doc") == {"body": "hello"}
+        assert probe.replies.empty()
+        await world.server("three", folder="there/worker-0")
+        assert (await probe.answer()).log_id == parts[0].log_id
+
+
+async def test_the_place_may_be_told(tmp_path: Path) -> None:
+    """Servers with one `journal_place` keep no copies for each other, whatever their folders are."""
+    async with fleet(tmp_path) as world:
+        one = await world.server("one", journal_place="cellar")
+        await world.server("two", journal_place="cellar")
+        await world.server("three", journal_place="attic")
+        await until(lambda: _copied(one, ["three"]))
+
+
+async def _copied(server: Server, by: list[str]) -> bool:
+    return server.stats()["journal_replicas"] == by
 
 
 async def test_a_lost_server_is_in_the_copy(tmp_path: Path) -> None:
