@@ -87,6 +87,7 @@ async def test_waiting_for_more_replicas_than_there_are_ends_in_time(tmp_path: P
         await coordinator.replicated(last, count=1, timeout=10)
         with pytest.raises(TimeoutError, match="1 of 2 replicas"):
             await coordinator.replicated(last, count=2, timeout=0.05)
+        assert [coordinator.replicated_through(count) for count in (1, 2)] == [last, 0]
 
 
 async def test_a_restarted_replica_goes_on_in_the_open_segment(tmp_path: Path) -> None:
