@@ -1,12 +1,13 @@
 """Fixtures for every test: real nats-servers, shared or one's own."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 import pytest_asyncio
+import structlog
 
 from lorogo_transport.embedded import EmbeddedNats
 
@@ -29,3 +30,10 @@ async def fresh_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
     """A nats-server of this test's own: kill it, pause it, start it again."""
     async with EmbeddedNats(tmp_path / "nats") as nats:
         yield nats
+
+
+@pytest.fixture(autouse=True)
+def structlog_as_it_was() -> Iterator[None]:
+    """A test that configures structlog, or captures its events, leaves nothing behind for the next."""
+    yield
+    structlog.reset_defaults()

@@ -188,8 +188,9 @@ async def test_a_trace_typed_offline_and_killed_arrives_whole_after_the_server_t
             typist = await Typist.start("offline", url, store, edits, edits)
             opened = await typist.hear("opened")
             assert opened["opened"] >= stored, "an edit that was stored is lost"
-            with pytest.raises(StoreLocked, match="another process"):
-                await lorogo_client.connect(_NOWHERE, store=store)
+            if number == 0:  # it has long to type: in a later life it may be at the end, and gone
+                with pytest.raises(StoreLocked, match="another process"):
+                    await lorogo_client.connect(_NOWHERE, store=store)
             row = (
                 f"  life {number + 1}: opened at edit {opened['opened']:>6}, {opened['unsaved']:>5} unsaved,"
                 f" connect {opened['connect_seconds'] * 1000:4.0f} ms,"
