@@ -104,6 +104,7 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
     names = [f"doc-{number}" for number in range(DOCUMENTS)]
     everything: dict[str, set[str]] = {name: set() for name in names}
     table: list[str] = []
+    print("\nround  killed      sent  ACKed  ACKed but lost")
     async with servers(fresh_nats.url) as start:
         running: dict[str, ServerProcess] = {
             one: await start(data=tmp_path / one, **SETTINGS) for one in ("a", "b")
@@ -113,8 +114,7 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
             async with lorogo_client.connect(fresh_nats.url) as client:
                 sender = Sender(client, number)
                 await sender.start()
-                for name in names:
-                    await value_of(client, name)  # served by somebody
+                await asyncio.gather(*(value_of(client, name) for name in names))  # served by somebody
                 done = asyncio.Event()
                 sending = [asyncio.create_task(sender.run(name, done)) for name in names]
                 await asyncio.sleep(rng.uniform(0.1, 0.8))
@@ -130,14 +130,14 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
                     running[victim] = await start(data=tmp_path / victim, **SETTINGS)
             lost = 0
             async with lorogo_client.connect(fresh_nats.url) as client:
-                for name in names:
+                values = await asyncio.gather(*(value_of(client, name) for name in names))
+                for name, value in zip(names, values, strict=True):
                     everything[name] |= sender.acked.get(name, set())
-                    lost += len(everything[name] - set(await value_of(client, name)))
+                    lost += len(everything[name] - set(value))
             acked = sum(map(len, sender.acked.values()))
             table.append(f"{number + 1:>5}  {' '.join(victims):<9} {sender.sent:>6} {acked:>6} {lost:>14}")
+            print(table[-1], flush=True)
             assert acked > 0
             assert lost == 0, table
-    print("\nround  killed      sent  ACKed  ACKed but lost")
-    print("\n".join(table))
     total = sum(map(len, everything.values()))
     print(f"{ROUNDS} rounds, {total} ACKed in all, 0 lost")
