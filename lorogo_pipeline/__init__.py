@@ -1,0 +1,1 @@
+"""Document history as tables, on Spark through PySpark (docs/PIPELINE.md)."""

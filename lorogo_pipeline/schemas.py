@@ -1,0 +1,203 @@
+"""What the tables hold, written out: Arrow schemas, their version, and how they look to Spark.
+
+    records     what the source `lorogo.journal` gives: one row per record of a journal
+    updates     every accepted update, once
+    events      bases, deletions, restorations, erasures: what else a journal says of a document
+    changes     who changed how much, when
+    documents   the state of every document as of a time
+    answers     how quickly servers said ACK, and why they said NACK, by the minute
+
+A change that old readers would not understand raises VERSION; a new column at the end does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+VERSION = 1
+
+TIME = pa.timestamp("us", tz="UTC")
+_SPANS = pa.list_(
+    pa.struct(
+        [
+            pa.field("peer", pa.string(), nullable=False),  # a u64: no number of Spark holds it
+            pa.field("first", pa.int64(), nullable=False),
+            pa.field("end", pa.int64(), nullable=False),
+        ]
+    )
+)
+
+
+def _field(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+RECORDS = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        _field("kind", pa.string()),  # update, base, deleted, restored, erased, answers, unknown, malformed
+        _field("accepted_at", TIME),
+        _field("accepted_ns", pa.int64()),
+        _field("log", pa.string()),  # which log it stood in
+        _field("log_sequence", pa.int64()),
+        pa.field("epoch", pa.int64()),
+        pa.field("sequence", pa.int64()),
+        pa.field("log_id", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("lease", pa.int64()),
+        pa.field("generation", pa.int64()),
+        pa.field("spans", _SPANS),
+        pa.field("bytes", pa.int64()),
+        pa.field("digest_ok", pa.bool_()),
+        pa.field("payload", pa.binary()),
+        pa.field("vector", pa.binary()),
+        pa.field("frontiers", pa.binary()),
+        pa.field("problem", pa.string()),
+    ]
+)
+
+UPDATES = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        _field("log_id", pa.string()),
+        _field("digest", pa.string()),
+        _field("epoch", pa.int64()),
+        _field("sequence", pa.int64()),
+        _field("accepted_at", TIME),
+        _field("accepted_ns", pa.int64()),
+        pa.field("lease", pa.int64()),
+        pa.field("generation", pa.int64()),
+        _field("peers", pa.list_(pa.string())),
+        _field("spans", _SPANS),
+        _field("bytes", pa.int64()),
+        pa.field("changes", pa.int64()),  # null: it does not decode
+        _field("ops", pa.int64()),
+        _field("digest_ok", pa.bool_()),
+        _field("source", pa.string()),  # journal, stream
+        _field("bucket", pa.int32()),
+        _field("identity", pa.int64()),  # xxh64 of document, log id and digest
+        _field("payload", pa.binary()),
+    ]
+)
+
+EVENTS = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        _field("kind", pa.string()),  # base, deleted, restored, erased
+        _field("accepted_at", TIME),
+        _field("accepted_ns", pa.int64()),
+        pa.field("epoch", pa.int64()),
+        pa.field("sequence", pa.int64()),
+        _field("lease", pa.int64()),
+        _field("generation", pa.int64()),
+        pa.field("digest", pa.string()),  # of a base's snapshot
+        pa.field("vector", pa.binary()),
+        pa.field("frontiers", pa.binary()),
+        _field("bytes", pa.int64()),
+        _field("bucket", pa.int32()),
+        _field("identity", pa.int64()),
+        pa.field("content", pa.binary()),
+    ]
+)
+
+CHANGES = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        _field("peer", pa.string()),
+        _field("counter_first", pa.int64()),
+        _field("counter_end", pa.int64()),
+        _field("lamport", pa.int64()),
+        pa.field("client_time", TIME),  # the client's own clock; null if it did not say
+        pa.field("accepted_at", TIME),  # null: it came with a snapshot
+        pa.field("log_id", pa.string()),  # of the update that brought it
+        pa.field("message", pa.string()),
+        _field("ops", pa.int64()),
+        _field("inserted", pa.int64()),  # characters and list items
+        _field("deleted", pa.int64()),
+        pa.field(
+            "by_kind",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("container", pa.string(), nullable=False),
+                        pa.field("kind", pa.string(), nullable=False),
+                        pa.field("ops", pa.int64(), nullable=False),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
+        _field("bucket", pa.int32()),
+    ]
+)
+
+DOCUMENTS = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        _field("as_of", TIME),
+        _field("latest", pa.bool_()),  # as of everything that was ingested; else as of the time asked for
+        _field("state", pa.string()),  # live, deleted
+        _field("generation", pa.int64()),
+        _field("complete", pa.bool_()),  # False: `problem` says what is missing
+        pa.field("problem", pa.string()),
+        _field("updates", pa.int64()),
+        _field("update_bytes", pa.int64()),
+        pa.field("first_at", TIME),
+        pa.field("last_at", TIME),
+        _field("version", pa.list_(pa.struct([("peer", pa.string()), ("end", pa.int64())]))),
+        pa.field("vector", pa.binary()),
+        pa.field("frontiers", pa.binary()),
+        pa.field("content_hash", pa.string()),  # SHA-256 of the JSON with sorted keys
+        pa.field("json", pa.string()),
+        pa.field("text", pa.string()),  # every text in it, one after another
+        _field("chars", pa.int64()),
+        _field("snapshot_bytes", pa.int64()),
+        _field("bucket", pa.int32()),
+        pa.field("snapshot", pa.binary()),
+    ]
+)
+
+ANSWERS = pa.schema(
+    [
+        _field("server", pa.string()),
+        _field("since", TIME),
+        _field("until", TIME),
+        _field("acked", pa.int64()),
+        _field("refused", pa.int64()),
+        _field("latency_us", pa.list_(pa.int64())),  # how many ACKs took less than 2^i microseconds
+        pa.field(
+            "reasons",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("reason", pa.string(), nullable=False),
+                        pa.field("count", pa.int64(), nullable=False),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
+        _field("bucket", pa.int32()),
+        _field("identity", pa.int64()),
+    ]
+)
+
+TABLES = {
+    "updates": UPDATES,
+    "events": EVENTS,
+    "changes": CHANGES,
+    "documents": DOCUMENTS,
+    "answers": ANSWERS,
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same for Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - heavy, and not needed by readers
+
+    return from_arrow_schema(schema)
