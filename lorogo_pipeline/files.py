@@ -1,0 +1,125 @@
+"""The files of a lake, on any storage that fsspec knows: the pipeline's border to fsspec."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lorogo_pipeline.errors import PipelineError
+
+_LOCAL = "file://"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+#: below this no job begins: Spark and Parquet would fail somewhere in the middle
+FREE_BYTES_MIN = 64 << 20
+
+
+class Files:
+    """Everything below one folder or URL; names are relative to it. Picklable."""
+
+    def __init__(self, place: str) -> None:
+        place = place.removeprefix(_LOCAL) if place.startswith(_LOCAL) else place
+        self.local = "://" not in place
+        self.root = str(Path(place).absolute()) if self.local else place.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"Files({self.root!r})"
+
+    def at(self, name: str) -> str:
+        """The full path or URL."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def spark_uri(self, name: str) -> str:
+        """As Spark (Hadoop) spells it."""
+        if self.local:
+            return _LOCAL + self.at(name)
+        return self.at(name).replace("s3://", "s3a://", 1)
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Any]:
+        """A new file to write; it has its bytes when the block ends."""
+        with self._told(name):
+            path = self._path(name)
+            if self.local:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            else:
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            with self._fs.open(path, "wb") as file:
+                yield file
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Any]:
+        """A file to read and seek in."""
+        with self._told(name), self._fs.open(self._path(name), "rb") as file:
+            yield file
+
+    def read(self, name: str) -> bytes | None:
+        """The whole of a small file; None if there is none."""
+        with self._told(name):
+            try:
+                return bytes(self._fs.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
+
+    def size(self, name: str) -> int:
+        with self._told(name):
+            return int(self._fs.info(self._path(name))["size"])
+
+    def list(self, below: str) -> dict[str, int]:
+        """Every file below a folder with its size; none if there is no such folder."""
+        with self._told(below):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._path(below), detail=True)
+            except FileNotFoundError:
+                return {}
+        prefix = len(self._path("")) + 1
+        return {path[prefix:]: int(facts["size"] or 0) for path, facts in found.items()}
+
+    def remove(self, name: str) -> None:
+        """Remove a file; no error if it is gone."""
+        with self._told(name), suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def require_space(self, wanted: int = FREE_BYTES_MIN) -> None:
+        """Raise if a local disk has less room than a job needs at the very least."""
+        if not self.local:
+            return
+        place = Path(self.root)
+        while not place.exists():
+            place = place.parent
+        free = shutil.disk_usage(place).free
+        if free < max(wanted, FREE_BYTES_MIN):
+            raise PipelineError(
+                f"{self.root} has {free >> 20} MiB left and this job needs about"
+                f" {max(wanted, FREE_BYTES_MIN) >> 20} MiB: make room, or name another lake"
+            )
+
+    @property
+    def _fs(self) -> Any:
+        import fsspec  # noqa: PLC0415 - instances are cached by fsspec, and must not be pickled
+
+        return fsspec.core.url_to_fs(self.root)[0]
+
+    def _path(self, name: str) -> str:
+        import fsspec  # noqa: PLC0415
+
+        root = self.root if self.local else str(fsspec.core.url_to_fs(self.root)[1]).rstrip("/")
+        return f"{root}/{name}" if name else root
+
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """Whatever a driver raises becomes one sentence; each of them has errors of its own."""
+        try:
+            yield
+        except (PipelineError, FileNotFoundError, GeneratorExit):
+            raise
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise PipelineError(f"the disk of {self.root} is full: make room and run it again") from None
+            raise PipelineError(f"{self.at(name)} cannot be used: {error.strerror or error}") from error
+        except (ImportError, ValueError) as error:
+            raise PipelineError(f"{self.root} cannot be used here: {error}") from error

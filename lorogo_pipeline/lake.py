@@ -1,0 +1,244 @@
+"""A lake: a folder of tables, each a set of Parquet files that a Delta log names. The border to deltalake.
+
+    {lake}/lake.json                                     version of the schemas, number of buckets
+    {lake}/lake.lock                                     held (flock) by the job that writes, on local disks
+    {lake}/{table}/_delta_log/                           which files count
+    {lake}/{table}/data/{bucket}-{label}-{run}.parquet   one bucket each
+
+A file that no committed version names is no part of the table. A commit expects the version that was
+read: of two jobs that write at once one fails, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake, OtherVersion, PipelineError
+from lorogo_pipeline.files import Files
+from lorogo_pipeline.schemas import TABLES, VERSION
+
+if TYPE_CHECKING:
+    import builtins
+
+BUCKETS = 16
+BUCKETS_MAX = 4096
+_FACTS = "lake.json"
+_LOCK = "lake.lock"
+#: old versions of the log stay readable: a lake is small beside its documents
+_FOR_EVER = {"delta.logRetentionDuration": "interval 36500 days"}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file of a table: one bucket, one label."""
+
+    path: str  # below the table's folder
+    rows: int
+    bytes: int
+
+    @property
+    def bucket(self) -> int:
+        return int(self.path.rpartition("/")[2].split("-", 1)[0])
+
+    @property
+    def label(self) -> str:
+        """What the file is for: of `documents`, as of when."""
+        return self.path.rpartition("/")[2].split("-", 2)[1]
+
+    def to_json(self) -> builtins.list[object]:
+        return [self.path, self.rows, self.bytes]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> DataFile:
+        return cls(str(value[0]), int(value[1]), int(value[2]))
+
+
+def file_name(bucket: int, label: str, run: str) -> str:
+    """The name of a data file, below its table."""
+    assert "-" not in label
+    return f"data/{bucket:04d}-{label}-{run}.parquet"
+
+
+class Table:
+    """One version of a table, as it was when it was opened."""
+
+    def __init__(self, files: Files, name: str) -> None:
+        self.name = name
+        self.files = files
+        self.schema: pa.Schema = TABLES[name]
+        self._delta: DeltaTable | None = None
+        try:
+            self._delta = DeltaTable(files.at(name))
+        except TableNotFoundError:
+            pass
+        except DeltaError as error:
+            raise PipelineError(f"the table {files.at(name)} cannot be opened: {error}") from error
+
+    @property
+    def version(self) -> int:
+        """-1: there is none yet."""
+        return -1 if self._delta is None else int(self._delta.version())
+
+    def list(self) -> builtins.list[DataFile]:
+        """The files of this version, in a fixed order."""
+        if self._delta is None:
+            return []
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        if "num_records" not in actions.column_names:
+            return []
+        rows = zip(
+            actions["path"].to_pylist(),
+            actions["num_records"].to_pylist(),
+            actions["size_bytes"].to_pylist(),
+            strict=True,
+        )
+        return sorted((DataFile(*row) for row in rows), key=lambda file: file.path)
+
+    def rows(self) -> int:
+        return sum(file.rows for file in self.list())
+
+    def position(self, of: str) -> int | None:
+        """How far something was read into this table (see `commit`); None: not at all."""
+        if self._delta is None:
+            return None
+        found = self._delta.transaction_version(of)
+        return None if found is None else int(found)
+
+    def commit(
+        self,
+        added: Iterable[DataFile],
+        removed: Iterable[DataFile] = (),
+        *,
+        positions: Mapping[str, int] | None = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make the next version, all of it or nothing. Raises LakeBusy if another job made it meanwhile."""
+        now = time.time_ns() // 1_000_000
+        actions: builtins.list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.bytes, {}, now, True, json.dumps({"numRecords": file.rows}))
+            for file in added
+        ]
+        actions += [
+            RemoveAction(
+                path=file.path,
+                data_change=True,
+                deletion_timestamp=now,
+                size=file.bytes,
+                partition_values={},
+            )
+            for file in removed
+        ]
+        marks = [Transaction(of, at, now) for of, at in sorted((positions or {}).items())]
+        if not actions and not marks and self._delta is not None:
+            return
+        try:
+            if self._delta is None:
+                self._delta = DeltaTable.create(
+                    self.files.at(self.name), self.schema, name=self.name, configuration=_FOR_EVER
+                )
+            if actions or marks:
+                self._delta.create_write_transaction(
+                    actions,
+                    "append",
+                    self.schema,
+                    commit_properties=CommitProperties(
+                        custom_metadata=dict(facts or {}), max_commit_retries=0, app_transactions=marks
+                    ),
+                )
+        except CommitFailedError:
+            raise LakeBusy(
+                f"another job changed the table {self.name} meanwhile: nothing was written; run it again"
+            ) from None
+        except DeltaError as error:
+            raise PipelineError(f"the table {self.name} could not be committed: {error}") from error
+        self._delta = DeltaTable(self.files.at(self.name))
+
+
+class Lake:
+    """The tables below one folder or URL."""
+
+    def __init__(self, files: Files, buckets: int) -> None:
+        self.files = files
+        self.buckets = buckets
+
+    @classmethod
+    def open(cls, place: str, *, create: bool = False, buckets: int | None = None) -> Lake:
+        """Raises NoLake, OtherVersion. With `create`, an empty place becomes a lake."""
+        if not place:
+            raise BadOption("name a lake: a folder, or a URL such as s3://bucket/lake")
+        files = Files(place)
+        raw = files.read(_FACTS)
+        if raw is None:
+            if not create:
+                raise NoLake(f"there is no lake in {files.root}: `lorogo pipeline ingest` makes one")
+            return cls._create(files, BUCKETS if buckets is None else buckets)
+        try:
+            facts = json.loads(raw)
+            version, there = int(facts["version"]), int(facts["buckets"])
+        except (ValueError, KeyError, TypeError):
+            raise NoLake(f"{files.at(_FACTS)} is not what a lake has there") from None
+        if version != VERSION:
+            raise OtherVersion(
+                f"the lake in {files.root} has tables of version {version}, this lorogo knows version"
+                f" {VERSION}: use the lorogo that wrote it, or ingest into a new lake"
+            )
+        if buckets is not None and buckets != there:
+            raise BadOption(f"the lake in {files.root} has {there} buckets: that cannot be changed")
+        return cls(files, there)
+
+    @classmethod
+    def _create(cls, files: Files, buckets: int) -> Lake:
+        if not 1 <= buckets <= BUCKETS_MAX:
+            raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {buckets}")
+        if files.local and Path(files.root).is_file():
+            raise BadOption(f"{files.root} is a file: a lake is a folder")
+        strangers = [name for name in files.list("") if name not in {_FACTS, _LOCK}]
+        if strangers:
+            raise BadOption(
+                f"{files.root} is no lake and not empty ({strangers[0]}, ...): name an empty or a new folder"
+            )
+        files.require_space()
+        with files.create(_FACTS) as file:
+            file.write(json.dumps({"version": VERSION, "buckets": buckets}).encode())
+        return cls(files, buckets)
+
+    def table(self, name: str) -> Table:
+        return Table(self.files, name)
+
+    @contextmanager
+    def writing(self, job: str) -> Iterator[None]:
+        """Be the only job that writes here. On a local disk at once; elsewhere the commit decides."""
+        if not self.files.local:
+            yield
+            return
+        with Path(self.files.at(_LOCK)).open("a+", encoding="utf-8") as file:
+            _lock(file, self.files.root)
+            file.truncate(0)
+            file.write(f"{job}, process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            yield
+            file.truncate(0)
+
+
+def _lock(file: IO[str], root: str) -> None:
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        who = file.read(200) or "another job"
+        raise LakeBusy(f"the lake in {root} is being written by {who}: wait for it, or stop it") from None
