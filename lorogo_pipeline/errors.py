@@ -1,13 +1,13 @@
 """What a job says when it cannot do its work: one sentence each.
 
-    LorogoError
-    └── PipelineError
-        ├── NoLake              there is no lake where one was named
-        ├── OtherVersion        the lake was written by a version that this one does not understand
-        ├── LakeBusy            another job writes there (retriable)
-        ├── DamagedJournal      a segment cannot be read, and the job was told to stop at that
-        ├── BadOption           a value that makes no sense
-        └── JobFailed           a task failed; the text is what it said
+LorogoError
+└── PipelineError
+    ├── NoLake              there is no lake where one was named
+    ├── OtherVersion        the lake was written by a version that this one does not understand
+    ├── LakeBusy            another job writes there (retriable)
+    ├── DamagedJournal      a segment cannot be read, and the job was told to stop at that
+    ├── BadOption           a value that makes no sense
+    └── JobFailed           a task failed; the text is what it said
 """
 
 from lorogo_protocol.errors import LorogoError

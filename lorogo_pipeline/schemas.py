@@ -139,8 +139,8 @@ CHANGES = pa.schema(
 DOCUMENTS = pa.schema(
     [
         _field("document_id", pa.string()),
-        _field("as_of", TIME),
-        _field("latest", pa.bool_()),  # as of everything that was ingested; else as of the time asked for
+        _field("as_of", TIME),  # the time asked for; of the latest state: when its last record was accepted
+        _field("latest", pa.bool_()),
         _field("state", pa.string()),  # live, deleted
         _field("generation", pa.int64()),
         _field("complete", pa.bool_()),  # False: `problem` says what is missing

@@ -6,8 +6,9 @@ several places (journal, replica, archive): it is one, with several copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from lorogo_log import CorruptionError, FileStorage, LogError
@@ -42,7 +43,8 @@ class SegmentFacts:
     first_time: int
     last_time: int  # of an open one: the end of time
     copies: tuple[Copy, ...]
-    damage: str = ""  # it cannot be opened at all
+    damage: str = ""  # it cannot be opened, or does not say what it is
+    next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
 
     @property
     def sealed(self) -> bool:
@@ -59,13 +61,14 @@ class SegmentFacts:
 
 
 _END_OF_TIME = (1 << 63) - 1
+_Key = tuple[str, int]
 
 
 def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
     """Every segment at or below the places, in order. Raises NoSource, ArchiveError, BadOption."""
     if not places:
         raise BadOption("name a journal: a server's data folder, a journal, or the URL of an archive")
-    found: dict[tuple[str, int], list[SegmentFacts]] = {}
+    found: dict[_Key, list[SegmentFacts]] = {}
     for place in places:
         try:
             sources = find(place)
@@ -77,7 +80,40 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
             for info in source.reader.segments():
                 facts = _facts(source.reader.directory, info.name, info.bytes, info.first_sequence)
                 found.setdefault((facts.log, facts.first_sequence), []).append(facts)
-    return [_merged(same) for _, same in sorted(found.items())]
+    return _in_line([_merged(same) for _, same in sorted(_adopted(found).items())])
+
+
+def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
+    """Segments that are not there although one before and one behind them are."""
+    return [
+        f"{before.copies[0].folder}: records {before.last_sequence + 1} to {behind.first_sequence - 1} are in"
+        " no segment"
+        for before, behind in pairwise(segments)
+        if before.log == behind.log and before.sealed and before.last_sequence + 1 < behind.first_sequence
+    ]
+
+
+def _in_line(segments: list[SegmentFacts]) -> list[SegmentFacts]:
+    """Each with where the next one of its log begins."""
+    follows = {
+        (one.log, one.first_sequence): behind.first_sequence
+        for one, behind in pairwise(segments)
+        if one.log == behind.log
+    }
+    return [replace(one, next_first=follows.get((one.log, one.first_sequence), 0)) for one in segments]
+
+
+def _adopted(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFacts]]:
+    """Copies that do not say whose they are, put to the whole ones of the same name."""
+    known = {
+        copy.name: key for key, same in found.items() for one in same if not one.damage for copy in one.copies
+    }
+    result: dict[_Key, list[SegmentFacts]] = {}
+    for key, same in found.items():
+        for one in same:
+            home = known.get(one.copies[0].name, key) if one.damage else key
+            result.setdefault(home, []).append(one)
+    return result
 
 
 def _holds_nothing(place: str) -> bool:
@@ -96,6 +132,9 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> S
         return SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), str(error))
     try:
         header, footer = segment.header, segment.footer
+        if segment.damage is not None:
+            told = str(segment.damage)
+            return SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), told)
         return SegmentFacts(
             log=f"{header.log_id.hex()}/{header.partition}",
             first_sequence=header.first_sequence,
@@ -110,7 +149,9 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> S
 
 def _merged(same: list[SegmentFacts]) -> SegmentFacts:
     """One of several copies: a sealed one before an open one, the longest first."""
-    best, *rest = sorted(same, key=lambda facts: (facts.last_sequence, facts.bytes), reverse=True)
+    best, *rest = sorted(
+        same, key=lambda facts: (not facts.damage, facts.last_sequence, facts.bytes), reverse=True
+    )
     copies = (*best.copies, *(copy for facts in rest for copy in facts.copies))
     return SegmentFacts(
         best.log,
@@ -164,22 +205,29 @@ class Reading:
                 )
             self.damage += found
 
-    def _of(self, copy: Copy) -> Iterator[Batch]:  # the generator returns what is damaged
+    def _of(self, copy: Copy) -> Generator[Batch, None, list[str]]:
+        """The good frames of one copy; returns what is damaged."""
         damage: list[str] = []
+        last = self.facts.first_sequence - 1
         try:
             segment = Segment.open(_directory(copy.folder), copy.name)
         except (LogError, ArchiveError, FileNotFoundError) as error:
-            return [str(error)]  # type: ignore[return-value]  # noqa: B901 - the value of `yield from`
+            return [str(error)]
         try:
             if segment.damage is not None:
                 damage.append(str(segment.damage))
             for start, end in self._areas(segment):
-                yield from _frames(segment, start, end, damage)
+                for batch in _frames(segment, start, end, damage):
+                    last = max(last, batch.header.last_sequence)
+                    yield batch
+            if segment.footer is None and last + 1 < self.facts.next_first:
+                lost = f"records {last + 1} to {self.facts.next_first - 1} are not in it"
+                damage.append(f"{segment.path} is cut off: {lost}")
         except ArchiveError as error:
             damage.append(str(error))
         finally:
             segment.close()
-        return damage  # type: ignore[return-value]
+        return damage
 
     def _areas(self, segment: Segment) -> Iterator[tuple[int, int]]:
         """(start, end) of what must be read: the index of a sealed segment knows keys and times."""

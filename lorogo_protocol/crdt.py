@@ -9,7 +9,7 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
 - Loro holds the interpreter's lock while it works: an import blocks every thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,6 +27,7 @@ from loro import (
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
+_REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -261,6 +262,32 @@ class Replica:
             return self.settled().get_deep_value()
 
 
+def replayed(updates: Iterable[bytes]) -> Replica | None:
+    """A replica of many updates, imported one after another as quickly as Loro can.
+
+    None if one of them builds on what does not come before it. Raises InvalidUpdate, HistoryTrimmed,
+    CrdtPanic: then nobody can say which update it was.
+    """
+    doc = LoroDoc()
+    with _reading():
+        doc.detach()
+        for number, update in enumerate(updates, 1):
+            if doc.import_(update).pending is not None:
+                return None
+            if number % _REPLAY_TOGETHER == 0:
+                doc.attach()
+                doc.detach()
+        doc.attach()
+    return Replica(doc)
+
+
+def history_json(replica: Replica) -> str:
+    """Every change that the replica has, in Loro's JSON form."""
+    with guard():
+        doc = replica.settled()
+        return str(doc.export_json_updates(doc.shallow_since_vv, doc.oplog_vv))
+
+
 def nothing_known() -> bytes:
     """The version vector of an empty replica."""
     return b"\x00"
@@ -279,6 +306,15 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         meta = LoroDoc.decode_import_blob_meta(update, False)
         found = meta.partial_end_vv.sub_iter(meta.partial_start_vv)
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
+
+
+def change_count(update: bytes) -> int | None:
+    """How many changes the update holds; None if it does not decode."""
+    try:
+        with guard():
+            return int(LoroDoc.decode_import_blob_meta(update, False).change_num)
+    except CrdtError:
+        return None
 
 
 def counters(vector: bytes) -> dict[int, int]:

@@ -1,0 +1,182 @@
+"""Frames of a journal as rows of the schema RECORDS: pure, Arrow in and Arrow out.
+
+What is in a record is checked by its types; a record that is none becomes a row of kind `malformed` that
+says why. Nothing is left out here but what was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lorogo_log.arrow import record_batches
+from lorogo_log.batch import Batch
+from lorogo_pipeline.schemas import RECORDS, TIME
+from lorogo_pipeline.segments import Wanted
+from lorogo_protocol import records
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    MalformedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
+
+#: kind, spans, epoch, sequence, log id, digest, lease, generation, bytes, digest ok, payload, vector,
+#: frontiers, problem
+_Fields = tuple[Any, ...]
+_INT_MAX = (1 << 63) - 1
+
+KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
+_SPAN = RECORDS.field("spans").type.value_type
+_PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
+_WIDE = ("payload", "vector", "frontiers", "problem")
+
+
+def record_rows(
+    batches: Iterable[Batch], log: str, wanted: Wanted, *, payload: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a segment's frames, as rows."""
+    for batch in record_batches(batches):
+        chosen = _chosen(batch, wanted)
+        if chosen.num_rows:
+            yield _rows(chosen, log, payload=payload)
+
+
+def _chosen(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    masks = []
+    times = batch["time"].view(pa.int64())
+    if wanted.keys is not None:
+        masks.append(pc.is_in(batch["key"], pa.array(sorted(wanted.keys), pa.binary())))
+    if wanted.since_ns is not None:
+        masks.append(pc.greater_equal(times, wanted.since_ns))
+    if wanted.until_ns is not None:
+        masks.append(pc.less_equal(times, wanted.until_ns))
+    for mask in masks[1:]:
+        masks[0] = pc.and_(masks[0], mask)
+    return batch.filter(masks[0]) if masks else batch
+
+
+def _rows(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
+    values = [_fields(value) for value in batch["value"].to_pylist()]
+    try:
+        return _columns(batch, log, values, payload=payload)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
+        # a record with fields of other types: find out which, one by one
+        return _columns(batch, log, [_checked(fields) for fields in values], payload=payload)
+
+
+def _fields(value: bytes) -> _Fields:
+    """One record, not checked yet: see `_Fields`."""
+    try:
+        fields = msgpack.unpackb(value)
+        kind = fields[0]
+        if fields[1] == records.LAYOUT:
+            if kind == "u":
+                _, _, epoch, sequence, log_id, told, lease, generation, spans, payload = fields[:10]
+                if spans.__class__ is not list:
+                    return _malformed("the spans are no list")
+                head = ("update", spans, epoch, sequence, log_id, told, lease, generation)
+                return (*head, len(payload), digest(payload) == told, payload, None, None, None)
+            if kind in KINDS:
+                return _other(value, fields)
+        return ("unknown", None, *[None] * 8, None, None, None, f"kind {kind!r}, layout {fields[1]!r}")
+    except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException, MalformedRecord) as error:
+        return _malformed(str(error) or type(error).__name__)
+
+
+def _other(value: bytes, fields: Sequence[Any]) -> _Fields:
+    kind = KINDS[fields[0]]
+    head: _Fields
+    match records.decode(fields):
+        case UpdateRecord() as it:
+            spans = [list(span) for span in it.spans]
+            size, right = len(it.payload), digest(it.payload) == it.digest
+            head = (kind, spans, it.epoch, it.sequence, it.log_id, it.digest, it.lease, it.generation)
+            return (*head, size, right, it.payload, None, None, None)
+        case BaseRecord() as it:
+            right = not it.content or digest(it.content) == it.snapshot_digest
+            head = (kind, None, it.epoch, it.sequence, None, it.snapshot_digest, it.lease, it.generation)
+            return (*head, len(it.content), right, it.content, it.vector, it.frontiers, None)
+        case DeletedRecord() | RestoredRecord() | ErasedRecord() as it:
+            return (kind, None, None, None, None, None, it.lease, it.generation, 0, None, *[None] * 4)
+        case _:  # about a server, not about a document: its bytes are passed on
+            return (kind, None, *[None] * 6, len(value), None, value, None, None, None)
+
+
+def _checked(fields: _Fields) -> _Fields:
+    """The same, or a malformed row if the record's own reader, or a table, cannot take it."""
+    kind, spans, epoch, sequence, log_id, told, lease, generation, _, _, payload, *_ = fields
+    numbers = [epoch, sequence, lease, generation]
+    try:
+        if kind == "update":
+            record = ["u", records.LAYOUT, epoch, sequence, log_id, told, lease, generation, spans, payload]
+            records.decode(record)
+            numbers += [end for _, _, end in spans]
+    except (MalformedRecord, TypeError, ValueError) as error:
+        return _malformed(str(error))
+    if any(number is not None and number > _INT_MAX for number in numbers):
+        return _malformed("a number is larger than anything that is counted")
+    return fields
+
+
+def _malformed(why: str) -> _Fields:
+    return ("malformed", None, *[None] * 8, None, None, None, why)
+
+
+def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payload: bool) -> pa.RecordBatch:
+    count = batch.num_rows
+    kinds, spans, *rest = zip(*rows, strict=True)
+    times = batch["time"]
+    plain = {
+        name: pa.array(column, RECORDS.field(name).type)
+        for name, column in zip(_PLAIN + _WIDE, rest, strict=True)
+    }
+    if not payload:
+        keep = [value if kind == "answers" else None for kind, value in zip(kinds, rest[8], strict=True)]
+        plain["payload"] = pa.array(keep, pa.binary())
+    columns = {
+        "document_id": _texts(batch["key"]),
+        "kind": pa.array(kinds, pa.string()),
+        "accepted_at": times.cast(TIME, safe=False),
+        "accepted_ns": times.view(pa.int64()),
+        "log": pa.repeat(pa.scalar(log, pa.string()), count),
+        "log_sequence": batch["sequence"].view(pa.int64()),
+        **plain,
+        "spans": span_column(spans),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORDS.names], schema=RECORDS)
+
+
+def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray:
+    """Lists of (peer, first, end) as a column; peers are unsigned 64 bits, so they become text."""
+    offsets: list[int | None] = []
+    peers: list[str] = []
+    firsts: list[int] = []
+    ends: list[int] = []
+    for one in spans:
+        offsets.append(None if one is None else len(peers))
+        for peer, first, end in one or ():
+            if not 0 <= first < end:
+                raise ValueError("a span holds nothing")
+            peers.append(str(peer))
+            firsts.append(first)
+            ends.append(end)
+    offsets.append(len(peers))
+    columns = [pa.array(peers, pa.string()), pa.array(firsts, pa.int64()), pa.array(ends, pa.int64())]
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.StructArray.from_arrays(columns, fields=list(_SPAN))
+    )
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

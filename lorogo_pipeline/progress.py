@@ -1,0 +1,71 @@
+"""How far a job is, told while it runs: asked of Spark by a thread that ends with the job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: (what is being done, how many tasks are done, of how many)
+Progress = Callable[[str, int, int], None]
+_LOOK_SECONDS = 0.25
+
+
+@contextmanager
+def watched(spark: SparkSession, what: str, total: int, progress: Progress | None) -> Iterator[None]:
+    """Call `progress` now and then while the block runs one job of `total` tasks."""
+    if progress is None:
+        yield
+        return
+    progress(what, 0, total)
+    context = _context(spark)
+    if context is None:  # Spark Connect tells by itself
+        with _told_by_connect(spark, what, total, progress):
+            yield
+    else:
+        done = threading.Event()
+        looking = threading.Thread(
+            target=_look, args=(context, done, what, total, progress), name="progress", daemon=True
+        )
+        looking.start()
+        try:
+            yield
+        finally:
+            done.set()
+            looking.join()
+    progress(what, total, total)
+
+
+def _context(spark: SparkSession) -> Any:
+    """The driver's own context; None through Spark Connect, which has none."""
+    if "connect" in type(spark).__module__:
+        return None
+    return spark.sparkContext
+
+
+def _look(context: Any, done: threading.Event, what: str, total: int, progress: Progress) -> None:
+    tracker = context.statusTracker()
+    while not done.wait(_LOOK_SECONDS):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        finished = max(
+            (stage.numCompletedTasks for stage in stages if stage and stage.numTasks == total), default=0
+        )
+        if finished:
+            progress(what, finished, total)
+
+
+@contextmanager
+def _told_by_connect(spark: Any, what: str, total: int, progress: Progress) -> Iterator[None]:
+    def handler(stages: Any, **_: object) -> None:
+        finished = sum(stage.num_completed_tasks for stage in stages or [])
+        progress(what, min(finished, total), total)
+
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)

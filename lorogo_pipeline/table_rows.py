@@ -1,0 +1,141 @@
+"""Records as rows of the tables `updates`, `events` and `answers`: pure, Arrow in and Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from lorogo_pipeline.schemas import ANSWERS, EVENTS, UPDATES
+from lorogo_protocol import crdt
+
+_SIGN = 1 << 63
+_EVENTS = ("base", "deleted", "restored", "erased")
+#: which of several rows with one identity counts: (column, ascending), the most important first
+BEST = {
+    "updates": (
+        ("digest_ok", False),
+        ("accepted_ns", True),
+        ("epoch", True),
+        ("sequence", True),
+        ("source", True),
+    ),
+    "events": (("bytes", False), ("accepted_ns", True), ("epoch", True), ("sequence", True)),
+    "answers": (("acked", False), ("since", True)),
+}
+#: what an identity is made of: equal in all of them means the same fact
+KEYS = {
+    "updates": ("document_id", "log_id", "digest"),
+    "events": ("document_id", "kind", "generation", "digest"),
+    "answers": ("server", "since"),
+}
+#: how the rows of a file are sorted
+ORDER = {
+    "updates": ("document_id", "accepted_ns", "epoch", "sequence", "log_id"),
+    "events": ("document_id", "accepted_ns", "kind", "generation", "digest"),
+    "answers": ("server", "since"),
+    "changes": ("document_id", "peer", "counter_first"),
+    "documents": ("document_id",),
+}
+
+
+def bucket_of(document_id: str, buckets: int) -> int:
+    """Where the rows of a document are."""
+    return xxhash.xxh64_intdigest(document_id.encode()) % buckets
+
+
+def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> dict[str, pa.RecordBatch]:
+    """The rows of each table that a batch of RECORDS gives; tables without rows are left out."""
+    kinds = batch["kind"]
+    found = {
+        "updates": _updates(batch.filter(pc.equal(kinds, "update")), buckets, source),
+        "events": _events(batch.filter(pc.is_in(kinds, pa.array(_EVENTS))), buckets),
+        "answers": _answers(batch.filter(pc.equal(kinds, "answers"))),
+    }
+    return {name: rows for name, rows in found.items() if rows.num_rows}
+
+
+def _updates(batch: pa.RecordBatch, buckets: int, source: str) -> pa.RecordBatch:
+    spans = batch["spans"]
+    flat = spans.flatten()
+    offsets = pc.subtract(spans.offsets, spans.offsets[0]) if len(spans) else spans.offsets
+    lengths = pc.subtract(flat.field("end"), flat.field("first"))
+    starts = offsets.to_pylist()
+    totals = [0]
+    for length in lengths.to_pylist():
+        totals.append(totals[-1] + length)
+    payloads = batch["payload"].to_pylist()
+    count = batch.num_rows
+    made = {
+        "peers": pa.ListArray.from_arrays(offsets, flat.field("peer")),
+        "spans": pa.ListArray.from_arrays(offsets, flat) if len(flat) else spans,
+        "changes": pa.array([crdt.change_count(payload) for payload in payloads], pa.int64()),
+        "ops": pa.array([totals[b] - totals[a] for a, b in pairwise(starts)], pa.int64()),
+        "source": pa.repeat(pa.scalar(source, pa.string()), count),
+        "bucket": _buckets(batch["document_id"], buckets),
+        "identity": _identities([batch["document_id"], batch["log_id"], batch["digest"]]),
+    }
+    return _table(batch, UPDATES, made)
+
+
+def _events(batch: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
+    made = {
+        "bucket": _buckets(batch["document_id"], buckets),
+        "identity": _identities([batch[name] for name in KEYS["events"]]),
+        "content": batch["payload"],
+    }
+    return _table(batch, EVENTS, made)
+
+
+def _answers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = [_answer(value) for value in batch["payload"].to_pylist()]
+    kept = [row for row in rows if row is not None]
+    return pa.RecordBatch.from_pylist(kept, schema=ANSWERS)
+
+
+def _answer(value: bytes) -> dict[str, Any] | None:
+    try:
+        _, _, server, since, until, acked, latencies, reasons = msgpack.unpackb(value)[:8]
+        refused = {str(reason): int(count) for reason, count in reasons.items()}
+        return {
+            "server": str(server),
+            "since": int(since) // 1000,
+            "until": int(until) // 1000,
+            "acked": int(acked),
+            "refused": sum(refused.values()),
+            "latency_us": [int(count) for count in latencies],
+            "reasons": [{"reason": reason, "count": count} for reason, count in sorted(refused.items())],
+            "bucket": 0,
+            "identity": identity(str(server), str(since)),
+        }
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def identity(*parts: str) -> int:
+    """The hash by which the same fact is found again; equal hashes are compared in full."""
+    value: int = xxhash.xxh64_intdigest("\0".join(parts).encode(errors="surrogatepass"))
+    return value - (value & _SIGN) * 2
+
+
+def _identities(columns: Sequence[pa.Array]) -> pa.Array:
+    texts = [pc.fill_null(column.cast(pa.string()), "") for column in columns]
+    joined = pc.binary_join_element_wise(*texts, "\0").to_pylist() if len(columns[0]) else []
+    digest = xxhash.xxh64_intdigest
+    return pa.array([digest(text.encode()) for text in joined], pa.uint64()).view(pa.int64())
+
+
+def _buckets(ids: pa.Array, buckets: int) -> pa.Array:
+    encoded = ids.dictionary_encode()
+    of = pa.array([bucket_of(one, buckets) for one in encoded.dictionary.to_pylist()], pa.int32())
+    return of.take(encoded.indices)
+
+
+def _table(batch: pa.RecordBatch, schema: pa.Schema, made: dict[str, pa.Array]) -> pa.RecordBatch:
+    columns = [made[name] if name in made else batch[name] for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
