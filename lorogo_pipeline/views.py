@@ -1,0 +1,33 @@
+"""The tables of a lake as DataFrames, and as views for SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.schemas import TABLES, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: a view of every table; `documents` shows the latest state, `documents_as_of` all that were made
+VIEWS = (*TABLES, "documents_as_of")
+
+
+def dataframe(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
+    """The table's newest version; without rows if it was never written."""
+    schema = spark_schema(TABLES[name])
+    paths = [lake.files.spark_uri(f"{name}/{file.path}") for file in lake.table(name).list()]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths)
+
+
+def open_views(spark: SparkSession, lake: Lake) -> None:
+    """Make every view known to the session."""
+    for name in TABLES:
+        rows = dataframe(spark, lake, name)
+        if name == "documents":
+            rows.createOrReplaceTempView("documents_as_of")
+            rows = rows.where("latest")
+        rows.createOrReplaceTempView(name)
