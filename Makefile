@@ -111,7 +111,7 @@ lock: $(BIN)/python ## write requirements.lock and requirements-run.lock anew fr
 	@$(BIN)/python -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet 'uv>=0.13,<0.14'
 	@$(COMPILE) --extra all --extra dev -o requirements.lock >/dev/null
-	@$(COMPILE) --extra all -c requirements.lock -o requirements-run.lock >/dev/null
+	@$(COMPILE) --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@echo "== requirements.lock and requirements-run.lock are written"
 
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
