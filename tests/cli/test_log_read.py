@@ -333,7 +333,7 @@ def test_export_without_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "arguments", "words"),
     [
-        ("pyarrow", ["export", "--to", "x.parquet"], "this needs pyarrow: pip install 'lorogo[pipeline]'"),
+        ("pyarrow", ["export", "--to", "x.parquet"], "this needs pyarrow: pip install 'lorogo[export]'"),
         ("crc32c", ["ls"], "this needs crc32c: pip install 'lorogo[server]'"),
     ],
 )
