@@ -5,7 +5,7 @@ Pure: a record becomes a list for msgpack and comes back; reading and writing fi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
@@ -139,6 +139,8 @@ def encode(record: Record) -> list[object]:
                 record.latency_counts,
                 dict(record.reasons),
             ]
+        case _:
+            assert_never(record)
 
 
 def decode(value: object) -> Record | None:

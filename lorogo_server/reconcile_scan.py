@@ -87,7 +87,7 @@ def has_siblings(data: Path) -> bool:
 def entries(
     place: Place, *, from_sequence: int = 0, key: str = "", wanted: Callable[[str], bool] | None = None
 ) -> Iterator[Entry]:
-    """What a journal says of documents, in order; what is unreadable is told and left out. Raises LogError."""
+    """What a journal says of documents; what cannot be read is told and left out. Raises LogError."""
     name = key.encode() or None
     reader = place.reader()
     try:
