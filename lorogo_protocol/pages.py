@@ -11,7 +11,7 @@ from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.limits import MIB
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, MalformedRecord, Record, UpdateRecord
+from lorogo_protocol.records import BaseRecord, DocumentRecord, MalformedRecord, UpdateRecord
 
 PAGE_BYTES_DEFAULT = MIB
 PAGE_BYTES_MAX = 4 * MIB
@@ -31,7 +31,7 @@ class Start:
     def everything(self) -> bool:
         return self == EVERYTHING
 
-    def wants(self, time_ns: int, record: Record) -> bool:
+    def wants(self, time_ns: int, record: DocumentRecord) -> bool:
         """Whether a record is behind it. Bases always are: they say what is known of a document."""
         match record:
             case BaseRecord():
@@ -100,7 +100,7 @@ class Entry:
     place: int  # its sequence in the journal
     time_ns: int
     document: str
-    record: Record
+    record: DocumentRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,14 @@ def pack(entries: Iterable[Entry]) -> bytes:
 
 
 def decode(body: Mapping[str, object]) -> Page:
-    """The page, or MalformedMessage; records of kinds that this version does not know are left out."""
+    """The page, or MalformedMessage; without records of unknown kinds and such about no document."""
     try:
         rows = msgpack.unpackb(calls.need(body, "records", bytes), raw=False)
         entries = []
         for place, time_ns, document, value in rows:
             if not isinstance(place, int) or not isinstance(time_ns, int) or not isinstance(document, str):
                 raise MalformedMessage("a record in a page of the feed is not whole")
-            if (record := records.decode(value)) is not None:
+            if (record := records.decode_document(value)) is not None:
                 entries.append(Entry(place, time_ns, document, record))
         return Page(tuple(entries), calls.need(body, "next", str), calls.need(body, "end", bool))
     except (

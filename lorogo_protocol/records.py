@@ -1,15 +1,19 @@
-"""What stands in a journal: one record per fact about a document (docs/JOURNAL.md).
+"""What stands in a journal: one record per fact about a document, or about the server (docs/JOURNAL.md).
 
 Pure: a record becomes a list for msgpack and comes back; reading and writing files is the log's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.latency import COUNTS_MAX
 
 LAYOUT = 1
+ANSWERS_KEY = b"-answers"  # in the place of a document id, which never begins so
+REASONS_MAX = 256  # in one record; the wire knows some twenty
 Span = tuple[int, int, int]  # peer, first counter, the counter behind the last
 
 
@@ -73,7 +77,20 @@ class ErasedRecord:
     generation: int = 0
 
 
-Record = UpdateRecord | BaseRecord | DeletedRecord | RestoredRecord | ErasedRecord
+@dataclass(frozen=True, slots=True)
+class AnswersRecord:
+    """How a server answered senders between two moments; its key is ANSWERS_KEY."""
+
+    server: str
+    since_ns: int
+    until_ns: int
+    acked: int
+    latency_counts: tuple[int, ...]  # [i]: ACKs that took less than 2^i microseconds, and not less than half
+    reasons: Mapping[str, int]  # NACKs, by the wire's reason
+
+
+DocumentRecord = UpdateRecord | BaseRecord | DeletedRecord | RestoredRecord | ErasedRecord
+Record = DocumentRecord | AnswersRecord
 
 
 def encode(record: Record) -> list[object]:
@@ -111,6 +128,19 @@ def encode(record: Record) -> list[object]:
             return ["r", LAYOUT, record.lease, record.generation]
         case ErasedRecord():
             return ["e", LAYOUT, record.erased_ns, record.lease, record.generation]
+        case AnswersRecord():
+            return [
+                "s",
+                LAYOUT,
+                record.server,
+                record.since_ns,
+                record.until_ns,
+                record.acked,
+                record.latency_counts,
+                dict(record.reasons),
+            ]
+        case _:
+            assert_never(record)
 
 
 def decode(value: object) -> Record | None:
@@ -134,8 +164,16 @@ def decode(value: object) -> Record | None:
             return RestoredRecord(*_take(fields, _RESTORED))
         case "e":
             return ErasedRecord(*_take([*fields, 0, 0] if len(fields) == 1 else fields, _ERASED))
+        case "s":
+            return _answers(*_take(fields, _ANSWERS))
         case _:
             return None
+
+
+def decode_document(value: object) -> DocumentRecord | None:
+    """As `decode`, for whoever reads documents: None also for what is about the server."""
+    record = decode(value)
+    return None if isinstance(record, AnswersRecord) else record
 
 
 _UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
@@ -143,6 +181,7 @@ _BASE = (int, int, int, int, str, bytes, bytes, bytes)
 _DELETED = (int, int, int)
 _RESTORED = (int, int)
 _ERASED = (int, int, int)  # the last two came later
+_ANSWERS = (str, int, int, int, (list, tuple), dict)
 
 
 def _take(fields: list[object], kinds: Sequence[type | tuple[type, ...]]) -> list[Any]:
@@ -168,3 +207,30 @@ def _spans(raw: object) -> tuple[Span, ...]:
             raise MalformedRecord(f"a span from {first} to {end} holds nothing")
         spans.append((peer, first, end))
     return tuple(spans)
+
+
+def _answers(
+    server: str,
+    since_ns: int,
+    until_ns: int,
+    acked: int,
+    counts: Sequence[object],
+    reasons: dict[object, object],
+) -> AnswersRecord:
+    if not is_token(server):
+        raise MalformedRecord("answers name a server by its id")
+    if since_ns > until_ns:
+        raise MalformedRecord(f"answers from {since_ns} until {until_ns} end before they begin")
+    latencies = tuple(number for number in counts if type(number) is int and number >= 0)
+    if len(latencies) != len(counts) or len(counts) > COUNTS_MAX:
+        raise MalformedRecord(f"latency counts are at most {COUNTS_MAX} numbers, none of them negative")
+    if sum(latencies) != acked:
+        raise MalformedRecord(f"the latencies of {sum(latencies)} ACKs are told, and {acked} were said")
+    nacked = {
+        reason: count
+        for reason, count in reasons.items()
+        if isinstance(reason, str) and reason and type(count) is int and count > 0
+    }
+    if len(nacked) != len(reasons) or len(reasons) > REASONS_MAX:
+        raise MalformedRecord(f"reasons are at most {REASONS_MAX} words, each with how often it was said")
+    return AnswersRecord(server, since_ns, until_ns, acked, latencies, nacked)

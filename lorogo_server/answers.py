@@ -35,6 +35,7 @@ class _Unsafe:
     digest: str
     inbox: str
     sequence: int
+    heard_at: float  # when the update was here, by our own clock
 
 
 class Answers:
@@ -104,7 +105,13 @@ class Answers:
         )
 
     def ack_when_safe(
-        self, done: Awaitable[object] | None, log_id: str, digest: str, inbox: str, sequence: int
+        self,
+        done: Awaitable[object] | None,
+        log_id: str,
+        digest: str,
+        inbox: str,
+        sequence: int,
+        heard_at: float,
     ) -> None:
         """ACK when the journal has it, and everything before it; the follower goes on meanwhile.
 
@@ -114,7 +121,7 @@ class Answers:
         key = (log_id, digest, inbox)
         if key in self._unsafe or len(self._unsafe) >= _ACKS_MAX:
             return
-        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence)
+        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
         self._all_said.clear()
         self._work.set()
 
@@ -127,7 +134,7 @@ class Answers:
                 if first.safe is not None:
                     await safe(first.safe)
                 try:
-                    await self.ack(first.log_id, first.digest, first.inbox, first.sequence)
+                    await self._ack(first)
                 except TransportError as error:
                     # The sender asks again: nothing is lost by an unsent message.
                     self._log.info("answer not sent", problem=str(error))
@@ -149,15 +156,19 @@ class Answers:
         if self.last is not None:
             await safe(self._context.journal.on_disk(self.last))
 
-    async def ack(self, log_id: str, digest: str, inbox: str, sequence: int) -> None:
+    async def _ack(self, one: _Unsafe) -> None:
         """Say that the update is safe and applied, if the document is still ours to speak for."""
+        context, log_id, digest = self._context, one.log_id, one.digest
         if not await self._may_speak():
-            await self._reply(inbox, Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt"))
+            nack = Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt")
+            if await self._reply(one.inbox, nack):
+                context.tally.refused(nack.reason)
             return
-        ack = Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
+        ack = Ack(log_id, digest, one.sequence, context.journal.durability, self._lease.token)
         if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
             waiting.set_result(ack)
-        await self._reply(inbox, ack)
+        if await self._reply(one.inbox, ack) or waiting is not None:
+            context.tally.acked(int((context.clock.now() - one.heard_at) * 1e6))
 
     async def refuse(self, no: Refused, epoch: int) -> None:
         """Say no, and move what can never be accepted out of the WAL; `epoch` is that of its sequences."""
@@ -165,7 +176,9 @@ class Answers:
         self._log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
         if (waiting := self._submitted.pop(no.log_id, None)) is not None and not waiting.done():
             waiting.set_exception(CallRefused(no.reason, no.message))
-        await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
+        told = await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
+        if told or waiting is not None:
+            self._context.tally.refused(no.reason)
         if no.quarantine and no.sequences:
             self.to_quarantine[min(no.sequences)] = no
             self._spawn(self._quarantine(no, epoch))
@@ -226,11 +239,14 @@ class Answers:
             self.to_quarantine.pop(min(no.sequences), None)
             self.moved += len(no.sequences)
 
-    async def _reply(self, inbox: str, reply: replies.Reply) -> None:
+    async def _reply(self, inbox: str, reply: replies.Reply) -> bool:
+        """Whether there is somebody to tell, and it is on its way."""
         if not inbox:
-            return
+            return False
         body, headers = replies.encode(reply)
         try:
             await self._bus.publish(inbox, body, headers=headers)
         except ValueError as error:  # the inbox came from the wire
             self._log.warning("an inbox that is no subject", problem=str(error))
+            return False
+        return True

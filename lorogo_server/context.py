@@ -9,6 +9,7 @@ from lorogo_server.epoch import Epochs
 from lorogo_server.journal import Journal
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.settings import ServerSettings
+from lorogo_server.tally import Tally
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
@@ -44,6 +45,7 @@ class Context:
     epochs: Epochs
     quarantine: Quarantine
     journal: Journal
+    tally: Tally
     load_slots: asyncio.Semaphore
     reply_budget: Budget
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told

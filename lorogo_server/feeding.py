@@ -174,7 +174,7 @@ class _Builder:
             if wanted is not None and document not in wanted:
                 continue
             try:
-                record = records.decode(found.value)
+                record = records.decode_document(found.value)
             except records.MalformedRecord as error:
                 log.warning("a record of the journal is skipped", sequence=found.sequence, problem=str(error))
                 continue

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Presence
@@ -47,6 +48,13 @@ _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
 
 
+class _Heard(NamedTuple):
+    """A copy that waits for its turn, and since when, by our own clock."""
+
+    copy: Republished
+    at: float
+
+
 class Host:
     """The owner of one document."""
 
@@ -69,8 +77,9 @@ class Host:
         self._answers: Answers | None = None
         self._journalling: Journalling | None = None
         self._loaded: Loaded | None = None
-        self._queue: deque[Republished] = deque()
+        self._queue: deque[_Heard] = deque()
         self._queued_bytes = 0
+        self._heard_at = 0.0  # when what is being acted on was here
         self._catch_up = False  # a copy was dropped or missed
         self._rewind = False  # the epoch changed: read everything again
         self._reload = False
@@ -133,7 +142,7 @@ class Host:
     def stop(self, why: str, *, finish: bool = True) -> None:
         """Finish what is queued now (unless told not to), say DOWN, and close."""
         self._graceful = True
-        self._finish_through = self._queue[-1].stored.sequence if self._queue and finish else 0
+        self._finish_through = self._queue[-1].copy.stored.sequence if self._queue and finish else 0
         self._last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
         self._why_closing = self._why_closing or why
         self._closing.set()
@@ -281,6 +290,7 @@ class Host:
     async def _load(self) -> None:
         """Load what is stored, and put our token on it."""
         context = self.context
+        self._heard_at = context.clock.now()
         for _ in range(_LOAD_TRIES):
             self.epoch = context.epochs.current
             loaded = await load(
@@ -375,7 +385,7 @@ class Host:
             self._graceful
             and self.context.transport.bus.connected
             and bool(self._queue)
-            and self._queue[0].stored.sequence <= self._finish_through
+            and self._queue[0].copy.stored.sequence <= self._finish_through
         )
 
     async def _wait(self) -> None:
@@ -405,7 +415,7 @@ class Host:
         while self._queue:
             if not await self._take(self._queue[0]):
                 return  # the queue is looked at again after reading what is missing
-            self._queued_bytes -= len(self._queue.popleft().stored.data)
+            self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
             if self._reload:
                 return  # Loro panicked: what comes next would be judged by a broken document
             if self.context.clock.now() >= turn_ends:
@@ -420,8 +430,8 @@ class Host:
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.wants_compaction = self.wants_compaction or "the WAL is long"
 
-    async def _take(self, copy: Republished) -> bool:
-        stored, follower = copy.stored, self.loaded.follower
+    async def _take(self, heard: _Heard) -> bool:
+        copy, stored, follower = heard.copy, heard.copy.stored, self.loaded.follower
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
             case Known():
                 return True
@@ -434,6 +444,7 @@ class Host:
                 effects = self.loaded.intake.take(stored, self.context.clock.now())
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
+                self._heard_at = heard.at
                 await self._carry_out_all(effects)
                 return True
 
@@ -464,14 +475,14 @@ class Host:
         self._catch_up = False
         try:
             await read_on(
-                self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out
+                self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out_read
             )
         except (TransportError, LorogoError) as error:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
         position = self.loaded.follower.position
-        while self._queue and self._queue[0].stored.sequence <= position:
-            self._queued_bytes -= len(self._queue.popleft().stored.data)
+        while self._queue and self._queue[0].copy.stored.sequence <= position:
+            self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
 
     async def _read_again(self) -> None:
         """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""
@@ -533,7 +544,12 @@ class Host:
         for effect in effects:
             await self._carry_out(effect)
 
-    async def _carry_out(self, effect: Effect, _time_ns: int = 0, *, announce: bool = True) -> None:
+    async def _carry_out_read(self, effect: Effect, _time_ns: int) -> None:
+        """Of a message that was not heard, but read."""
+        self._heard_at = self.context.clock.now()
+        await self._carry_out(effect)
+
+    async def _carry_out(self, effect: Effect, *, announce: bool = True) -> None:
         answers = self.answers
         try:
             match effect:
@@ -544,10 +560,12 @@ class Host:
                     if announce and new:
                         safe = await self._journal(effect)
                         await answers.announce(effect)
-                    answers.ack_when_safe(safe, update.log_id, update.digest, update.inbox, update.sequence)
+                    answers.ack_when_safe(
+                        safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
+                    )
                     self.context.counters.accepted += 1
                 case Again(log_id, digest, inbox, sequence):
-                    answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence)
+                    answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
@@ -585,7 +603,7 @@ class Host:
             self._catch_up = True  # it is in the stream: read it when there is room
         else:
             self._queued_bytes += len(copy.stored.data)
-            self._queue.append(copy)
+            self._queue.append(_Heard(copy, self.context.clock.now()))
         self._wake.set()
 
     def _on_ping(self, message: Message) -> None:

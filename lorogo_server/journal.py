@@ -12,7 +12,7 @@ import xxhash
 from lorogo_log import Failure, Log, LogError, QueueFullError, Storage
 from lorogo_protocol import records
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.records import Record
+from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
 from lorogo_server import ledger
 from lorogo_server.ledger import Covered, Ledger
 from lorogo_transport.logs import get_logger
@@ -39,7 +39,7 @@ class Journal(Protocol):
     def durability(self) -> str:
         """What an ACK may say."""
 
-    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
         """Queue a record, waiting for room; what is returned is done when the record is safe.
 
         Both raise JournalStopped.
@@ -106,7 +106,7 @@ class NoJournal:
     def all_safe(self, document_id: str) -> Awaitable[object] | None:
         return None
 
-    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -148,6 +148,7 @@ class DiskJournal:
         self._on_stop = on_stop
         self._on_damage = on_damage
         self._ledger = Ledger(())
+        self._notes = range(0)  # about the server itself, in partition 0: the last ones without a gap
         self._opened: list[Log] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -196,7 +197,7 @@ class DiskJournal:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
         if self.stopped:
             raise JournalStopped(self.stopped)
         into = self.logs[self.partition(document_id)]
@@ -211,6 +212,27 @@ class DiskJournal:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(sequence)
         return done
+
+    def note(self, record: AnswersRecord) -> bool:
+        """Queue a record about the server itself, if there is room now: nobody waits for it."""
+        if self.stopped or not self.logs:
+            return False
+        try:
+            queued = self.logs[0].append_nowait(records.encode(record), key=ANSWERS_KEY, ts=record.until_ns)
+        except LogError:
+            return False
+        queued.add_done_callback(self._noted)
+        return True
+
+    def _noted(self, queued: asyncio.Future[int]) -> None:
+        if not queued.cancelled() and queued.exception() is None:  # else the log has stopped, and says so
+            at = queued.result()
+            self._notes = range(self._notes.start if self._notes.stop == at else at, at + 1)
+
+    def end(self, number: int) -> int:
+        """The last sequence of a partition on the disk; not of notes behind it, for which no ACK waits."""
+        durable = self.logs[number].stats().durable_sequence
+        return self._notes.start - 1 if number == 0 and self._notes.stop == durable + 1 else durable
 
     def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
         return done

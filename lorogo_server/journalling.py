@@ -12,8 +12,8 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -134,12 +134,12 @@ class Journalling:
             return
         self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
 
-    def _tombstone(self, facts: SnapshotFacts) -> Record:
+    def _tombstone(self, facts: SnapshotFacts) -> DocumentRecord:
         if facts.erased_ns:
             return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
         return DeletedRecord(self._lease.token, facts.generation, facts.deleted_ns)
 
-    async def _put(self, record: Record) -> Awaitable[object]:
+    async def _put(self, record: DocumentRecord) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())
 
     def _base_record(self, base: Base, epoch: int, sequence: int, generation: int) -> BaseRecord:

@@ -11,7 +11,7 @@ from lorogo_log import CorruptionError, FormatError, LogError, Reader, Storage, 
 from lorogo_log.recovery import list_segments
 from lorogo_log.segment import Segment
 from lorogo_protocol import records
-from lorogo_protocol.records import MalformedRecord, Record
+from lorogo_protocol.records import DocumentRecord, MalformedRecord
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -56,10 +56,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record, and where it stands."""
+    """A record about a document, and where it stands."""
 
     document_id: str
-    record: Record
+    record: DocumentRecord
     time_ns: int
     sequence: int
     size: int
@@ -87,7 +87,7 @@ def has_siblings(data: Path) -> bool:
 def entries(
     place: Place, *, from_sequence: int = 0, key: str = "", wanted: Callable[[str], bool] | None = None
 ) -> Iterator[Entry]:
-    """The records of a journal, in order; what cannot be read is told and left out. Raises LogError."""
+    """What a journal says of documents; what cannot be read is told and left out. Raises LogError."""
     name = key.encode() or None
     reader = place.reader()
     try:
@@ -99,7 +99,7 @@ def entries(
                     continue
                 stored = batch.record(row)
                 try:
-                    record = records.decode(stored.value)
+                    record = records.decode_document(stored.value)
                 except (MalformedRecord, ValueError) as error:
                     log.warning("a record cannot be read", journal=place.name, problem=str(error))
                     continue
@@ -123,10 +123,10 @@ def windows(found: Iterator[Entry]) -> Iterator[list[Entry]]:
         yield window
 
 
-def lookup(place: Place, sequence: int) -> Record | None:
+def lookup(place: Place, sequence: int) -> DocumentRecord | None:
     """One record; None if it is not there any more."""
     try:
-        return records.decode(place.reader().lookup(sequence).value)
+        return records.decode_document(place.reader().lookup(sequence).value)
     except (LogError, FormatError, MalformedRecord, ValueError) as error:
         log.warning("a record cannot be read", journal=place.name, sequence=sequence, problem=str(error))
         return None

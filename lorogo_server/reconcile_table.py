@@ -16,8 +16,8 @@ from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -99,7 +99,7 @@ class Table:
         self.brokers: list[str] = []  # nats-servers that it was compared with, the newest last
         self.snapshots = (0, 0)  # when their stream was made, and its last sequence
 
-    def fold(self, document_id: str, record: Record, time_ns: int, place: str, sequence: int) -> None:
+    def fold(self, document_id: str, record: DocumentRecord, time_ns: int, place: str, sequence: int) -> None:
         """Take a record into account; the order does not matter, nor does once or twice."""
         row = self.rows.get(document_id)
         if row is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 from lorogo_log import Coordinator, LogClosedError, LogError, Options, Replica, SegmentServer, Storage
-from lorogo_protocol.records import Record
+from lorogo_protocol.records import DocumentRecord
 from lorogo_server.journal import DiskJournal, JournalStopped
 from lorogo_server.ledger import Covered
 from lorogo_server.settings import ServerSettings
@@ -158,7 +158,7 @@ class ReplicatedJournal:
         await self._exits.aclose()
         self._coordinators.clear()
 
-    async def put(self, document_id: str, record: Record, time_ns: int) -> Awaitable[object]:
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
         done = await self._disk.put(document_id, record, time_ns)
         return _Replicated(self._marks[self._disk.partition(document_id)], done)
 
@@ -168,7 +168,7 @@ class ReplicatedJournal:
     def all_safe(self, document_id: str) -> Awaitable[object] | None:
         number = self._disk.partition(document_id)
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        end.set_result(self._disk.logs[number].stats().durable_sequence)
+        end.set_result(self._disk.end(number))
         return _Replicated(self._marks[number], end)
 
     @property

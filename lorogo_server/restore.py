@@ -15,9 +15,9 @@ from lorogo_protocol.errors import CrdtError, HistoryTrimmed
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
     MalformedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -31,7 +31,7 @@ UNREADABLE = "it is no record of a journal"
 DAMAGED = "its bytes do not match its digest"
 _STARTS_MAX = 4  # shallow bases that are tried as the beginning
 
-Fetch = Callable[[int], Record | None]  # the record at a place; None: of a kind that we do not know
+Fetch = Callable[[int], DocumentRecord | None]  # the record at a place; None: of a kind that we do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class _Building:
         return True
 
 
-def content(record: Record | None) -> bytes:
+def content(record: DocumentRecord | None) -> bytes:
     """The Loro bytes of an update or a base."""
     match record:
         case UpdateRecord():

@@ -20,6 +20,7 @@ import xxhash
 from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError
+from lorogo_protocol.records import ANSWERS_KEY
 from lorogo_server import queries, reading
 from lorogo_server.epoch import Epochs
 from lorogo_server.facts import SnapshotFacts
@@ -186,7 +187,8 @@ def _sort(sources: Sequence[Source], wanted: Wanted, folder: Path, total: int, p
 
     for source in sources:
         for record in source.records(wanted.document or None, on_bytes):
-            pile.add(record.key, record.time, record.payload)
+            if record.key != ANSWERS_KEY:  # about a server, not a document
+                pile.add(record.key, record.time, record.payload)
     pile.close()
     return pile
 

@@ -13,7 +13,7 @@ import msgpack
 import xxhash
 
 from lorogo_protocol import records
-from lorogo_protocol.records import MalformedRecord, Record
+from lorogo_protocol.records import DocumentRecord, MalformedRecord
 
 _HEADER = struct.Struct("<HIq")  # bytes of the id, bytes of the payload, time
 _FILE_BYTES = 16 << 20  # that one file should have
@@ -61,21 +61,21 @@ class Pile:
         self.places = places
         self._file = file
 
-    def fetch(self, place: int) -> Record | None:
-        """The record; None for a kind that we do not know. Raises MalformedRecord."""
+    def fetch(self, place: int) -> DocumentRecord | None:
+        """The record; None for a kind that we do not know, or about no document. Raises MalformedRecord."""
         self._file.seek(place)
         key_bytes, payload_bytes, _ = _HEADER.unpack(self._file.read(_HEADER.size))
         payload = self._file.read(key_bytes + payload_bytes)[key_bytes:]
         return decode(payload)
 
 
-def decode(payload: bytes) -> Record | None:
-    """The record in a log's payload. Raises MalformedRecord."""
+def decode(payload: bytes) -> DocumentRecord | None:
+    """The record about a document in a log's payload. Raises MalformedRecord."""
     try:
         value = msgpack.unpackb(payload)
     except (ValueError, msgpack.UnpackException) as error:
         raise MalformedRecord(f"it is not msgpack: {error}") from None
-    return records.decode(value)
+    return records.decode_document(value)
 
 
 def _index(file: BinaryIO) -> dict[bytes, list[tuple[int, int]]]:

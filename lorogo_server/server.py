@@ -34,6 +34,7 @@ from lorogo_server.renewals import Renewals
 from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
+from lorogo_server.tally import Tally
 from lorogo_transport import topology
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
@@ -121,6 +122,7 @@ class Server:
             epochs=Epochs(transport),
             quarantine=Quarantine(transport),
             journal=self._replicated or self.journal or NoJournal(),
+            tally=Tally(self.server_id, self._clock.wall_ns()),
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             erased=self._erased,
@@ -263,6 +265,7 @@ class Server:
         await self._tasks.close()
         if self._pulse is not None:
             await self._pulse.stop()
+        self._tell_answers()
         if self._replicated is not None:
             await self._replicated.close()
         if self.journal is not None:
@@ -342,6 +345,7 @@ class Server:
             "documents": len(self.hosts),
             "accepted": counters.accepted,
             "refused": counters.refused,
+            **self.context.tally.stats(),
             "loads": counters.loads,
             "load_failures": counters.load_failures,
             "compactions": counters.compactions,
@@ -510,6 +514,7 @@ class Server:
         next_epoch = self._clock.now() + _EPOCH_SECONDS
         next_sweep = self._clock.now() + _SWEEP_SECONDS * self._rng.random()
         next_ledger = self._clock.now() + _LEDGER_SECONDS
+        next_answers = self._clock.now() + self.settings.answers_every_seconds
         next_level = 0.0
         while True:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
@@ -517,6 +522,9 @@ class Server:
             for host in list(self.hosts.values()):
                 if host.is_up:
                     self._look_after(host, now)
+            if now >= next_answers:
+                next_answers = now + self.settings.answers_every_seconds
+                self._tell_answers()
             if self.journal is not None and now >= next_ledger:
                 next_ledger = now + _LEDGER_SECONDS
                 await self._save_ledger(self.journal)
@@ -532,6 +540,14 @@ class Server:
                     await self.context.snapshots.sweep(now)
             except LorogoError as error:
                 self._log.info("maintenance postponed", problem=str(error))
+
+    def _tell_answers(self) -> None:
+        """Leave in the journal how senders were answered; what finds no room is told the next time."""
+        if self.journal is None:
+            return
+        tally = self.context.tally
+        if (record := tally.take(self._clock.wall_ns())) is not None and not self.journal.note(record):
+            tally.give_back(record)
 
     async def _save_ledger(self, journal: DiskJournal) -> None:
         if self.reconciler is not None:

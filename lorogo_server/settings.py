@@ -40,6 +40,7 @@ class ServerSettings:
     archive_every_seconds: float = 300.0  # a segment is sealed at least so often, to be copied
     journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
     reconcile_every_seconds: float = 300.0
+    answers_every_seconds: float = 60.0  # the journal is told how senders were answered
 
     renew_seconds: float = limits.RENEW_SECONDS
     lease_seconds: float = limits.LEASE_SECONDS
@@ -107,6 +108,7 @@ class ServerSettings:
             (not self.archive or "://" in self.archive, "archive must be a URL, as in file:///backup/lorogo"),
             (self.archive_every_seconds > 0, "archive_every_seconds must be positive"),
             (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
+            (self.answers_every_seconds > 0, "answers_every_seconds must be positive"),
             (
                 0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,
                 "renew_seconds < lease_seconds < stale_seconds must hold",

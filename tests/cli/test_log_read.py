@@ -14,6 +14,8 @@ import pytest
 
 from lorogo_cli import log_export, log_values
 from lorogo_log import BlockingLog, Record
+from lorogo_protocol import records
+from lorogo_protocol.records import AnswersRecord, DeletedRecord
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, write
 from tests.cli.support import COMMAND, Running, environment, until
 
@@ -55,6 +57,28 @@ def test_dump_gives_what_was_asked_for(
     """Records are JSON lines, from a sequence or a time, of one key, no more than a limit."""
     write(tmp_path / "log", 60)
     assert sequences(cli.lines("dump", tmp_path / "log", *options)) == expected
+
+
+def test_answers_of_a_server_can_be_read(tmp_path: Path, cli: Cli) -> None:
+    """In a journal they stand under a key of their own, in words, for every command that shows records."""
+    record = AnswersRecord("server-1", START, START + SECOND, 3, (0, 1, 2), {"deleted": 4})
+    with BlockingLog(tmp_path / "log") as log:
+        log.append(records.encode(DeletedRecord(1, 0, START)), key=b"doc", ts=START)
+        log.append(records.encode(record), key=records.ANSWERS_KEY, ts=record.until_ns)
+    value = ["s", 1, "server-1", START, START + SECOND, 3, [0, 1, 2], {"deleted": 4}]
+    both = cli.lines("dump", tmp_path / "log")
+    (alone,) = cli.lines("dump", tmp_path / "log", "--key", "-answers")
+    assert [one["key"] for one in both] == ["doc", "-answers"]
+    assert both[1] == alone
+    assert (alone["time_ns"], alone["value"]) == (record.until_ns, value)
+    assert cli("tail", tmp_path / "log", "-n", "1") == 0
+    assert f"  2  -answers  {json.dumps(value, separators=(',', ':'))}\n" in cli.out
+    cli.json("export", tmp_path / "log", "--to", tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    assert table["key"].to_pylist() == [b"doc", b"-answers"]
+    assert records.decode(msgpack.unpackb(table["value"].to_pylist()[1])) == record
+    assert cli("verify", tmp_path / "log") == 0
+    assert cli("ls", tmp_path / "log") == 0
 
 
 def test_dump_shows_a_record(tmp_path: Path, cli: Cli) -> None:

@@ -1,5 +1,6 @@
 """`lorogo serve`: several processes on one NATS."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -50,6 +51,30 @@ async def test_workers_are_kept_alive_and_stopped_gracefully(
         assert said_json(lorogo("status", "kept", "--json", cwd=tmp_path, env=nats))["state"] == "DOWN"
     finally:
         serve.kill()
+
+
+async def test_answers_are_in_the_status_and_stay_in_the_journal(
+    fresh_nats: EmbeddedNats, tmp_path: Path
+) -> None:
+    """`status --json` says how quickly the server said ACK; after a stop its journal does."""
+    nats = {"LOROGO_NATS": fresh_nats.url}
+    serve = Running(["serve", "--data", "data"], cwd=tmp_path, name="serve", env=nats)
+    try:
+        (line,) = serve.wait_for_log("serving", 1)
+        said(lorogo("doc", "set", "kept", "title", '"x"', cwd=tmp_path, env=nats))
+        (server,) = said_json(lorogo("status", "--json", cwd=tmp_path, env=nats))["servers"]
+        stats = server["stats"]
+        assert (stats["acked"], stats["nacked"]) == (1, {})
+        assert 0 < stats["ack_us_p50"] <= stats["ack_us_p99"]
+        assert serve.stop(signal.SIGTERM) == 0
+    finally:
+        serve.kill()
+    journal = tmp_path / "data" / "worker-0" / "journal" / "00"
+    shown = said(lorogo("log", "dump", str(journal), "--key", "-answers", cwd=tmp_path))
+    kind, layout, server_id, since_ns, until_ns, acked, counts, reasons = json.loads(shown)["value"]
+    assert (kind, layout, server_id, acked, reasons) == ("s", 1, line["server"], 1, {})
+    assert since_ns < until_ns
+    assert sum(counts) == 1
 
 
 async def test_a_graceful_stop_leaves_documents_down(fresh_nats: EmbeddedNats, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from lorogo_client import (
     Update,
     UpdateFeed,
 )
-from lorogo_log import MemoryStorage
+from lorogo_log import MemoryStorage, Reader
+from lorogo_protocol.records import ANSWERS_KEY
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.journals import in_memory
@@ -149,6 +150,33 @@ async def test_documents_move_between_servers_and_nothing_is_given_twice(world: 
         stats if isinstance(stats := server.stats()["journal_records"], int) else 0 for server in servers
     )
     assert journalled > 12, "the servers journalled nothing twice, so this shows nothing"
+
+
+async def test_what_servers_note_of_themselves_is_no_part_of_a_feed(world: World) -> None:
+    """Answers between the updates of every journal are no item, no gap, no document; positions pass them."""
+    servers = [(await world.server())[0] for _ in range(2)]
+    client, _ = await world.client()
+    session = await world.open(client)
+    items: list[FeedItem] = []
+    position: FeedPosition | None = None
+    for turn in range(4):
+        await move(client, servers, servers[turn % 2])
+        await write(session, f"{turn}x", f"{turn}y")
+        for server in servers:
+            server.context.tally.acked(turn)
+            server._tell_answers()
+        async with client.feed(since=position or 0) as feed:
+            items += await some(feed, 2)
+            await nothing(feed)
+            position = feed.position
+    assert all(isinstance(item, Update) and item.document == "doc" for item in items)
+    assert text(items) == "0x0y1x1y2x2y3x3y"
+    for server in servers:
+        assert server.journal is not None
+        found = Reader(server.journal.logs[0].core.directory).cursor(key=ANSWERS_KEY)
+        assert sum(len(batch) for batch in found) == 4
+    async with client.feed(since=0, documents=["doc"]) as late:
+        assert text(await some(late, 8)) == text(items)
 
 
 async def test_what_was_purged_before_a_move_is_read_from_the_first_journal(world: World) -> None:

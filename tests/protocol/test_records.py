@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from loro import ExportMode, LoroDoc
 
 from lorogo_protocol import crdt, records
-from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.errors import InvalidDocumentId, InvalidUpdate
+from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.latency import COUNTS_MAX
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import (
+    AnswersRecord,
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
@@ -21,7 +25,14 @@ numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=40)
 blobs = st.binary(max_size=60)
 spans = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 1000), st.integers(1001, 2**31 - 1))
-any_record = st.one_of(
+latencies = st.lists(st.integers(0, 2**40), max_size=COUNTS_MAX).map(tuple)
+
+
+def answers(server: str, times: list[int], counts: tuple[int, ...], reasons: dict[str, int]) -> AnswersRecord:
+    return AnswersRecord(server, min(times), max(times), sum(counts), counts, reasons)
+
+
+any_document_record = st.one_of(
     st.builds(
         UpdateRecord, numbers, numbers, texts, texts, numbers, numbers, st.lists(spans).map(tuple), blobs
     ),
@@ -30,6 +41,14 @@ any_record = st.one_of(
     st.builds(RestoredRecord, numbers, numbers),
     st.builds(ErasedRecord, numbers, numbers, numbers),
 )
+any_answers = st.builds(
+    answers,
+    st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True),
+    st.lists(numbers, min_size=2, max_size=2),
+    latencies,
+    st.dictionaries(st.sampled_from([*map(str, Reason), "of-a-later-version"]), st.integers(1, 2**40)),
+)
+any_record = st.one_of(any_document_record, any_answers)
 
 
 @given(any_record)
@@ -44,6 +63,19 @@ def test_fields_of_a_later_version_are_left_alone(record: records.Record, more: 
     assert records.decode([*records.encode(record), *more]) == record
 
 
+@given(any_record)
+def test_who_reads_documents_is_given_nothing_else(record: records.Record) -> None:
+    """What is about a server is for them as if it were of an unknown kind."""
+    found = records.decode_document(records.encode(record))
+    assert found == (None if isinstance(record, AnswersRecord) else record)
+
+
+def test_the_key_of_answers_is_no_document_id() -> None:
+    """So nobody can have a document that their records would be taken for."""
+    with pytest.raises(InvalidDocumentId, match="must not begin with '-'"):
+        check_document_id(records.ANSWERS_KEY.decode())
+
+
 def test_an_erasure_of_before_it_named_its_lease() -> None:
     """The first version wrote only when it was erased."""
     assert records.decode(["e", 1, 7]) == ErasedRecord(7, 0, 0)
@@ -56,6 +88,7 @@ def test_an_unknown_kind_or_layout_is_skipped(value: object) -> None:
 
 
 UPDATE = ["u", 1, 1, 2, "id", "7", 3, 0, [[1, 0, 1]], b"x"]
+ANSWERS = ["s", 1, "server", 10, 20, 3, [0, 1, 2], {"deleted": 4}]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +115,23 @@ UPDATE = ["u", 1, 1, 2, "id", "7", 3, 0, [[1, 0, 1]], b"x"]
         ["d", 1, 1, 1, "x"],
         ["r", 1, 1],
         ["e", 1, None],
+        ANSWERS[:-1],
+        [*ANSWERS[:2], "no token", *ANSWERS[3:]],
+        [*ANSWERS[:2], 7, *ANSWERS[3:]],
+        [*ANSWERS[:3], 21, *ANSWERS[4:]],
+        [*ANSWERS[:3], -1, *ANSWERS[4:]],
+        [*ANSWERS[:5], 4, *ANSWERS[6:]],
+        [*ANSWERS[:6], {}, {}],
+        [*ANSWERS[:6], [3, "0"], {}],
+        [*ANSWERS[:6], [2, True], {}],
+        [*ANSWERS[:6], [4, -1], {}],
+        [*ANSWERS[:6], [3, *[0] * 32], {}],
+        [*ANSWERS[:7], []],
+        [*ANSWERS[:7], {"": 1}],
+        [*ANSWERS[:7], {b"deleted": 1}],
+        [*ANSWERS[:7], {"deleted": 0}],
+        [*ANSWERS[:7], {"deleted": "1"}],
+        [*ANSWERS[:7], {str(number): 1 for number in range(257)}],
     ],
 )
 def test_a_malformed_record_is_refused_with_a_sentence(value: object) -> None:

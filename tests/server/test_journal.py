@@ -18,7 +18,14 @@ from lorogo_log import LogFailedError, Reader
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
+from lorogo_protocol.records import (
+    AnswersRecord,
+    BaseRecord,
+    DeletedRecord,
+    DocumentRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings, epoch, reconcile_scan
@@ -36,14 +43,15 @@ from tests.server.support import QUICK, Probe, Writer, until
 DATA = Path("data")
 
 
-def written(disk: TestDisk, partition: str = "00") -> list[tuple[str, Record]]:
-    """Every record on the disk, in order."""
-    found: list[tuple[str, Record]] = []
+def written(disk: TestDisk, partition: str = "00") -> list[tuple[str, DocumentRecord]]:
+    """Every record about a document on the disk, in order."""
+    found: list[tuple[str, DocumentRecord]] = []
     for batch in Reader.open(DATA / "journal" / partition, storage=disk).cursor():
         for one in batch.records():
             record = records.decode(one.value)
             assert record is not None
-            found.append((one.key.decode(), record))
+            if not isinstance(record, AnswersRecord):
+                found.append((one.key.decode(), record))
     return found
 
 

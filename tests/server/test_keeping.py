@@ -14,7 +14,7 @@ from lorogo_log import Record as Stored
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.records import BaseRecord, ErasedRecord, Record, UpdateRecord
+from lorogo_protocol.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
 from lorogo_server import Server, ServerSettings
 from lorogo_server.archive import Archive, ArchiveError
 from lorogo_server.erasing import Erasures
@@ -59,11 +59,11 @@ class World:
         async with Server(transport, settings, data=self.folder / name, clock=self.clock) as server:
             yield server
 
-    def records(self, place: str, document_id: str) -> list[Record]:
+    def records(self, place: str, document_id: str) -> list[DocumentRecord]:
         stored = (one for source in find(place) for one in source.records(document_id))
         return [record for one in stored if (record := decode(one.payload)) is not None]
 
-    def journalled(self, name: str, document_id: str) -> list[Record]:
+    def journalled(self, name: str, document_id: str) -> list[DocumentRecord]:
         return self.records(str(self.folder / name), document_id)
 
 
@@ -112,7 +112,7 @@ async def test_the_journal_of_the_last_owner_is_enough_however_often_the_owner_c
         stored = [one for source in find(str(world.folder / name)) for one in source.records("minutes")]
         places = [(one.time, place) for place, one in enumerate(stored)]
 
-        def fetch(place: int, stored: list[Stored] = stored) -> Record | None:
+        def fetch(place: int, stored: list[Stored] = stored) -> DocumentRecord | None:
             return decode(stored[place].payload)
 
         rebuilt = rebuild(gather(places, fetch), fetch, now_ns=world.clock.wall_ns())

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -23,7 +23,7 @@ def update(peer: int, end: int, generation: int = 0) -> UpdateRecord:
     return UpdateRecord(1, 1, "log", "1", 1, generation, ((peer, 0, end),), b"")
 
 
-def folded(*records: Record, time_ns: int = 100) -> Row:
+def folded(*records: DocumentRecord, time_ns: int = 100) -> Row:
     table = Table()
     for number, record in enumerate(records):
         table.fold("doc", record, time_ns, "journal/00", number)
@@ -50,7 +50,7 @@ RECORDS = st.one_of(
 
 
 @given(st.lists(RECORDS, max_size=12), st.randoms(use_true_random=False))
-def test_the_order_of_records_is_no_matter(records: list[Record], rng: random.Random) -> None:
+def test_the_order_of_records_is_no_matter(records: list[DocumentRecord], rng: random.Random) -> None:
     """Journals are read one after another, each again from a little before its end: the row is the same."""
     records = [update(1, 1), *records]
     shuffled = [*records, *records[:3]]
@@ -72,7 +72,7 @@ def test_the_order_of_records_is_no_matter(records: list[Record], rng: random.Ra
     ],
 )
 def test_the_newest_generation_decides_whether_it_lives(
-    records: list[Record], generation: int, deleted: bool
+    records: list[DocumentRecord], generation: int, deleted: bool
 ) -> None:
     """Deleted in its newest generation means deleted, whatever else is in the journals."""
     row = folded(*records)
@@ -89,7 +89,11 @@ def test_what_was_erased_is_forgotten() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_erasure_knows_its_lease_and_generation(turned: bool) -> None:
     """A snapshot of before it is told from one that was made since, whatever else the journals have lost."""
-    records: list[Record] = [DeletedRecord(7, 1, 50), ErasedRecord(200, 9, 1), ErasedRecord(200, 12, 1)]
+    records: list[DocumentRecord] = [
+        DeletedRecord(7, 1, 50),
+        ErasedRecord(200, 9, 1),
+        ErasedRecord(200, 12, 1),
+    ]
     row = folded(*(reversed(records) if turned else records))
     assert (row.generation, row.deleted_ns, row.deleted_lease, row.erased_ns) == (1, 50, 12, 200)
 

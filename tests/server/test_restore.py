@@ -12,8 +12,8 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -33,7 +33,7 @@ from tests.server.support import Writer
 SECOND = 1_000_000_000
 NOW = 250 * SECOND
 
-Timed = tuple[int, Record]
+Timed = tuple[int, DocumentRecord]
 
 
 def update(payload: bytes, number: int, *, generation: int = 0, epoch: int = 1) -> UpdateRecord:
@@ -54,8 +54,8 @@ def typed(words: Sequence[str]) -> tuple[Writer, list[Timed]]:
 
 
 def restored(timed: Sequence[Timed], at_ns: int | None = None) -> tuple[Gathered, Rebuilt]:
-    def fetch(place: int) -> Record | None:
-        return records.decode(records.encode(timed[place][1]))
+    def fetch(place: int) -> DocumentRecord | None:
+        return records.decode_document(records.encode(timed[place][1]))
 
     places = [(time, place) for place, (time, _) in enumerate(timed)]
     found = gather(places, fetch, at_ns=at_ns)
@@ -197,8 +197,8 @@ def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_used() -> None:
     """One malformed record loses one record."""
     _, timed = typed(["one "])
 
-    def fetch(place: int) -> Record | None:
-        return records.decode(["u", 1, 2] if place == 1 else records.encode(timed[0][1]))
+    def fetch(place: int) -> DocumentRecord | None:
+        return records.decode_document(["u", 1, 2] if place == 1 else records.encode(timed[0][1]))
 
     found = gather([(0, 0), (1, 1)], fetch)
     rebuilt = rebuild(found, fetch, now_ns=NOW)

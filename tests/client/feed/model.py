@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from loro import ID, VersionVector
 
 from lorogo_protocol.pages import EVERYTHING, Entry, Page, Start
-from lorogo_protocol.records import BaseRecord, DeletedRecord, Record, RestoredRecord, UpdateRecord
+from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, RestoredRecord, UpdateRecord
 
 Change = tuple[int, int]  # peer, counter
 
@@ -177,7 +177,7 @@ class World:
         if all(one.log_id != sent.log_id for one in self.accepted[document]):
             self.accepted[document].append(record)
 
-    def _journal(self, server: str, document: str, record: Record) -> None:
+    def _journal(self, server: str, document: str, record: DocumentRecord) -> None:
         journal = self.servers[server].journal
         journal.append(Entry(len(journal), 0, document, record))
 
@@ -214,7 +214,7 @@ class World:
         if owner is None or not self.servers[owner.server].up:
             return
         doc.zombie = None
-        record: Record
+        record: DocumentRecord
         if not doc.deleted:
             doc.deleted, doc.snapshot = True, frozenset(owner.has)
             doc.covers = self._head(doc, owner)

@@ -1,0 +1,101 @@
+"""How a server counts its answers, and what its records say of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_protocol import records
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import AnswersRecord
+from lorogo_server.tally import Tally
+
+answers = st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from(Reason)), max_size=20)
+
+
+def count(tally: Tally, *answered: int | Reason) -> None:
+    for one in answered:
+        if isinstance(one, Reason):
+            tally.refused(one)
+        else:
+            tally.acked(one)
+
+
+def test_a_record_says_what_was_answered_since_the_one_before() -> None:
+    """ACKs by how long they took, NACKs by reason; from the last look until now."""
+    tally = Tally("server", 100)
+    count(tally, 0, 5, 7, 1000, Reason.DELETED, Reason.TOO_LARGE, Reason.DELETED)
+    counts = (1, 0, 0, 2, *[0] * 6, 1)
+    assert tally.take(200) == AnswersRecord("server", 100, 200, 4, counts, {"deleted": 2, "too-large": 1})
+    count(tally, 1, Reason.DELETED)
+    assert tally.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {"deleted": 1})
+
+
+def test_where_nothing_was_answered_there_is_no_record() -> None:
+    """A quiet minute leaves nothing; the next record begins behind it."""
+    tally = Tally("server", 100)
+    assert tally.take(200) is None
+    count(tally, 1)
+    assert tally.take(300) == AnswersRecord("server", 200, 300, 1, (0, 1), {})
+    assert tally.take(400) is None
+    count(tally, Reason.DELETED)
+    assert tally.take(500) == AnswersRecord("server", 400, 500, 0, (), {"deleted": 1})
+
+
+def test_a_clock_that_is_set_back_makes_no_record_that_ends_before_it_begins() -> None:
+    """Then it begins and ends now, and the next goes on from there."""
+    tally = Tally("server", 1000)
+    count(tally, 1)
+    assert tally.take(400) == AnswersRecord("server", 400, 400, 1, (0, 1), {})
+    count(tally, 1)
+    assert tally.take(500) == AnswersRecord("server", 400, 500, 1, (0, 1), {})
+
+
+def test_what_could_not_be_written_is_in_the_next_record() -> None:
+    """Nothing is lost, and nothing told twice."""
+    tally = Tally("server", 100)
+    count(tally, 1, 9, Reason.DELETED)
+    record = tally.take(200)
+    assert record is not None
+    count(tally, 1, Reason.DELETED, Reason.NOT_OWNER)
+    tally.give_back(record)
+    both = AnswersRecord("server", 100, 300, 3, (0, 2, 0, 0, 1), {"deleted": 2, "not-owner": 1})
+    assert tally.take(300) == both
+    assert tally.take(400) is None
+
+
+@given(st.lists(st.tuples(answers, st.booleans()), max_size=8))
+def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reason], bool]]) -> None:
+    """However often it is taken, and given back: each answer is told once, in a record that can be read."""
+    tally, now, acked = Tally("server", 0), 0, 0
+    reasons: dict[str, int] = {}
+    for answered, kept in [*rounds, ([], True)]:
+        count(tally, *answered)
+        now += 10
+        if (record := tally.take(now)) is None:
+            continue
+        assert records.decode(records.encode(record)) == record
+        if kept:
+            acked += record.acked
+            reasons = {
+                name: reasons.get(name, 0) + record.reasons.get(name, 0)
+                for name in {*reasons, *record.reasons}
+            }
+        else:
+            tally.give_back(record)
+    every = [one for answered, _ in rounds for one in answered]
+    said = [one.value for one in every if isinstance(one, Reason)]
+    assert acked == len(every) - len(said)
+    assert reasons == {name: said.count(name) for name in set(said)}
+    stats = tally.stats()
+    assert (stats["acked"], stats["nacked"]) == (acked, reasons)
+
+
+def test_the_statistics_are_of_the_whole_life() -> None:
+    """Totals and estimates, whatever was taken; no estimate where nothing was ACKed."""
+    tally = Tally("server", 0)
+    assert tally.stats() == {"acked": 0, "nacked": {}, "ack_us_p50": None, "ack_us_p99": None}
+    count(tally, *[100] * 98, 5_000, 5_000, Reason.DELETED)
+    tally.take(10)
+    stats = tally.stats()
+    assert (stats["acked"], stats["nacked"]) == (100, {"deleted": 1})
+    assert stats["ack_us_p50"] == 64 + 64 * 50 // 98
+    assert stats["ack_us_p99"] == 4096 + 4096 // 2
