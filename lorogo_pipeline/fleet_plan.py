@@ -72,11 +72,6 @@ class Prefix:
         self.ended = False
         self._keep = keep
 
-    @property
-    def reach(self) -> int:
-        """No prefix can reach beyond this: the lowest sequence that a held document needs."""
-        return min(self._keep.values(), default=0)
-
     def take(self, sequence: int, document_id: str, size: int) -> bool:
         """The next message of the stream; False if it must stay, and the prefix ends before it."""
         if self.ended:
@@ -107,9 +102,7 @@ class Purges:
     left: Mapping[str, Rest]  # not worth a purge of their own
 
 
-def plan(
-    prefix: Prefix, removable: Mapping[str, Rest], *, messages_min: int, bytes_min: int
-) -> Purges:
+def plan(prefix: Prefix, removable: Mapping[str, Rest], *, messages_min: int, bytes_min: int) -> Purges:
     """The fewest purges: the prefix where it spares at least one document its own.
 
     `removable`: of each held document, what could go if there were no prefix. A document is worth a purge
@@ -131,9 +124,5 @@ def plan(
     still = [document_id for document_id in alone if worth(behind[document_id])]
     use = len(still) < len(alone)
     rests, chosen = (behind, still) if use else (removable, alone)
-    left = {
-        document_id: rest
-        for document_id, rest in rests.items()
-        if rest.messages and not worth(rest)
-    }
+    left = {document_id: rest for document_id, rest in rests.items() if rest.messages and not worth(rest)}
     return Purges(use, tuple(chosen), left)

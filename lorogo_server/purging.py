@@ -16,7 +16,9 @@ from lorogo_server.compaction import Covering
 from lorogo_server.context import Context
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
-from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
 
 _AT_ONCE = 64
 _QUIET_SECONDS = 5.0
@@ -83,6 +85,13 @@ async def purge_prefix(
         purged = await context.wal.purge(_EVERYTHING, before=before, timeout=_PURGE_SECONDS)
         for one in ours:
             one.host.purged(before, removed[one.host.document_id])
+        if purged > (expected := sum(removed.values())):
+            log.error(
+                "the WAL had messages that could not be read: a replica of it is damaged; their owners'"
+                " journals have them, and reconciliation brings them back",
+                purged=purged,
+                expected=expected,
+            )
         return purged
 
 
@@ -113,11 +122,8 @@ async def _settle(ours: Sequence[Held]) -> None:
             return ""
 
     found = await asyncio.gather(*(settle(one) for one in ours), return_exceptions=True)
-    lost = [name for name in found if isinstance(name, str) and name]
-    problems = [problem for problem in found if isinstance(problem, BaseException)]
-    if problems and not all(isinstance(problem, TransportError) for problem in problems):
-        raise next(problem for problem in problems if not isinstance(problem, TransportError))
-    if problems:
-        raise problems[0]
-    if lost:
+    for problem in found:
+        if isinstance(problem, BaseException):
+            raise problem
+    if lost := [name for name in found if isinstance(name, str) and name]:
         raise NotHeld(lost)
