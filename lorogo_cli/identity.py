@@ -1,17 +1,12 @@
-"""A server's own id, kept in its folder, which one process at a time may use.
+"""Which server a worker of `lorogo serve --data DIR` is: the id in DIR/worker-K, ours alone."""
 
-DIR/worker-K/server-id    the id, written once
-DIR/worker-K/lock         held (flock) for as long as the process lives
-"""
-
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lorogo_cli.errors import Problem
-from lorogo_protocol.ids import is_token
+from lorogo_server import identity
+from lorogo_server.identity import HomeInUse, HomeUnusable
 
 
 def folder(data: Path, worker: int) -> Path:
@@ -22,49 +17,10 @@ def folder(data: Path, worker: int) -> Path:
 @contextmanager
 def held(data: Path, worker: int, new_id: Callable[[], str], *, option: str = "--data") -> Iterator[str]:
     """The server id of that worker, ours alone inside the block. Raises Problem if it is in use."""
-    home = folder(data, worker)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise Problem(f"the folder {home} cannot be used: {error.strerror}") from None
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Problem(
-                f"{home} is in use by another server: give this one its own with {option}"
-            ) from None
-        try:
-            server_id = _read_or_make(home / "server-id", new_id)
-        except OSError as error:
-            raise Problem(f"the folder {home} cannot be used: {error.strerror}") from None
-        yield server_id
-    finally:
-        os.close(lock)
-
-
-def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
-    try:
-        server_id = path.read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
-        server_id = new_id()
-        _write(path, server_id)
-    if not is_token(server_id):
-        raise Problem(f"{path} does not hold a server id: remove it, and a new one is made")
-    return server_id
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, also after a power cut."""
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("w", encoding="ascii") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with identity.held(folder(data, worker), new_id) as server_id:
+            yield server_id
+    except HomeInUse as error:
+        raise Problem(f"{error}: give this one its own with {option}") from None
+    except HomeUnusable as error:
+        raise Problem(str(error)) from None

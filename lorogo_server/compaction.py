@@ -35,6 +35,18 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
+class Covering:
+    """A snapshot that is stored and read back, and what of the WAL nobody needs since."""
+
+    revision: int  # of the snapshot object
+    before: int  # messages below this are in it
+    epoch: int  # in which they were read
+    snapshot_bytes: int
+    sequence: int
+    wal_bytes: int  # of the messages that it covers
+
+
+@dataclass(frozen=True, slots=True)
 class _Mark:
     """The document at one moment, ready to be stored."""
 
@@ -48,22 +60,38 @@ class _Mark:
 async def compact(host: Host) -> Compacted:
     """Store a snapshot and purge what it covers. Raises CompactionFailed, LeaseLost, TransportError."""
     async with host.compacting:
-        await host.answers.retry_quarantine(host.epoch)
-        mark, head = await _store(host)
-        read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-        if read_back != mark.data:
-            raise CompactionFailed("the stored snapshot does not read back as it was written")
-        host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
-        await host.journalling.compacted(mark.data, mark.facts)
-        purged = await purge(host, mark.purge_before, mark.epoch)
-        host.context.counters.compactions += 1
+        covering = await _cover(host)
+        purged = await purge(host, covering.before, covering.epoch)
         host.log.info(
             "compacted",
-            snapshot_bytes=len(mark.data),
+            snapshot_bytes=covering.snapshot_bytes,
             purged=purged,
-            sequence=mark.facts.sequence,
+            sequence=covering.sequence,
         )
-        return Compacted(len(mark.data), purged, mark.facts.sequence)
+        return Compacted(covering.snapshot_bytes, purged, covering.sequence)
+
+
+async def cover(host: Host) -> Covering:
+    """Store a snapshot and purge nothing yet: `purge_rest` or `purge_prefix` do (docs/decisions/0014).
+
+    Raises CompactionFailed, LeaseLost, JournalStopped, TransportError.
+    """
+    async with host.compacting:
+        return await _cover(host)
+
+
+async def _cover(host: Host) -> Covering:
+    await host.answers.retry_quarantine(host.epoch)
+    mark, head = await _store(host)
+    read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+    if read_back != mark.data:
+        raise CompactionFailed("the stored snapshot does not read back as it was written")
+    host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
+    await host.journalling.compacted(mark.data, mark.facts)
+    host.context.counters.compactions += 1
+    return Covering(
+        head.revision, mark.purge_before, mark.epoch, len(mark.data), mark.facts.sequence, mark.wal_bytes
+    )
 
 
 async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
@@ -170,6 +198,5 @@ async def purge(host: Host, before: int, epoch: int) -> int:
         raise LeaseLost("the lease ran out before the purge")
     before = min(before, newest.sequence)
     purged = await context.wal.purge(subject, before=before)
-    host.loaded.intake.purged(before)
-    host.loaded.follower.taken -= purged
+    host.purged(before, purged)
     return purged

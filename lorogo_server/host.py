@@ -99,6 +99,7 @@ class Host:
         self._presence_bytes = 0
         self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
         self.presence = Presence(context.settings.presence_seconds)
+        self.started = asyncio.Event()  # it is UP, or closed before it was
         self.closed = asyncio.Event()
 
     # --- what others ask of it --------------------------------------------------------------------
@@ -131,6 +132,11 @@ class Host:
     def is_settled(self) -> bool:
         """Whether the document in memory is what is stored, as far as we know."""
         return not self._reload
+
+    @property
+    def why_closed(self) -> str:
+        """Why it is closed or closing."""
+        return self._why_closing or "failed"
 
     def step_down(self, why: str) -> None:
         """Somebody else has the document: answer nothing more, write nothing more."""
@@ -194,6 +200,22 @@ class Host:
             needed.append(first)
         return min(needed)
 
+    def unneeded_before(self, epoch: int, revision: int, before: int) -> int:
+        """Up to where a purge may go that was planned when that snapshot was stored; 0: it must not be made.
+
+        The plan holds while the stored snapshot is the same, and what was read is not being read anew.
+        """
+        if not self._answering or self._reload or self._rewind or self.answers.to_quarantine:
+            return 0
+        if self.epoch != epoch or self.snapshot_revision != revision or self.loaded.intake.deleted:
+            return 0
+        return min(before, self.first_needed())
+
+    def purged(self, before: int, messages: int) -> None:
+        """So many messages of ours are not in the WAL any more: all below that sequence."""
+        self.loaded.intake.purged(before)
+        self.loaded.follower.taken -= messages
+
     def covered_through(self) -> int:
         """Up to there every message of the WAL was accepted, or is moved out of it: what the ledger may say.
 
@@ -244,10 +266,14 @@ class Host:
             await self._finish_answers()
         except _Closing:
             pass
+        except Exception as error:
+            self._why_closing = self._why_closing or f"failed: {error}"
+            raise
         finally:
             self._answering = False
             await self._tasks.close()
             await self._leave()
+            self.started.set()
             self.closed.set()
 
     def spawn(self, work: Work) -> None:
@@ -281,6 +307,7 @@ class Host:
         await self.lease.confirm()
         self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
         await self._answer_replayed()
+        self.started.set()
 
     async def _first_load(self) -> None:
         context = self.context
@@ -364,7 +391,7 @@ class Host:
             await lease.give_up(write_down=self._graceful)
         except TransportError as error:
             self.log.warning("could not write DOWN", problem=str(error))
-        self.log.info("closed", why=self._why_closing or "failed", token=lease.token)
+        self.log.info("closed", why=self.why_closed, token=lease.token)
 
     # --- following the WAL ------------------------------------------------------------------------
 

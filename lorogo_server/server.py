@@ -58,6 +58,20 @@ _INITS_MAX = 4096  # being answered at once
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 
 
+class NotTaken(LorogoError):
+    """The document is not ours to serve now; says why.
+
+    `again_seconds`: ask again then, nobody may be there. `failed`: it was ours, and could not be loaded.
+    """
+
+    code = "conflict"
+
+    def __init__(self, why: str, *, again_seconds: float = 0.0, failed: bool = False) -> None:
+        super().__init__(why)
+        self.again_seconds = again_seconds
+        self.failed = failed
+
+
 def new_nanoid() -> str:
     """An id that nobody else has."""
     return str(nanoid.generate())
@@ -87,8 +101,12 @@ class Server:
         pulse: Pulse | None = None,
         data: Path | None = None,
         storage: Storage | None = None,
+        takes_inits: bool = True,
     ) -> None:
-        """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk."""
+        """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
+
+        `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
+        """
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
         self.hosts: dict[str, Host] = {}
@@ -133,6 +151,7 @@ class Server:
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
+        self._takes_inits = takes_inits
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
         self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
@@ -219,10 +238,11 @@ class Server:
             self._tasks.spawn(self._copies.run())
         if self._keeping is not None:
             self._tasks.spawn(self._keeping.run())
-        self._init_subscription = await transport.bus.subscribe(
-            subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
-        )
-        self._subscriptions.append(self._init_subscription)
+        if self._takes_inits:
+            self._init_subscription = await transport.bus.subscribe(
+                subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
+            )
+            self._subscriptions.append(self._init_subscription)
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         if self._feeding is not None:
             await self._feeding.start()
@@ -374,15 +394,28 @@ class Server:
             taken = await self._answer_init(message)
         finally:
             self._inits -= 1
-        if taken is not None:
+        if not isinstance(taken, Declined):
             await self._own(*taken)
 
-    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | None:
+    async def take(self, document_id: str) -> Host:
+        """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
+        if not self.ready:
+            raise NotTaken("this server is not ready")
+        taken = await self._answer_init(Message(subjects.init(document_id), b""))
+        if isinstance(taken, Declined):
+            raise NotTaken(taken.why, again_seconds=taken.again_seconds)
+        host, lease = taken
+        self._tasks.spawn(self._own(host, lease))
+        await host.started.wait()  # its load has a deadline of its own
+        if not host.is_up:
+            raise NotTaken(f"it was not loaded: {host.why_closed}", failed=True)
+        return host
+
+    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | Declined:
         try:
             document_id = ids.check_document_id(subjects.document_of(message.subject))
         except InvalidDocumentId as error:
-            await self._taking.decline(message.reply, str(error))
-            return None
+            return await self._no(message, str(error))
         if (old := self.hosts.get(document_id)) is not None:
             if old.is_up and old.lease.valid():
                 # Its status says otherwise, or the asker would not ask: read it and see.
@@ -391,31 +424,32 @@ class Server:
                 except LorogoError as error:
                     self._log.info("asked for a document we lost", document=document_id, problem=str(error))
                 else:
-                    await self._taking.decline(message.reply, "this server serves it")
-                    return None
+                    return await self._no(message, "this server serves it")
             try:
                 async with asyncio.timeout(self.settings.stale_seconds):
                     await old.closed.wait()
             except TimeoutError:
-                await self._taking.decline(message.reply, "this server is still closing it")
-                return None
+                return await self._no(message, "this server is still closing it")
         if len(self.hosts) >= self.settings.documents_max:
-            await self._taking.decline(message.reply, f"{len(self.hosts)} documents are open here already")
-            return None
+            return await self._no(message, f"{len(self.hosts)} documents are open here already")
         host = Host(document_id, self.context, verbs.answer, trace=self.context.new_id())
         match await self._taking.take(document_id, message, host):
-            case Declined(why):
+            case Declined(why) as declined:
                 self._log.debug("init declined", document=document_id, why=why)
-                return None
+                return declined
             case Taken(lease):
                 if self._stopping or document_id in self.hosts:
                     await lease.give_up(write_down=True)
-                    return None
+                    return Declined("this server stops, or has it already")
                 self.hosts[document_id] = host
                 self._renewals.add(lease)
                 if self._pulse is not None:
                     self._pulse.hold(document_id, lease.token)
                 return host, lease
+
+    async def _no(self, message: Message, why: str) -> Declined:
+        await self._taking.decline(message.reply, why)
+        return Declined(why)
 
     async def _own(self, host: Host, lease: Lease) -> None:
         self.context.counters.loads += 1

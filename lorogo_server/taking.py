@@ -44,6 +44,7 @@ class Declined:
     """It is not; the asker was told why."""
 
     why: str
+    again_seconds: float = 0.0  # when it may be ours, if nobody is heard of until then; 0: not by waiting
 
 
 class Taking:
@@ -66,7 +67,7 @@ class Taking:
                 return await self._no(message, "the operation id is not a token")
             return await self._acquire(document_id, operation_id, message, holder)
         except _NotNow as why:
-            return await self._no(message, str(why))
+            return await self._no(message, str(why), why.again_seconds)
         except WrongLastSequence:
             return await self._no(message, "somebody else moved the status first")
         except OutcomeUnknown as error:
@@ -83,9 +84,9 @@ class Taking:
         except TransportError as error:
             log.debug("could not decline", problem=str(error))
 
-    async def _no(self, message: Message, why: str) -> Declined:
+    async def _no(self, message: Message, why: str, again_seconds: float = 0.0) -> Declined:
         await self.decline(message.reply, why)
-        return Declined(why)
+        return Declined(why, again_seconds)
 
     async def _acquire(
         self, document_id: str, operation_id: str, message: Message, holder: Holder
@@ -157,9 +158,10 @@ class Taking:
             case Serve():
                 raise _NotNow("it is up")
             case Ping():
-                raise _NotNow("its owner does not answer; it is taken over when its lease is stale")
+                stale = max(0.0, context.settings.stale_seconds - seen)
+                raise _NotNow("its owner does not answer; it is taken over when its lease is stale", stale)
             case Wait(seconds):
-                raise _NotNow(f"it is starting; ask again in {seconds:.1f} s")
+                raise _NotNow(f"it is starting; ask again in {seconds:.1f} s", seconds)
             case GiveUp(trace_id):
                 raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first")
 
@@ -178,4 +180,8 @@ class Taking:
 
 
 class _NotNow(Exception):
-    """The status must not be moved now; says why."""
+    """The status must not be moved now; says why, and when it may be."""
+
+    def __init__(self, why: str, again_seconds: float = 0.0) -> None:
+        super().__init__(why)
+        self.again_seconds = again_seconds

@@ -239,6 +239,22 @@ async def test_purge(stream: Stream, unique: str) -> None:
     assert await stream.append(subject, b"", expected_last=0) == 11
 
 
+async def test_purge_of_a_prefix(stream: Stream, unique: str) -> None:
+    """The whole stream reads as one line of all subjects, and everything below a sequence can go at once."""
+    for number in range(1, 11):
+        await stream.append(f"{unique}.wal.{'ab'[number % 2]}", b"%d" % number)
+    line = await everything(stream, f"{unique}.wal.*", first=2)
+    assert [(one.sequence, one.subject[-1]) for one in line] == [
+        (number, "ab"[number % 2]) for number in range(2, 11)
+    ]
+    assert await stream.purge(">", before=1) == 0
+    assert await stream.purge(">", before=8) == 7
+    assert [one.sequence for one in await everything(stream, f"{unique}.wal.*")] == [8, 9, 10]
+    state = await stream.state()
+    assert (state.first_sequence, state.last_sequence, state.messages) == (8, 10, 3)
+    assert await stream.append(f"{unique}.wal.a", b"") == 11
+
+
 async def test_delete(stream: Stream, unique: str) -> None:
     """One message can be taken out; a second time it is not there."""
     for number in range(3):

@@ -1,0 +1,101 @@
+"""What fleet compaction is told, tells while it runs, and says in the end."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lorogo_protocol.errors import LorogoError
+from lorogo_server import ServerSettings
+from lorogo_server.settings import DAY_SECONDS
+
+HOME = "worker-compact"  # below DATA, beside the workers of a server, which then look after its journal
+
+
+class InvalidOptions(LorogoError):
+    """An option that cannot work; says which and why."""
+
+    code = "invalid-settings"
+
+
+class FleetStopped(LorogoError):
+    """The job cannot go on; what it did until then is whole. Says what to do."""
+
+    code = "failed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetOptions:
+    """What to compact, and how gently."""
+
+    data: Path  # the job's own folder is data/worker-compact: server id, journal
+    cold_seconds: float = DAY_SECONDS  # since the newest message of a document
+    messages_min: int = 1  # a document with no more messages than this is left alone
+    bytes_min: int = 64 * 1024  # what stays of one is purged alone if it is more than this, or messages_min
+    batch_documents: int = 500  # held at once, until one purge is made for all
+    concurrency: int = 8  # documents loaded and stored at once
+    documents: tuple[str, ...] = ()  # only these; empty: all
+    dry_run: bool = False  # look, and take nothing
+    settings: ServerSettings = field(default_factory=ServerSettings)  # of the server that the job is
+
+    def __post_init__(self) -> None:
+        problems = [
+            (self.cold_seconds >= 0, "cold_seconds must not be negative"),
+            (self.messages_min >= 1, "messages_min must be at least 1: the newest message always stays"),
+            (self.bytes_min >= 0, "bytes_min must not be negative"),
+            (1 <= self.batch_documents <= 50_000, "batch_documents must be 1 to 50,000"),
+            (1 <= self.concurrency <= 256, "concurrency must be 1 to 256"),
+            (
+                self.settings.durability != "stream",
+                "the job needs a journal: durability must be journal or replicated",
+            ),
+        ]
+        for good, problem in problems:
+            if not good:
+                raise InvalidOptions(problem)
+
+    @property
+    def home(self) -> Path:
+        """Where the job keeps its id and its journal."""
+        return self.data / HOME
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the job is."""
+
+    stage: str  # looking, folding, purging, waiting
+    done: int
+    total: int
+
+
+@dataclass(slots=True)
+class FleetReport:
+    """What was found and done."""
+
+    documents: int = 0  # with messages in the WAL
+    cold: int = 0
+    compacted: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # by reason
+    failures: list[tuple[str, str]] = field(default_factory=list)  # document, what happened
+    bytes_before: int = 0  # of the stream
+    bytes_after: int = 0
+    messages_before: int = 0
+    messages_after: int = 0
+    snapshot_bytes: int = 0
+    prefix_purges: int = 0
+    prefix_messages: int = 0
+    single_purges: int = 0
+    single_messages: int = 0
+    left_documents: int = 0  # compacted, but what stays was not worth a purge of its own
+    left_messages: int = 0
+
+    def skip(self, reason: str) -> None:
+        """One more was not compacted, for that reason."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def fail(self, document_id: str, problem: str) -> None:
+        """That one could not be compacted; nothing of it was purged."""
+        self.failures.append((document_id, problem))
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
