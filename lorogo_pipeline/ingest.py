@@ -182,7 +182,7 @@ def _json(files: Iterable[DataFile], bucket: int) -> list[list[object]]:
 def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
     """Read some segments and write what is in them as data files of their buckets."""
     writer = parquet.Writer(Files(spec["lake"]), tasks.attempt("ingest"))
-    staging = _Staging(writer, spec["buckets"])
+    staging = Staging(writer, spec["buckets"])
     damage: list[str] = []
     positions: dict[str, int] = {}
     size = 0
@@ -201,32 +201,39 @@ def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
         "damage": damage,
         "positions": positions,
         "bytes": size,
-        "records": staging.kinds.total(),
-        "unknown": staging.kinds["unknown"],
-        "malformed": staging.kinds["malformed"],
+        **staging.counts(),
     }
 
 
-class _Staging:
+class Staging:
     """Rows on their way into data files; at most about `_FLUSH_BYTES` of them in memory."""
 
-    def __init__(self, writer: parquet.Writer, buckets: int) -> None:
+    def __init__(self, writer: parquet.Writer, buckets: int, source: str = "journal") -> None:
         self._writer = writer
         self._buckets = buckets
+        self._source = source
         self._rows: dict[str, list[pa.RecordBatch]] = {}
         self._bytes = 0
-        self.kinds: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()  # of the records that came
 
     def add(self, records: pa.RecordBatch) -> None:
         """Records of a journal."""
         counts = records["kind"].value_counts()
         for kind, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
             self.kinds[kind] += count
-        for name, rows in rows_of(records, self._buckets).items():
+        for name, rows in rows_of(records, self._buckets, source=self._source).items():
             self._rows.setdefault(name, []).append(rows)
             self._bytes += rows.nbytes
         if self._bytes >= _FLUSH_BYTES:
             self.flush()
+
+    def counts(self) -> dict[str, int]:
+        """How many records there were, and how many of no use."""
+        return {
+            "records": self.kinds.total(),
+            "unknown": self.kinds["unknown"],
+            "malformed": self.kinds["malformed"],
+        }
 
     def flush(self) -> None:
         """Write what is there."""

@@ -20,10 +20,10 @@ _EVENTS = ("base", "deleted", "restored", "erased")
 BEST = {
     "updates": (
         ("digest_ok", False),
+        ("source", True),  # a journal before the stream: it says what was accepted
         ("accepted_ns", True),
         ("epoch", True),
         ("sequence", True),
-        ("source", True),
     ),
     "events": (("bytes", False), ("accepted_ns", True), ("epoch", True), ("sequence", True)),
     "answers": (("acked", False), ("since", True)),
@@ -53,7 +53,10 @@ def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> 
     """The rows of each table that a batch of RECORDS gives; tables without rows are left out."""
     kinds = batch["kind"]
     found = {
-        "updates": _updates(batch.filter(pc.equal(kinds, "update")), buckets, source),
+        # what does not even decode was never accepted: it stands in the stream for a moment
+        "updates": _updates(
+            batch.filter(pc.and_(pc.equal(kinds, "update"), pc.is_valid(batch["spans"]))), buckets, source
+        ),
         "events": _events(batch.filter(pc.is_in(kinds, pa.array(_EVENTS))), buckets),
         "answers": _answers(batch.filter(pc.equal(kinds, "answers"))),
     }
