@@ -1,0 +1,95 @@
+"""What a document says, in one form: its value as JSON, the hash of that, and its texts.
+
+    value = read(replica)          plain Python values; no document is too deep for the process
+    canonical(value)               {"notes":"abc","todo":[{"done":true}]}: keys sorted, no spaces
+    content_hash(value)            SHA-256 of it, in hex: the same for two documents that read the same
+
+JSON has no bytes and no infinities, and Loro has both: b"ab" is written as {"$bytes": "YWI="}, and
+numbers that are none as "NaN", "Infinity", "-Infinity".
+
+A root container that is empty is not part of the content: Loro shows it or not depending on how a
+replica came to its version (one that was checked out shows the roots of its future, empty).
+"""
+
+import base64
+import hashlib
+import json
+import math
+
+from lorogo_protocol.crdt import Replica
+from lorogo_server import reading
+from lorogo_server.reading import DEPTH_MAX, TooDeep
+
+_NODE = {"id", "parent", "index", "fractional_index", "meta", "children"}  # of a tree, as Loro writes it
+
+
+def read(replica: Replica) -> dict[str, object]:
+    """The document's content as plain Python values. Raises TooDeep, CrdtError."""
+    return filled(reading.document_value(replica.settled()))
+
+
+def filled(value: dict[str, object]) -> dict[str, object]:
+    """The same without empty roots: an empty text, list, map or tree, a counter at zero."""
+    return {name: root for name, root in value.items() if root not in ("", [], {}, 0)}
+
+
+def plain(value: object, depth: int = 0) -> object:
+    """The value with nothing in it that JSON cannot say. Raises TooDeep."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _name(value)
+        case bytes():
+            return {"$bytes": base64.b64encode(value).decode("ascii")}
+        case _ if depth > DEPTH_MAX:
+            raise TooDeep
+        case dict():
+            return {str(key): plain(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item, depth + 1) for item in value]
+        case _:
+            return {"$container": str(value)}
+
+
+def canonical(value: object) -> str:
+    """The value as JSON, written in the one way that is hashed. Raises TooDeep."""
+    return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def content_hash(value: object) -> str:
+    """SHA-256 of the canonical JSON, in hex. Raises TooDeep."""
+    return hash_of(canonical(value))
+
+
+def hash_of(text: str) -> str:
+    """SHA-256, in hex, of JSON that is canonical already."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def texts(value: object, depth: int = 0) -> list[str]:
+    """Every text in it that people wrote, in order: lists as they are, maps by key. Raises TooDeep.
+
+    Not what stands there for Loro or for JSON: the ids and positions of a tree's nodes, bytes.
+    """
+    if depth > DEPTH_MAX:
+        raise TooDeep
+    match value:
+        case str():
+            return [value] if value else []
+        case {"$bytes": str(), **rest} if not rest:
+            return []
+        case dict() if value.keys() == _NODE:
+            return [*texts(value["meta"], depth + 1), *texts(value["children"], depth + 1)]
+        case dict():
+            return [text for key in sorted(value) for text in texts(value[key], depth + 1)]
+        case list() | tuple():
+            return [text for item in value for text in texts(item, depth + 1)]
+        case _:
+            return []
+
+
+def _name(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
