@@ -175,14 +175,15 @@ def bad_records(
     """Updates that cannot be used, by kind; `missing`: what the server has beyond what can be."""
     found = []
     for kind, words in (
-        (Kind.BAD_DIGEST, "do not match their digests"),
-        (Kind.DOES_NOT_DECODE, "do not decode"),
+        (Kind.BAD_DIGEST, "not match the digest"),
+        (Kind.DOES_NOT_DECODE, "not decode"),
     ):
         bad = [one for one in records if bool(one.problem) == (kind is Kind.DOES_NOT_DECODE)]
         if bad:
             named = _few([f"{one.log_id} in {one.where}" for one in bad])
             why = f" ({bad[0].problem})" if bad[0].problem else ""
-            sentence = f"{document_id}: {_count(len(bad), 'update')} in the journals {'does' if len(bad) == 1 else 'do'} {words}: {named}{why}"
+            verb = "does" if len(bad) == 1 else "do"
+            sentence = f"{document_id}: {_count(len(bad), 'update')} {verb} {words}: {named}{why}"
             facts = [{"log_id": one.log_id, "where": one.where, "problem": one.problem} for one in bad]
             found.append(difference(kind, document_id, sentence, records=facts, missing=spans_json(missing)))
     return found
