@@ -96,14 +96,20 @@ class Replayed:
         )
 
 
-def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Replayed]:
-    """The newest row of each document, a few in memory at once; texts and snapshots are not unpacked."""
+def rows(
+    batches: Iterable[pa.RecordBatch], bad: Mapping[str, Iterable[BadRecord]] | None = None
+) -> Iterator[Replayed]:
+    """The newest row of each document, a few in memory at once; texts and snapshots are not unpacked.
+
+    `bad`: by document, the rows of `updates` whose digest is wrong or which do not decode.
+    """
+    known = bad or {}
     for batch in batches:
         slim = batch.select([name for name in _NEEDED if name in batch.schema.names])
         for begin in range(0, slim.num_rows, _ROWS_AT_ONCE):
             for row in slim.slice(begin, _ROWS_AT_ONCE).to_pylist():
                 if row.get("latest", True):
-                    yield Replayed.of_row(row)
+                    yield Replayed.of_row(row, known.get(row["document_id"], ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ an open document open for its idle time, as any reader does.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import lorogo_client
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.connection import new_nanoid
+from lorogo_pipeline.at_once import each, over
 from lorogo_pipeline.audit_compare import LiveDocument, State
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.calls import Refused, need
@@ -30,7 +30,7 @@ from lorogo_server.loading import Loaded, LoadFailed, load
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.errors import NoResponders, RequestTimeout, StreamMissing, TransportError
+from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError
 from lorogo_transport.jetstream import connect
 from lorogo_transport.ports import Transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
@@ -42,9 +42,6 @@ _PAUSES = (0.05, 0.2, 0.5, 1.0)  # between tries
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for a journal
 _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)
 _NO_EPOCH = 0  # only an owner needs to know in which epoch its sequences count
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 class LookFailed(LorogoError):
@@ -61,6 +58,7 @@ class LookSettings:
     at_once: int = 8  # documents that are read at the same time: each is in memory whole
     document_seconds: float = 120.0
     call_seconds: float = 15.0  # of silence of an owner
+    reconnect_seconds: float = 30.0  # without NATS
 
 
 async def look(
@@ -70,7 +68,7 @@ async def look(
     *,
     settings: LookSettings | None = None,
 ) -> AsyncIterator[LiveDocument]:
-    """These documents, or all that NATS knows, in any order. Raises Unreachable, LookFailed.
+    """These documents, or all that NATS knows, in any order. Raises Unreachable, LookFailed, Disconnected.
 
     One that could not be looked at is UNREADABLE, with the reason.
     """
@@ -123,7 +121,16 @@ class Live:
         )
 
     async def documents(self) -> set[str]:
-        """Every document of which anything is stored."""
+        """Every document of which anything is stored. Raises TransportError."""
+        for pause in _PAUSES:
+            await self._connected()
+            try:
+                return await self._list()
+            except TransportError:
+                await asyncio.sleep(pause)
+        return await self._list()
+
+    async def _list(self) -> set[str]:
         found = {subjects.document_of(name) for name in await self._wal.subjects(subjects.wal("*"))}
         async for head in self._snapshots.list():
             found.add(head.document_id)
@@ -137,12 +144,13 @@ class Live:
             return _unreadable(document_id, str(error))
 
     async def look(self, document_id: str) -> LiveDocument:
-        """The document now. Raises LookFailed if nobody can tell."""
+        """The document now. Raises LookFailed if nobody can tell, Disconnected if NATS stays away."""
         ids.check_document_id(document_id)
         problem = ""
         try:
             async with asyncio.timeout(self.settings.document_seconds):
                 for pause in (*_PAUSES, 0.0):
+                    await self._connected()
                     try:
                         if (seen := await self._once(document_id)) is not None:
                             return seen
@@ -153,6 +161,22 @@ class Live:
         except TimeoutError:
             problem = f"it took longer than {self.settings.document_seconds:g} s"
         raise LookFailed(f"{document_id} could not be looked at: {problem}")
+
+    async def _connected(self) -> None:
+        """Wait for NATS, if it is away. Raises Disconnected."""
+        bus = self._transport.bus
+        back = asyncio.Event()
+        stop = bus.watch_connection(lambda up: back.set() if up else None)
+        try:
+            async with asyncio.timeout(self.settings.reconnect_seconds):
+                if not bus.connected:
+                    await back.wait()
+        except TimeoutError:
+            raise Disconnected(
+                f"NATS was away for {self.settings.reconnect_seconds:g} s: audit again when it is there"
+            ) from None
+        finally:
+            stop()
 
     async def _once(self, document_id: str) -> LiveDocument | None:
         """None: it changed meanwhile, look again. Raises TransportError."""
@@ -245,32 +269,6 @@ class Live:
             covered=Covered("", _NO_EPOCH, _ALL, _ALL),
         )
         return loaded, await self._snapshots.head(document_id)
-
-
-async def each(items: AsyncIterator[S], work: Callable[[S], Awaitable[T]], at_once: int) -> AsyncIterator[T]:
-    """What `work` makes of each item, as it is done; so many at once, and no more waiting."""
-    running: set[asyncio.Task[T]] = set()
-    try:
-        async for item in items:
-            running.add(asyncio.ensure_future(work(item)))
-            if len(running) >= at_once:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield task.result()
-        while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-async def over(items: Iterable[S]) -> AsyncIterator[S]:
-    """The items, for `each`."""
-    for item in items:
-        yield item
 
 
 def _alive(document_id: str, replica: Replica, generation: int, where: str, problem: str) -> LiveDocument:

@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from lorogo_pipeline.at_once import each, over
 from lorogo_pipeline.audit_compare import AHEAD, Ends, Replayed, Verdict, judge
 from lorogo_pipeline.audit_difference import Difference
-from lorogo_pipeline.audit_live import Live, LookFailed, Progress, each, over
+from lorogo_pipeline.audit_live import Live, LookFailed, Progress
 from lorogo_pipeline.audit_report import AuditReport, Skipped
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId
 from lorogo_transport.clock import Clock, SystemClock
@@ -49,7 +50,7 @@ async def audit(
     pauses: Iterable[float] = ROUND_PAUSES,
     clock: Clock | None = None,
 ) -> AuditReport:
-    """Compare everything. Raises TransportError if NATS goes away for good.
+    """Compare everything. Raises Disconnected if NATS goes away and stays so.
 
     `replayed` is read in a thread, as it is needed. Without `again` the journals are as old as they
     are: what the server has beyond them is counted as `ahead`, and is no difference. `damaged` are

@@ -315,7 +315,8 @@ def test_rows_come_from_the_table() -> None:
         {**row, "document_id": "c", "complete": False, "frontiers": None, "content_hash": None},
     ]
     batch = pa.RecordBatch.from_pylist(made, schema=DOCUMENTS)
-    first, second, third = rows([batch])
+    first, second, third = rows([batch], {"b": [BAD]})
+    assert [one.bad for one in (first, second, third)] == [(), (BAD,), ()]
     assert first == Replayed(HERE, "live", 1, {2**64 - 1: 3}, b"\x00", "ab", "{}")
     assert (second.document_id, second.problem, second.json) == ("b", "why", None)
     assert third.problem == "the journals do not have all of it"

@@ -30,6 +30,7 @@ from lorogo_transport import jetstream
 from lorogo_transport.calls import Budget, Responder
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import Disconnected
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
 from tests.pipeline.replaying import again, copied, damage, replay
@@ -310,6 +311,19 @@ async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats) -> None:
     with pytest.raises(LookFailed, match="no lorogo server has ever run"):
         async with audit_live.live(fresh_nats.url):
             pytest.fail("there is nothing to look at")
+
+
+async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """It does not go on to call every document unreadable."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc")
+    async with audit_live.live(url, LookSettings(reconnect_seconds=0.2)) as live:
+        await fresh_nats.stop()
+        with pytest.raises(Disconnected, match="audit again when it is there"):
+            await audit(replay(data).values(), live, again=None)
+        with pytest.raises(Disconnected):
+            await live.documents()
 
 
 # --- seeded faults --------------------------------------------------------------------------------
