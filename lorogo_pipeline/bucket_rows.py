@@ -64,10 +64,11 @@ def _pieces(
     for group in parquet.groups(files, name, file, columns):
         rows = group if wanted is None else group.filter(pc.is_in(group["document_id"], wanted))
         if rows.num_rows:
-            yield _formed(name, rows, schema)
+            yield formed(name, rows, schema)
 
 
-def _formed(name: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def formed(name: str, rows: pa.Table, schema: pa.Schema = INPUT) -> pa.Table:
+    """Rows of `updates` or `events` in the fold's own form."""
     if name == "updates":
         rows = rows.append_column("kind", pa.repeat(pa.scalar("update", pa.string()), rows.num_rows))
     else:

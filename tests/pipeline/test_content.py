@@ -54,7 +54,13 @@ def test_too_deep() -> None:
 
 def test_texts() -> None:
     """Texts come in document order, without what Loro and JSON put beside them."""
-    node = {"id": "5@1", "parent": None, "index": 0, "fractional_index": "80", "children": []}
+    node: dict[str, object] = {
+        "id": "5@1",
+        "parent": None,
+        "index": 0,
+        "fractional_index": "80",
+        "children": [],
+    }
     value = {
         "z": ["one", {"b": "two", "a": "zero"}],
         "a": "first",

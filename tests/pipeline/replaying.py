@@ -1,0 +1,103 @@
+"""Journals folded by the code of `lorogo restore`: what an audit compares the live system with."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from lorogo_log import BlockingLog
+from lorogo_log import Record as Stored
+from lorogo_pipeline import content
+from lorogo_pipeline.audit_compare import Replayed
+from lorogo_pipeline.audit_difference import BadRecord, Difference, damaged_segment
+from lorogo_protocol import crdt
+from lorogo_protocol.digest import digest
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.records import Record, UpdateRecord, encode
+from lorogo_server.restore import gather, rebuild
+from lorogo_server.restore_scratch import decode
+from lorogo_server.restore_sources import find
+
+NOW = 2_000_000_000_000_000_000
+
+
+def replay(journals: Path, document_id: str | None = None) -> dict[str, Replayed]:
+    """Every document that the journals below a folder have, or one."""
+    found: dict[str, list[tuple[Stored, str]]] = {}
+    for source in find(str(journals)):
+        for record in source.records(document_id):
+            found.setdefault(record.key.decode(), []).append((record, source.name))
+    return {name: _folded(name, stored) for name, stored in found.items()}
+
+
+def again(journals: Path) -> Callable[[str], "asyncio.Future[Replayed | None]"]:
+    """For `audit(again=...)`."""
+
+    def read(document_id: str) -> Replayed | None:
+        return replay(journals, document_id).get(document_id)
+
+    return lambda document_id: asyncio.ensure_future(asyncio.to_thread(read, document_id))
+
+
+def damage(journals: Path) -> list[Difference]:
+    """What cannot be read of the journals below a folder."""
+    told = []
+    for source in find(str(journals)):
+        for _ in source.records():
+            pass
+        told += [damaged_segment(f"{source.name}/{one.segment}", why) for why, one in source.damage.items()]
+    return told
+
+
+def copied(journals: Path, to: Path, change: Callable[[str, Record], Record | None]) -> Path:
+    """The same records in another log, changed by hand on the way; None: left out."""
+    for number, source in enumerate(find(str(journals))):
+        with BlockingLog(to / f"{number:02d}") as log:
+            for stored in source.records():
+                record = decode(stored.payload)
+                assert record is not None
+                if (changed := change(stored.key.decode(), record)) is not None:
+                    log.append(encode(changed), key=stored.key, ts=stored.time)
+    return to
+
+
+def _folded(name: str, stored: list[tuple[Stored, str]]) -> Replayed:
+    def fetch(place: int) -> Record | None:
+        return decode(stored[place][0].payload)
+
+    made = [(fetch(place), f"{log} at {record.sequence}") for place, (record, log) in enumerate(stored)]
+    whole = {_identity(record) for record, where in made if _bad(record, where) is None}
+    bad = tuple(
+        one for record, where in made if (one := _bad(record, where)) and _identity(record) not in whole
+    )
+    gathered = gather([(record.time, place) for place, (record, _) in enumerate(stored)], fetch)
+    if gathered.erased_ns:
+        return Replayed(name, "erased", gathered.generation)
+    rebuilt = rebuild(gathered, fetch, now_ns=NOW)
+    here, value = rebuilt.replica.version(), content.read(rebuilt.replica)
+    return Replayed(
+        name,
+        "deleted" if gathered.deleted_ns else "live",
+        gathered.generation,
+        crdt.counters(here.vector),
+        here.frontiers,
+        content.content_hash(value),
+        content.canonical(value),
+        "; ".join(f"{count} x {why}" for why, count in rebuilt.left.items()),
+        bad,
+    )
+
+
+def _bad(record: Record | None, where: str) -> BadRecord | None:
+    if not isinstance(record, UpdateRecord):
+        return None
+    if digest(record.payload) != record.digest:
+        return BadRecord(record.log_id, where)
+    try:
+        crdt.spans(record.payload)
+    except CrdtError as error:
+        return BadRecord(record.log_id, where, str(error))
+    return None
+
+
+def _identity(record: Record | None) -> object:
+    return (record.log_id, record.digest) if isinstance(record, UpdateRecord) else None

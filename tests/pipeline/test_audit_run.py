@@ -1,0 +1,546 @@
+"""Journals against a real system: nothing differs until something is changed by hand, and then just that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from loro import LoroDoc
+
+import lorogo_client
+from lorogo_client import Client
+from lorogo_client.connection import new_nanoid
+from lorogo_pipeline import audit_live
+from lorogo_pipeline.audit_compare import Replayed, State
+from lorogo_pipeline.audit_live import LookFailed, LookSettings
+from lorogo_pipeline.audit_report import AuditReport
+from lorogo_pipeline.audit_run import Again, audit
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.digest import digest
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.records import Record, UpdateRecord
+from lorogo_protocol.status import Down, Failed, Up
+from lorogo_server import Server, ServerSettings
+from lorogo_server.facts import SnapshotFacts
+from lorogo_transport import jetstream
+from lorogo_transport.calls import Budget, Responder
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import Disconnected
+from lorogo_transport.snapshots import SnapshotStore
+from lorogo_transport.statuses import Statuses
+from tests.pipeline.replaying import again, copied, damage, replay
+
+pytestmark = pytest.mark.nats
+
+PAUSES = (0.05, 0.2, 0.5)
+
+
+@asynccontextmanager
+async def serving(url: str, data: Path, **settings: object) -> AsyncIterator[Client]:
+    """A server whose journal is in that folder, and a client."""
+    async with await jetstream.connect(url, name="server") as transport:
+        chosen = ServerSettings(**settings)  # type: ignore[arg-type]  # passed on
+        async with Server(transport, chosen, data=data), lorogo_client.connect(url) as client:
+            yield client
+
+
+async def write(client: Client, document_id: str, *words: str) -> None:
+    """Each word in a commit of its own, ACKed."""
+    async with client.open(document_id) as session:
+        for word in words:
+            body = session.doc.get_text("body")
+            body.insert(len(body), word)
+            session.commit()
+            await session.flush(timeout=30)
+
+
+async def fill(client: Client, document_id: str) -> None:
+    """One of everything that Loro has."""
+    async with client.open(document_id) as session:
+        doc = session.doc
+        doc.get_map("map").insert("value", {"n": [1, 2.5, b"\x00\xff", None, True, "ü"], "inf": float("inf")})
+        doc.get_list("list").push(2**60)
+        doc.get_movable_list("moving").push("x")
+        doc.get_counter("count").increment(0.1)
+        tree = doc.get_tree("tree")
+        tree.get_meta(tree.create(None)).insert("title", "root")
+        doc.get_text("emptied").insert(0, "gone")
+        session.commit()
+        doc.get_text("emptied").delete(0, 4)
+        session.commit()
+        await session.flush(timeout=30)
+
+
+async def audited(
+    url: str,
+    replayed: dict[str, Replayed],
+    reread: Again | None,
+    settings: LookSettings | None = None,
+    told: list[tuple[str, int, int]] | None = None,
+) -> AuditReport:
+    async with audit_live.live(url, settings) as live:
+        return await audit(
+            replayed.values(),
+            live,
+            again=reread,
+            pauses=PAUSES,
+            on_progress=lambda *step: None if told is None else told.append(step),
+        )
+
+
+def kinds(report: AuditReport) -> dict[str, list[str]]:
+    """Of each document, what differs."""
+    found: dict[str, list[str]] = {}
+    for one in report.differences:
+        found.setdefault(one.document_id, []).append(one.kind.value)
+    return found
+
+
+async def everything(url: str, data: Path) -> set[str]:
+    """Documents of every kind, made by two servers one after the other; the first is gone afterwards."""
+    async with serving(url, data / "worker-0", history_seconds=0) as client:
+        for name in ("plain", "gone", "back", "erased", "trimmed", "source"):
+            await write(client, name, "one ", "two ")
+        await fill(client, "all")
+        async with client.open("empty"):
+            pass
+        await client.document("gone").delete()
+        await client.document("back").delete()
+        await client.document("back").restore()
+        await write(client, "back", "again ")
+        await client.document("erased").delete(purge=True)
+        await client.document("trimmed").compact()
+        await write(client, "trimmed", "three ")
+        await client.document("trimmed").compact()
+        await client.document("source").fork("fork")
+    return {"plain", "gone", "back", "erased", "trimmed", "source", "fork", "all", "empty"}
+
+
+async def statuses(url: str) -> dict[str, object]:
+    async with await jetstream.connect(url) as transport:
+        return {name: entry async for name, entry in Statuses(transport).all()}
+
+
+@pytest.mark.slow
+async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """Documents that are open, down, deleted, restored, erased, forked, trimmed, empty or being edited
+    meanwhile are equal; none that was down is started, and nothing is written.
+    """
+    url, data = fresh_nats.url, tmp_path / "data"
+    names = await everything(url, data)
+    down = await statuses(url)
+    [trimmed] = [one async for one in audit_live.look(url, ["trimmed"])]
+    assert trimmed.replica is not None
+    assert trimmed.replica.shallow
+    first = await audited(url, replay(data), again(data))
+    assert (kinds(first), first.skipped) == ({}, ())
+    assert (first.documents, first.equal, first.ahead, first.asked) == (len(names), len(names), 0, 0)
+    assert first.clean
+    assert await statuses(url) == down
+
+    async with serving(url, data / "worker-1") as client:
+        stop = asyncio.Event()
+
+        async def type_on(name: str) -> None:
+            async with client.open(name) as session:
+                while not stop.is_set():
+                    body = session.doc.get_text("body")
+                    body.insert(len(body), "word ")
+                    session.commit()
+                    await session.flush(timeout=30)
+
+        async with asyncio.TaskGroup() as typing:
+            for name in ("plain", "trimmed", "fork", "new"):
+                typing.create_task(type_on(name))
+            await write(client, "new", "first ")
+            old = replay(data)
+            told: list[tuple[str, int, int]] = []
+            for name in ("plain", "trimmed", "fork", "new"):
+                await write(client, name, "newer than what was replayed ")
+            second = await audited(url, old, again(data), told=told)
+            third = await audited(url, old, None)
+            stop.set()
+        assert (kinds(second), second.skipped) == ({}, ())
+        assert second.equal == second.documents == len(names) + 1
+        assert second.ahead >= 4
+        assert second.asked == 4
+        assert told[-1][0] == "reading again what differs"
+        assert (kinds(third), third.ahead) == ({}, second.ahead), "what is newer is no difference by itself"
+        untouched = names - {"plain", "trimmed", "fork", "new"}
+        now = await statuses(url)
+        assert {name: now.get(name) for name in untouched} == {name: down.get(name) for name in untouched}
+
+
+async def test_through_servers_every_document_is_asked_of_an_owner(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """With that option documents that nobody serves are started; none is made that was not there."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    names = await everything(url, data)
+    async with serving(url, data / "worker-1"):
+        replayed = replay(data)
+        replayed["nowhere"] = Replayed("nowhere")
+        report = await audited(url, replayed, again(data), LookSettings(through_servers=True))
+        assert (kinds(report), report.skipped) == ({}, ())
+        assert report.asked == len(names - {"gone", "erased"})
+        seen = {one.document_id: one async for one in audit_live.look(url, ["plain", "gone", "nowhere"])}
+    assert seen["plain"].where == "server"
+    assert seen["plain"].value() == {"body": "one two "}
+    assert seen["gone"].state is State.DELETED
+    assert seen["nowhere"].state is State.UNKNOWN
+    assert "nowhere" not in await statuses(url)
+
+
+async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_would(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """A status that says UP is not proof: where nobody answers, snapshot and WAL are read."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc")
+    async with await jetstream.connect(url) as transport:
+        bucket = Statuses(transport)
+        entry = await bucket.read("one")
+        assert entry is not None
+        assert isinstance(entry.status, Down)
+        await bucket.write("one", Up("nobody", 1), expected_revision=entry.revision)
+    report = await audited(url, replay(data), None)
+    assert (report.clean, report.asked, report.equal) == (True, 0, 1)
+    told: list[tuple[str, int, int]] = []
+    async for one in audit_live.look(url, on_progress=lambda *step: told.append(step)):
+        assert (one.document_id, one.where, one.value()) == ("one", "store", {"body": "abc"})
+        assert one.content_hash() == replay(data)["one"].content_hash
+    assert told == [("looking at documents", 1, 1)]
+
+
+async def test_what_happens_meanwhile_is_settled_by_reading_again(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """Documents that were deleted, restored, erased, made or edited since the journals were replayed are
+    equal once the journals are read again; without that, only being ahead is forgiven.
+    """
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        for name in ("deleted", "restored", "erased", "edited"):
+            await write(client, name, "one ")
+        await client.document("restored").delete()
+        old = replay(data)
+        await client.document("deleted").delete()
+        await client.document("restored").restore()
+        await client.document("erased").delete(purge=True)
+        await write(client, "edited", "two ")
+        await write(client, "made", "three ")
+        report = await audited(url, old, again(data))
+        assert (kinds(report), report.skipped, report.equal, report.ahead) == ({}, (), 5, 2)
+        blind = await audited(url, old, None)
+    assert kinds(blind) == {name: ["deletion-differs"] for name in ("deleted", "restored", "erased")}
+    assert (blind.equal, blind.ahead) == (2, 2)
+
+
+async def _refuses(_verb: str, _arguments: dict[str, object]) -> dict[str, object]:
+    raise Refused(Reason.FAILED, "the disk is on fire")
+
+
+async def _is_busy(_verb: str, _arguments: dict[str, object]) -> dict[str, object]:
+    raise Refused(Reason.BUSY, "ask again")
+
+
+async def _gives_junk(_verb: str, _arguments: dict[str, object]) -> dict[str, object]:
+    return {"payload": b"junk", "generation": 0}
+
+
+async def _gives_little(_verb: str, _arguments: dict[str, object]) -> dict[str, object]:
+    return {"payload": Replica().snapshot(), "generation": 0}
+
+
+async def _is_silent(_verb: str, _arguments: dict[str, object]) -> dict[str, object]:
+    await asyncio.Event().wait()
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("serve", "kind", "words"),
+    [
+        (_refuses, "not-readable", "its owner refuses to give it: the disk is on fire"),
+        (_is_busy, "not-readable", "ask again"),
+        (_gives_junk, "not-readable", "what its owner gives does not decode"),
+        (_gives_little, "missing-on-server", "0..2"),
+        (_is_silent, "not-readable", "did not answer in 0.1 s"),
+    ],
+)
+async def test_an_owner_that_gives_something_else_is_told(
+    tmp_path: Path,
+    fresh_nats: EmbeddedNats,
+    serve: Callable[[str, dict[str, object]], Awaitable[dict[str, object]]],
+    kind: str,
+    words: str,
+) -> None:
+    """What the owner of an open document answers is what counts, whatever is stored."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc")
+    async with await jetstream.connect(url) as transport, asyncio.TaskGroup() as tasks:
+        bucket = Statuses(transport)
+        entry = await bucket.read("one")
+        assert entry is not None
+        await bucket.write("one", Up("somebody", 1), expected_revision=entry.revision)
+        responder = Responder(
+            transport.bus,
+            SystemClock(),
+            serve,
+            spawn=lambda work: begun.append(tasks.create_task(work)),
+            budget=Budget(1 << 20),
+        )
+        begun: list[asyncio.Task[None]] = []
+        await transport.bus.subscribe(subjects.calls("one"), responder.on_message)
+        await transport.bus.barrier()
+        report = await audited(url, replay(data), None, LookSettings(call_seconds=0.1))
+        for task in begun:
+            task.cancel()
+    assert kinds(report) == {"one": [kind]}
+    assert words in report.differences[0].sentence
+
+
+async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats) -> None:
+    """An audit against the wrong NATS says so, and compares nothing."""
+    with pytest.raises(LookFailed, match="no lorogo server has ever run"):
+        async with audit_live.live(fresh_nats.url):
+            pytest.fail("there is nothing to look at")
+
+
+async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """It does not go on to call every document unreadable."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc")
+    async with audit_live.live(url, LookSettings(reconnect_seconds=0.2)) as live:
+        await fresh_nats.stop()
+        with pytest.raises(Disconnected, match="audit again when it is there"):
+            await audit(replay(data).values(), live, again=None)
+        with pytest.raises(Disconnected):
+            await live.documents()
+
+
+# --- seeded faults --------------------------------------------------------------------------------
+
+
+class Tampering:
+    """What is stored on NATS, changed behind everybody's back."""
+
+    def __init__(self, transport: jetstream.JetStreamTransport) -> None:
+        self.wal = transport.stream(subjects.WAL_STREAM)
+        self.objects = transport.stream(subjects.SNAPSHOT_STREAM)
+        self.bucket = Statuses(transport)
+        self.store = SnapshotStore(
+            self.objects,
+            max_payload=transport.bus.max_payload,
+            clock=SystemClock(),
+            new_id=new_nanoid,
+        )
+
+    async def lose(self, name: str) -> None:
+        """Nothing is left of it but what the status says."""
+        head = await self.store.head(name)
+        await self.wal.purge(subjects.wal(name))
+        if head is not None:
+            await self.objects.delete(head.revision)
+
+    async def change(self, name: str, **facts: int) -> None:
+        head = await self.store.head(name)
+        assert head is not None
+        changed = replace(SnapshotFacts.parse(head.facts), **facts)  # type: ignore[arg-type]
+        await self.store.put_facts_on(head, name, changed.render())
+
+    async def put(self, name: str, doc: LoroDoc) -> None:
+        head = await self.store.head(name)
+        assert head is not None
+        await self.wal.purge(subjects.wal(name))
+        facts = SnapshotFacts.parse(head.facts).render()
+        await self.store.put(name, Replica(doc).snapshot(), facts, expected_revision=head.revision)
+
+    async def forge(self, name: str, now: str) -> None:
+        """The same operations by number, with another text."""
+        _, snapshot = await self.stored(name)
+        [peer] = (span for span in Replica.from_snapshot(snapshot).doc.oplog_vv.sub_iter(LoroDoc().oplog_vv))
+        doc = LoroDoc()
+        doc.peer_id = peer.peer
+        doc.get_text("body").insert(0, now)
+        doc.commit()
+        await self.put(name, doc)
+
+    async def stored(self, name: str) -> tuple[int, bytes]:
+        head = await self.store.head(name)
+        assert head is not None
+        return head.revision, await self.store.get(head, bytes_max=1 << 20)
+
+    async def cut(self, name: str) -> None:
+        """The snapshot's bytes are gone."""
+        head = await self.store.head(name)
+        assert head is not None
+        assert await self.objects.purge(f"$O.{subjects.SNAPSHOT_BUCKET}.C.{head.nuid}")
+
+    async def fail(self, name: str) -> None:
+        entry = await self.bucket.read(name)
+        assert entry is not None
+        await self.bucket.write(name, Failed("trace7", 1), expected_revision=entry.revision)
+
+
+SERVER_FAULTS: dict[str, tuple[Callable[[Tampering], Awaitable[object]], str, str]] = {
+    "wal-lost": (lambda nats: nats.wal.purge(subjects.wal("wal-lost")), "missing-on-server", "0..3"),
+    "all-lost": (lambda nats: nats.lose("all-lost"), "unknown-document", "knows nothing of it"),
+    "tombstone": (lambda nats: nats.lose("tombstone"), "unknown-document", "its deletion"),
+    "forged": (
+        lambda nats: nats.forge("forged", "abcX"),
+        "content-differs",
+        '"abcd" in the journals, "abcX" on',
+    ),
+    "deleted": (
+        lambda nats: nats.change("deleted", deleted_ns=1),
+        "deletion-differs",
+        "live in the journals",
+    ),
+    "undeleted": (
+        lambda nats: nats.change("undeleted", deleted_ns=0),
+        "deletion-differs",
+        "live on the server",
+    ),
+    "erased": (
+        lambda nats: nats.change("erased", deleted_ns=1, erased_ns=1),
+        "deletion-differs",
+        "still hold its content",
+    ),
+    "generation": (
+        lambda nats: nats.change("generation", generation=3),
+        "generation-differs",
+        "3 on the server",
+    ),
+    "cut": (lambda nats: nats.cut("cut"), "not-readable", "the snapshot of 'cut' is damaged"),
+    "failed": (lambda nats: nats.fail("failed"), "not-readable", "trace7"),
+    "extra": (lambda nats: _longer(nats, "extra"), "missing-in-journal", "no journal here has"),
+}
+
+
+async def _longer(nats: Tampering, name: str) -> None:
+    _, snapshot = await nats.stored(name)
+    doc = Replica.from_snapshot(snapshot).doc
+    doc.peer_id = 77
+    doc.get_text("body").insert(0, "more ")
+    doc.commit()
+    await nats.put(name, doc)
+
+
+@pytest.mark.slow
+async def test_each_change_behind_the_servers_back_is_told_as_what_it_is(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """One fault per document on the side of NATS: one difference each, and none in the others."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        for name in [*SERVER_FAULTS, "well"]:
+            await write(client, name, "ab", "cd")
+            if name != "wal-lost":
+                await client.document(name).compact()
+            if name in {"tombstone", "undeleted"}:
+                await client.document(name).delete()
+    assert (await audited(url, replay(data), again(data))).clean
+    async with await jetstream.connect(url) as transport:
+        tampering = Tampering(transport)
+        for fault, _, _ in SERVER_FAULTS.values():
+            await fault(tampering)
+    report = await audited(url, replay(data), again(data))
+    assert kinds(report) == {name: [kind] for name, (_, kind, _) in SERVER_FAULTS.items()}
+    for one in report.differences:
+        assert SERVER_FAULTS[one.document_id][2] in one.sentence
+    assert report.documents == len(SERVER_FAULTS) + 1
+    assert (report.equal, report.skipped, report.clean) == (1, (), False)
+    assert [one.severity for one in report.differences] == sorted(one.severity for one in report.differences)
+    told = report.to_json()
+    assert told["kinds"] == report.kinds
+    assert "1 of 12 documents are equal" in report.sentence
+
+
+def last_word(record: Record) -> bool:
+    return isinstance(record, UpdateRecord) and b"cd" in record.payload
+
+
+def other_bytes(record: UpdateRecord) -> UpdateRecord:
+    return replace(record, payload=record.payload.replace(b"cd", b"cX"))
+
+
+def with_digest(record: UpdateRecord, payload: bytes) -> UpdateRecord:
+    return replace(record, payload=payload, digest=digest(payload))
+
+
+async def test_each_change_of_a_journal_is_told_as_what_it_is(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """One fault per document on the side of the journals: one difference each, and none in the others."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    names = ["lost-record", "lost-document", "changed", "garbage", "well"]
+    async with serving(url, data) as client:
+        for name in names:
+            await write(client, name, "ab", "cd")
+
+        def change(name: str, record: Record) -> Record | None:
+            if name == "lost-document" or (name == "lost-record" and last_word(record)):
+                return None
+            if isinstance(record, UpdateRecord) and last_word(record):
+                if name == "changed":
+                    return other_bytes(record)
+                if name == "garbage":
+                    return with_digest(record, b"cd is no update")
+            return record
+
+        assert (await audited(url, replay(data), again(data))).clean
+        hurt = copied(data, tmp_path / "hurt", change)
+        report = await audited(url, replay(hurt), again(hurt))
+        assert kinds(report) == {
+            "lost-record": ["missing-in-journal"],
+            "lost-document": ["unjournalled-document"],
+            "changed": ["bad-digest"],
+            "garbage": ["does-not-decode"],
+        }
+        assert (report.asked, report.equal, report.documents) == (5, 1, 5)
+        two = tmp_path / "two"
+        for number, one in enumerate((data, hurt)):
+            copied(one, two / str(number), lambda _, record: record)
+        mended = await audited(url, replay(two), again(two))
+        assert kinds(mended) == {"garbage": ["does-not-decode"]}, "what one journal has lost another has"
+
+
+async def test_a_damaged_segment_is_a_difference_of_its_own(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
+    """It is told beside what is missing because of it."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "hurt", "one ", "two ", "three ")
+    segment = next((data / "journal" / "00").glob("*.seg"))
+    whole = segment.read_bytes()
+    at = whole.index(b"three ")
+    segment.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
+    async with audit_live.live(url) as live:
+        report = await audit(
+            replay(data).values(), live, again=again(data), damaged=damage(data), pauses=PAUSES
+        )
+    assert kinds(report) == {"": ["damaged-segment"], "hurt": ["missing-in-journal"]}
+    assert segment.name in next(one.sentence for one in report.differences if not one.document_id)
+
+
+async def test_a_document_that_cannot_be_looked_at_is_skipped_with_its_reason(
+    tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """A name that is no document's, or a look that takes too long, is said, and is no clean audit."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc")
+    odd = {**replay(data), "no id!": Replayed("no id!", ends={1: 1})}
+    report = await audited(url, odd, None)
+    assert [one.document_id for one in report.skipped] == ["no id!"]
+    assert (report.equal, report.clean, report.differences) == (1, False, ())
+    slow = await audited(url, replay(data), None, LookSettings(document_seconds=0.0))
+    assert [one.reason for one in slow.skipped] == ["one could not be looked at: it took longer than 0 s"]
+    assert "1 not compared" in slow.sentence
