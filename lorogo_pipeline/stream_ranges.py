@@ -107,7 +107,7 @@ class Offset:
             return cls(int(value["epoch"]), int(value["sequence"]), int(value.get("created", 0)))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise BadSourceOption(
-                f"the checkpoint holds the offset {value!r}, which is none of {_SOURCE}: is it another query's?"
+                f"the checkpoint's offset {value!r} is none of {_SOURCE}: does it belong to another query?"
             ) from None
 
 

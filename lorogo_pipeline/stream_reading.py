@@ -123,6 +123,6 @@ async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIte
         tries = 0 if position > before else tries + 1
         if tries > len(_PAUSES):
             raise StreamBehind(
-                f"stream {stream.name!r} was not readable from {position} to {last}: {problem}; try again later"
+                f"{stream.name} could not be read from {position} to {last}: {problem}; try again later"
             )
         await asyncio.sleep(_PAUSES[max(tries - 1, 0)])

@@ -350,13 +350,13 @@ def _at(head: SnapshotHead, revision: int) -> SnapshotHead:
 
 
 async def _digest(data: bytes) -> str:
-    """Heavy for large bytes: those leave the loop here."""
-    return await asyncio.to_thread(object_digest, data) if len(data) > _THREAD_BYTES else object_digest(data)
+    """As an ObjectStore writes it. Heavy for large bytes: those leave the loop here."""
+    digest = await asyncio.to_thread(_sha256, data) if len(data) > _THREAD_BYTES else _sha256(data)
+    return _DIGEST + base64.urlsafe_b64encode(digest).decode()
 
 
-def object_digest(data: bytes) -> str:
-    """The digest as an ObjectStore writes it."""
-    return _DIGEST + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _document_id(metadata_subject: str) -> str:
