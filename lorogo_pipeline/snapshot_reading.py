@@ -5,13 +5,13 @@ get: 2,000 of 10 kB take 0.2 s. One that is replaced meanwhile is read again fro
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import pyarrow as pa
 
 from lorogo_pipeline.row_batches import Row, RowBatch
-from lorogo_pipeline.snapshot_rows import Share, SnapshotOptions, damaged_row, whole_row, windows
-from lorogo_pipeline.stream_reading import NAME
+from lorogo_pipeline.snapshot_rows import Share, SnapshotOptions, Window, damaged_row, whole_row
+from lorogo_pipeline.stream_reading import NAME, PAUSES
 from lorogo_protocol import subjects
 from lorogo_protocol.limits import MIB
 from lorogo_transport.clock import SystemClock
@@ -21,7 +21,6 @@ from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 
 _SNAPSHOT_BYTES_MAX = 1024 * MIB  # Arrow and Spark hold no more than 2 GiB in a value
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries of one snapshot
 
 
 class NoSnapshots(StreamMissing):
@@ -60,21 +59,24 @@ async def rows(transport: Transport, options: SnapshotOptions, share: Share) -> 
     store = SnapshotStore(
         stream, max_payload=transport.bus.max_payload, clock=SystemClock(), new_id=_writes_nothing
     )
-    heads: list[SnapshotHead] = []
+    counts: Mapping[str, int] = {}
+    if not options.payload and not options.documents:
+        counts = await stream.subjects(store.chunk_subject("*"))
+    window = Window()
     async for head in _heads(store, options):
-        if isinstance(head, SnapshotHead):
-            if share.has(head.document_id):
-                heads.append(head)
-        elif share.has(head.document_id):
+        if not share.has(head.document_id):
+            continue
+        if isinstance(head, SnapshotDamaged):
             yield _damaged(head, None, options)
-    if not options.payload:
-        async for row in _uncopied(stream, store, heads, options):
-            yield row
-        return
-    for window in windows(heads):
-        for row in await asyncio.gather(*(_whole(store, head, options) for head in window)):
-            if row is not None:
+        elif options.payload:
+            for row in await _fetched(store, window.add(head), options):
                 yield row
+        else:
+            without = await _without_bytes(stream, store, head, counts, options)
+            if without is not None:
+                yield without
+    for row in await _fetched(store, window.take(), options):
+        yield row
 
 
 async def _heads(
@@ -94,46 +96,59 @@ async def _heads(
                 yield found
 
 
-async def _whole(store: SnapshotStore, head: SnapshotHead, options: SnapshotOptions) -> Row | None:
-    """The row of one document, with its bytes; None if it is gone."""
-    current: SnapshotHead | None = head
-    for pause in (*_PAUSES, None):
-        assert current is not None
+async def _fetched(store: SnapshotStore, heads: list[SnapshotHead], options: SnapshotOptions) -> list[Row]:
+    """Their rows, with bytes; all are fetched at once."""
+    results = await asyncio.gather(
+        *(_whole(store, head, options) for head in heads), return_exceptions=True
+    )  # waits for all, so that none is left behind
+    found: list[Row] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        if result is not None:
+            found.append(result)
+    return found
+
+
+async def _whole(store: SnapshotStore, listed: SnapshotHead, options: SnapshotOptions) -> Row | None:
+    """The row of one document; None if it is gone."""
+    head: SnapshotHead | None = listed
+    for pause in (*PAUSES, None):
         try:
-            return whole_row(current, await store.get(current, bytes_max=_SNAPSHOT_BYTES_MAX))
+            head = head or await store.head(listed.document_id)
+            if head is None:
+                return None
+            return whole_row(head, await store.get(head, bytes_max=_SNAPSHOT_BYTES_MAX))
         except SnapshotDamaged as damage:
-            return _damaged(damage, current, options)
+            return _damaged(damage, head, options)
         except TooLarge as error:
-            return _damaged(SnapshotDamaged(current.document_id, str(error)), current, options)
+            return _damaged(SnapshotDamaged(listed.document_id, str(error)), head, options)
         except (SnapshotReplaced, RequestTimeout, Disconnected, NoResponders):
             if pause is None:
                 raise
+        head = None
         await asyncio.sleep(pause)
-        current = await store.head(head.document_id)
-        if current is None:
-            return None
     return None
 
 
-async def _uncopied(
-    stream: Stream, store: SnapshotStore, heads: list[SnapshotHead], options: SnapshotOptions
-) -> AsyncIterator[Row]:
-    """Rows without bytes: whether all chunks are there can be told without moving them."""
-    every = store.chunk_subject("*")
-    counts = {} if options.documents else await stream.subjects(every)
-    for listed in heads:
-        head: SnapshotHead | None = listed
-        there = counts.get(store.chunk_subject(listed.nuid), 0)
-        if there != listed.chunks:  # replaced since, or damaged: the leader knows
-            head = await store.head(listed.document_id)
-            there = 0 if head is None else await stream.count(store.chunk_subject(head.nuid))
-        if head is None:
-            continue
-        if there != head.chunks:
-            reason = f"{there} of its {head.chunks} chunks are there"
-            yield _damaged(SnapshotDamaged(head.document_id, reason), head, options)
-        else:
-            yield whole_row(head, None)
+async def _without_bytes(
+    stream: Stream,
+    store: SnapshotStore,
+    listed: SnapshotHead,
+    counts: Mapping[str, int],
+    options: SnapshotOptions,
+) -> Row | None:
+    """The row of one document; whether all its chunks are there can be told without moving them."""
+    if counts.get(store.chunk_subject(listed.nuid), 0) == listed.chunks:
+        return whole_row(listed, None)
+    head = await store.head(listed.document_id)  # replaced since, or damaged: the leader knows
+    if head is None:
+        return None
+    there = await stream.count(store.chunk_subject(head.nuid))
+    if there == head.chunks:
+        return whole_row(head, None)
+    reason = f"{there} of its {head.chunks} chunks are there"
+    return _damaged(SnapshotDamaged(head.document_id, reason), head, options)
 
 
 def _damaged(damage: SnapshotDamaged, head: SnapshotHead | None, options: SnapshotOptions) -> Row:

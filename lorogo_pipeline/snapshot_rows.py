@@ -1,6 +1,6 @@
 """Snapshots as rows: the options, which task reads which, and what a row says. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import xxhash
@@ -59,18 +59,27 @@ def shares(stream_bytes: int, options: SnapshotOptions) -> list[Share]:
     return [Share(index, count) for index in range(count)]
 
 
-def windows(heads: Iterable[SnapshotHead]) -> Iterator[list[SnapshotHead]]:
+class Window:
     """Heads whose bytes may be fetched together: few, and not too much of them."""
-    window: list[SnapshotHead] = []
-    size = 0
-    for head in heads:
-        if window and (len(window) >= WINDOW_HEADS or size + head.size > WINDOW_BYTES):
-            yield window
-            window, size = [], 0
-        window.append(head)
-        size += head.size
-    if window:
-        yield window
+
+    __slots__ = ("_bytes", "_heads")
+
+    def __init__(self) -> None:
+        self._heads: list[SnapshotHead] = []
+        self._bytes = 0
+
+    def add(self, head: SnapshotHead) -> list[SnapshotHead]:
+        """Keep a head; what is to be fetched first, if there is no room for it."""
+        full = len(self._heads) >= WINDOW_HEADS or self._bytes + head.size > WINDOW_BYTES
+        due = self.take() if self._heads and full else []
+        self._heads.append(head)
+        self._bytes += head.size
+        return due
+
+    def take(self) -> list[SnapshotHead]:
+        """What was kept."""
+        heads, self._heads, self._bytes = self._heads, [], 0
+        return heads
 
 
 def whole_row(head: SnapshotHead, data: bytes | None) -> Row:

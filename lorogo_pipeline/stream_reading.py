@@ -21,7 +21,7 @@ from lorogo_transport.ports import Stored, Stream, Transport
 
 NAME = "lorogo pipeline"
 NEAR_MESSAGES = 10_000  # chunks of one update are rarely further apart
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries that bring nothing new
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between tries that bring nothing new
 
 
 async def look(url: str) -> Seen:
@@ -121,8 +121,8 @@ async def exact(stream: Stream, subject: str, first: int, last: int) -> AsyncIte
         except (RequestTimeout, Disconnected, NoResponders) as error:
             problem = str(error)
         tries = 0 if position > before else tries + 1
-        if tries > len(_PAUSES):
+        if tries > len(PAUSES):
             raise StreamBehind(
                 f"{stream.name} could not be read from {position} to {last}: {problem}; try again later"
             )
-        await asyncio.sleep(_PAUSES[max(tries - 1, 0)])
+        await asyncio.sleep(PAUSES[max(tries - 1, 0)])
