@@ -201,3 +201,24 @@ def spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - heavy, and not needed by readers
 
     return from_arrow_schema(schema)
+
+
+# What the source `lorogo.snapshots` gives: the current snapshot of each document.
+SNAPSHOTS = pa.schema(
+    [
+        _field("document_id", pa.string()),
+        pa.field("revision", pa.int64()),  # null: the metadata does not parse
+        pa.field("size", pa.int64()),
+        pa.field("digest", pa.string()),  # as the ObjectStore writes it
+        pa.field("deleted_at", TIME),  # null: it lives
+        _field("erased", pa.bool_()),
+        pa.field("generation", pa.int64()),
+        pa.field("lease", pa.int64()),
+        pa.field("epoch", pa.int64()),
+        pa.field("sequence", pa.int64()),  # of the WAL: everything up to here is in it
+        pa.field("frontiers", pa.binary()),
+        pa.field("trim", pa.binary()),  # version vector before which history is gone
+        pa.field("payload", pa.binary()),
+        pa.field("problem", pa.string()),  # damaged: what is wrong
+    ]
+)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lorogo_protocol import subjects
 from lorogo_server import ledger
-from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, StreamState, Transport
 
@@ -139,6 +139,15 @@ class Epochs:
             return False
         there = await self._wal.get(known.sequence)
         return there is not None and there.time_ns != known.time_ns
+
+
+async def recorded(transport: Transport) -> int:
+    """The epoch that the status bucket tells of now; 1 if it tells of none, or there is no bucket yet."""
+    try:
+        known = _decode(await transport.stream(subjects.STATUS_STREAM).last(subjects.EPOCH_KEY))
+    except StreamMissing:
+        return 1
+    return 1 if known is None else known.epoch
 
 
 def remember(path: Path, known: Known) -> None:

@@ -70,6 +70,13 @@ class MemoryStream:
     async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
         return await self._ask(lambda store, now: store.get(sequence, now), timeout)
 
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+        def look(store: StreamStore, now: int) -> Stored | None:
+            found, _ = store.batch(subject, max(first, 1), now, messages_max=1, bytes_max=1)
+            return found[0] if found else None
+
+        return await self._ask(look, timeout)
+
     async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
         position = max(first, 1)
         while last is None or position <= last:

@@ -157,10 +157,13 @@ class Stream(Protocol):
     async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
         """One message by sequence, from the leader."""
 
-    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
-        """The subject's messages from `first` to `last` in order, by batched direct get.
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+        """The subject's earliest message from sequence `first` on, asked of the leader; wildcards may be."""
 
-        Ends when the stream has no more (a lagging replica may end early: compare with `last()`).
+    def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
+        """The subject's messages from `first` to `last` in order, by batched direct get; wildcards may be.
+
+        Ends when the stream has no more (a lagging replica may end early: compare with `last()` or `next()`).
         Bounded: at most a few MiB are under way at once.
         """
 

@@ -108,6 +108,18 @@ class SnapshotStore:
             else:
                 yield head
 
+    async def heads(self) -> AsyncIterator[SnapshotHead | SnapshotDamaged]:
+        """The head of every document that the leader knows, in any order, or what is wrong with it."""
+        metadata = f"$O.{self._bucket}.M.>"
+        seen: set[str] = set()
+        async for stored in self._stream.newest(metadata):
+            seen.add(stored.subject)
+            yield self._head_or_damage(stored)
+        for subject in (await self._stream.subjects(metadata)).keys() - seen:
+            late = await self._stream.last(subject)  # the replica that answered did not have it yet
+            if late is not None:
+                yield self._head_or_damage(late)
+
     async def put(
         self, document_id: str, data: bytes, facts: Mapping[str, str], *, expected_revision: int
     ) -> SnapshotHead:
@@ -158,7 +170,7 @@ class SnapshotStore:
         """
         if head.size > bytes_max:
             raise TooLarge(f"the snapshot of {head.document_id!r} has {head.size} bytes, above {bytes_max}")
-        subject = self._chunk_subject(head.nuid)
+        subject = self.chunk_subject(head.nuid)
         for pause in (*_READ_PAUSES, None):
             data = await self._read(subject, head.size)
             if data is not None and len(data) == head.size:
@@ -177,7 +189,7 @@ class SnapshotStore:
         """Overwrite and remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
         current = await self.head(head.document_id)
         if current is not None and current.nuid != head.nuid:
-            await overwrite(self._stream, self._chunk_subject(head.nuid))
+            await overwrite(self._stream, self.chunk_subject(head.nuid))
 
     async def sweep(self, now: float, *, removals_max: int = 100) -> int:
         """Remove chunks that this process has seen unnamed for ten minutes; returns how many snapshots.
@@ -185,12 +197,12 @@ class SnapshotStore:
         `now` is the process's own forward clock: chunks carry the time of another machine, which may
         be an hour off, and an upload under way elsewhere must not be taken for an orphan.
         """
-        prefix = self._chunk_subject("")
+        prefix = self.chunk_subject("")
         uploaded = await self._stream.subjects(f"{prefix}>")  # before the names: an upload may finish now
         named: set[str] = set()
         async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
             try:
-                named.add(self._chunk_subject(self._parse(stored).nuid))
+                named.add(self.chunk_subject(self._parse(stored).nuid))
             except SnapshotDamaged:
                 log.warning("no sweep: metadata is damaged", subject=stored.subject)
                 return 0  # it may name any of them
@@ -211,11 +223,11 @@ class SnapshotStore:
         if chunk is None or _DOCUMENT not in chunk.headers:
             return False  # gone already, or not written by us
         head = await self.head(chunk.headers[_DOCUMENT])
-        return head is None or self._chunk_subject(head.nuid) != subject
+        return head is None or self.chunk_subject(head.nuid) != subject
 
     async def _put_chunks(self, document_id: str, nuid: str, data: bytes) -> int:
         """Upload in order, a few at a time; on failure take back what was sent."""
-        subject = self._chunk_subject(nuid)
+        subject = self.chunk_subject(nuid)
         view = memoryview(data)
         size = self._chunk_bytes
         chunks = [view[start : start + size] for start in range(0, len(data), size)]
@@ -283,13 +295,20 @@ class SnapshotStore:
     async def _discard(self, nuid: str) -> None:
         """Try to remove our own chunks; what stays is swept later."""
         with suppress(TransportError):
-            await self._stream.purge(self._chunk_subject(nuid))
+            await self._stream.purge(self.chunk_subject(nuid))
 
-    def _chunk_subject(self, nuid: str) -> str:
+    def chunk_subject(self, nuid: str) -> str:
+        """Where the chunks of one snapshot lie."""
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _metadata_subject(self, document_id: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(document_id.encode()).decode()}"
+
+    def _head_or_damage(self, stored: Stored) -> SnapshotHead | SnapshotDamaged:
+        try:
+            return self._parse(stored)
+        except SnapshotDamaged as damage:
+            return damage
 
     def _render(self, head: SnapshotHead) -> dict[str, Any]:
         return {

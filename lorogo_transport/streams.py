@@ -77,6 +77,9 @@ class JetStreamStream:
     async def get(self, sequence: int, *, timeout: float = 5.0) -> Stored | None:
         return await self._message({"seq": sequence}, timeout)
 
+    async def next(self, subject: str, first: int, *, timeout: float = 5.0) -> Stored | None:
+        return await self._message({"next_by_subj": subject, "seq": max(first, 1)}, timeout)
+
     async def read(self, subject: str, *, first: int = 1, last: int | None = None) -> AsyncIterator[Stored]:
         position = max(first, 1)
         while last is None or position <= last:

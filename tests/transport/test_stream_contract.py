@@ -410,3 +410,26 @@ async def test_no_time(stream: Stream, unique: str) -> None:
     """An append whose confirmation does not come in time has an unknown outcome."""
     with pytest.raises(OutcomeUnknown):
         await stream.append(f"{unique}.wal.a", b"1", timeout=0)
+
+
+async def test_next(stream: Stream, unique: str) -> None:
+    """The earliest message from a sequence on, of one subject or of all that match; None behind the end."""
+    for name in ("a", "b", "a", "c"):
+        await stream.append(f"{unique}.wal.{name}", name.encode())
+    await stream.delete(1)
+
+    async def sequence(subject: str, first: int) -> int | None:
+        found = await stream.next(f"{unique}.wal.{subject}", first)
+        return None if found is None else found.sequence
+
+    assert [await sequence("a", first) for first in (0, 1, 3, 4)] == [3, 3, 3, None]
+    assert [await sequence("*", first) for first in (1, 3, 4, 5)] == [2, 3, 4, None]
+    assert await sequence("d", 1) is None
+
+
+async def test_read_by_wildcard(stream: Stream, unique: str) -> None:
+    """Several subjects are read together, in the order of the stream, across batches."""
+    await asyncio.gather(*(stream.append(f"{unique}.wal.{index % 3}", b"") for index in range(1100)))
+    found = await everything(stream, f"{unique}.wal.*", first=5, last=1090)
+    assert [stored.sequence for stored in found] == list(range(5, 1091))
+    assert {stored.subject for stored in found} == {f"{unique}.wal.{name}" for name in "012"}
