@@ -25,8 +25,8 @@ from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
+    DocumentRecord,
     ErasedRecord,
-    Record,
     RestoredRecord,
     UpdateRecord,
 )
@@ -178,7 +178,7 @@ def _carefully(document_id: str, rows: list[Row]) -> Folded:
 
 
 def _fetch(rows: list[Row]) -> restore.Fetch:
-    def fetch(place: int) -> Record | None:
+    def fetch(place: int) -> DocumentRecord | None:
         row = rows[place]
         epoch, sequence, generation = row.epoch or 0, row.sequence or 0, row.generation or 0
         told, payload = row.digest or "", row.payload or b""

@@ -77,7 +77,7 @@ def follow_stream(
             query.stop()
 
 
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 1
 
 
 def ingest_records(

@@ -2,6 +2,7 @@
 
 from pyspark.sql import SparkSession
 
+from lorogo_pipeline.journal_source import JournalSource
 from lorogo_pipeline.snapshot_source import SnapshotSource
 from lorogo_pipeline.stream_source import StreamSource
 
@@ -11,5 +12,5 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it a source tha
 def register(spark: SparkSession) -> None:
     """Make `lorogo.*` formats known, and let filters reach them. Safe twice."""
     spark.conf.set(_PUSHDOWN, "true")
-    for source in (StreamSource, SnapshotSource):
+    for source in (JournalSource, StreamSource, SnapshotSource):
         spark.dataSource.register(source)
