@@ -53,6 +53,16 @@ class Ingested:
     malformed: int = 0  # records that are none
     damage: list[str] = field(default_factory=list)
 
+    @property
+    def changed(self) -> bool:
+        """Whether the tables have anything new, or something is wrong."""
+        return bool(self.updates or self.events or self.answers or self.damage)
+
+    def __add__(self, other: Ingested) -> Ingested:
+        """Both together."""
+        mine, theirs = asdict(self), asdict(other)
+        return Ingested(**{name: mine[name] + theirs[name] for name in mine})
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

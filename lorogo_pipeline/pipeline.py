@@ -10,18 +10,26 @@ Nothing here makes a session: that is the door's (`lorogo_pipeline.session`), or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lorogo_pipeline import erase as erasing
+from lorogo_pipeline import export as exporting
 from lorogo_pipeline import ingest as ingesting
+from lorogo_pipeline import live_ingest, report_facts, report_model, report_page, tasks
 from lorogo_pipeline import materialise as materialising
+from lorogo_pipeline.audit_report import AuditReport
+from lorogo_pipeline.auditing import run_audit
 from lorogo_pipeline.erase import Erased
+from lorogo_pipeline.export import Exported
 from lorogo_pipeline.ingest import Ingested
 from lorogo_pipeline.lake import Lake
 from lorogo_pipeline.materialise import Materialised
 from lorogo_pipeline.progress import Progress
+from lorogo_pipeline.schemas import TABLES
 from lorogo_pipeline.segments import SKIP
 from lorogo_pipeline.views import dataframe, open_views
 
@@ -81,6 +89,59 @@ class Pipeline:
     def erase(self, documents: Sequence[str] = ()) -> Erased:
         """Documents out of every table and every file."""
         return erasing.erase(self.spark, self.lake(), documents, progress=self._progress)
+
+    def ingest_stream(self, nats: str) -> Ingested:
+        """What JetStream holds now into `updates`."""
+        return live_ingest.ingest_stream(self.spark, self.lake(create=True), nats, progress=self._progress)
+
+    def follow_stream(
+        self, nats: str, *, every_seconds: float, told: Callable[[Ingested], None], once: bool = False
+    ) -> None:
+        """What comes into JetStream, as it comes; until it is interrupted."""
+        live_ingest.follow_stream(
+            self.spark, self.lake(create=True), nats, every_seconds=every_seconds, told=told, once=once
+        )
+
+    def report(self, *, now: datetime, tz: str = "UTC") -> tuple[str, dict[str, Any]]:
+        """The page, and what it says as JSON."""
+        lake = self.lake()
+        tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
+        shown = {name: dataframe(self.spark, lake, name) for name in tables}
+        about = report_model.Lake(lake.files.root, max((one.version for one in tables.values()), default=0))
+        facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
+        return report_page.render(facts), {"totals": asdict(facts.totals)}
+
+    def audit(self, nats: str, *, through_servers: bool = False, scratch: Path | None = None) -> AuditReport:
+        """Everything that the journals hold against everything that is served."""
+        return run_audit(
+            self.spark,
+            self.settings.journals,
+            nats,
+            through_servers=through_servers,
+            scratch=None if scratch is None else str(scratch),
+            progress=self._progress,
+        )
+
+    def export(
+        self,
+        out: Path,
+        *,
+        format: str = "jsonl",  # noqa: A002 - the option's name
+        as_of_ns: int | None = None,
+        documents: Sequence[str] | None = None,
+    ) -> Exported:
+        """Documents out of the lake, folded first where they are not."""
+        self.materialise(
+            as_of_ns=as_of_ns, documents=documents if as_of_ns is not None else None, tables=("documents",)
+        )
+        return exporting.export(self.lake(), out, format=format, documents=documents, as_of_ns=as_of_ns)
+
+    def answer(self, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The columns and the first rows of what a question gives. Raises JobFailed: Spark's own words."""
+        with tasks.told():
+            found = self.sql(query)
+            rows = found.limit(rows_max).collect() if found.columns else []
+        return found.columns, [tuple(row) for row in rows]
 
     def dataframe(self, table: str) -> DataFrame:
         """The table's newest version."""

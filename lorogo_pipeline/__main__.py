@@ -1,0 +1,14 @@
+"""`python -m lorogo_pipeline NAME ...` and `spark-submit .../lorogo_pipeline/__main__.py NAME ...`."""
+
+import sys
+
+
+def main() -> int:
+    """The same door as `lorogo pipeline`; the only place here that knows the command line."""
+    from lorogo_cli.app import run  # noqa: PLC0415 - the command line is above the pipeline
+
+    return run(["pipeline", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
