@@ -1,0 +1,148 @@
+"""Stretches of time that a chart can show: hours, days, weeks, months or years, a few hundred at most.
+
+A period is named by its start, local time without a zone: which zone, the report says once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_LABELS_MAX = 9  # that fit below a chart
+
+
+class Step(StrEnum):
+    """How long a period is; the value is how it is called."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"  # from Monday
+    MONTH = "month"
+    YEAR = "year"
+
+
+def step_for(first: datetime, last: datetime) -> Step:
+    """The shortest step that makes at most about a hundred periods (years: as many as there are)."""
+    days = (last - first).days
+    for step, days_max in ((Step.HOUR, 3), (Step.DAY, 92), (Step.WEEK, 728), (Step.MONTH, 3285)):
+        if days <= days_max:
+            return step
+    return Step.YEAR
+
+
+def start_of(at: datetime, step: Step) -> datetime:
+    """The start of the period that holds this moment."""
+    if step is Step.HOUR:
+        return at.replace(minute=0, second=0, microsecond=0)
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    match step:
+        case Step.WEEK:
+            return day - timedelta(days=day.weekday())
+        case Step.MONTH:
+            return day.replace(day=1)
+        case Step.YEAR:
+            return day.replace(month=1, day=1)
+    return day
+
+
+def after(start: datetime, step: Step) -> datetime:
+    """The start of the next period."""
+    match step:
+        case Step.HOUR:
+            return start + timedelta(hours=1)
+        case Step.DAY:
+            return start + timedelta(days=1)
+        case Step.WEEK:
+            return start + timedelta(days=7)
+        case Step.MONTH:
+            return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+        case Step.YEAR:
+            return start.replace(year=start.year + 1)
+
+
+def starts(first: datetime, last: datetime, step: Step) -> list[datetime]:
+    """Every period from the one that holds `first` to the one that holds `last`, without gaps."""
+    found = [start_of(first, step)]
+    while (following := after(found[-1], step)) <= last:
+        found.append(following)
+    return found
+
+
+def day(at: datetime) -> str:
+    """A date as people write it: 3 Nov 2026."""
+    return f"{at.day} {at:%b} {at.year}"
+
+
+def name(start: datetime, step: Step) -> str:
+    """What a tooltip calls the period."""
+    match step:
+        case Step.HOUR:
+            return f"{start:%a} {day(start)}, {start:%H}:00"
+        case Step.DAY:
+            return f"{start:%a} {day(start)}"
+        case Step.WEEK:
+            return f"week from {day(start)}"
+        case Step.MONTH:
+            return f"{start:%B} {start.year}"
+        case Step.YEAR:
+            return str(start.year)
+
+
+def marks(periods: Sequence[datetime], step: Step) -> list[tuple[int, str]]:
+    """Which of the periods get a label below the chart, and its words; at most nine."""
+    for wanted, words in _CHOICES[step]:
+        chosen = [(index, words(at)) for index, at in enumerate(periods) if wanted(at)]
+        if 2 <= len(chosen) <= _LABELS_MAX:
+            return chosen
+    words = _CHOICES[step][0][1]
+    every = -(-len(periods) // _LABELS_MAX)
+    return [(index, words(at)) for index, at in enumerate(periods) if index % every == 0]
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%H}:00" if at.hour else f"{at:%a} {at.day}"
+
+
+def _date(at: datetime) -> str:
+    return f"{at.day} {at:%b}"
+
+
+def _month(at: datetime) -> str:
+    return f"{at:%b}" if at.month > 1 else str(at.year)
+
+
+def _year(at: datetime) -> str:
+    return str(at.year)
+
+
+_CHOICES: dict[Step, list[tuple[Callable[[datetime], bool], Callable[[datetime], str]]]] = {
+    Step.HOUR: [
+        (lambda at: at.hour % 3 == 0, _clock),
+        (lambda at: at.hour % 6 == 0, _clock),
+        (lambda at: at.hour % 12 == 0, _clock),
+    ],
+    Step.DAY: [
+        (lambda _: True, _date),
+        (lambda at: at.weekday() == 0, _date),
+        (lambda at: at.day in {1, 15}, _date),
+    ],
+    Step.WEEK: [
+        (lambda at: at.day <= 7, _month),
+        (lambda at: at.day <= 7 and at.month % 2 == 1, _month),
+        (lambda at: at.day <= 7 and at.month % 3 == 1, _month),
+    ],
+    Step.MONTH: [
+        (lambda at: at.month % 3 == 1, _month),
+        (lambda at: at.month % 6 == 1, _month),
+        (lambda at: at.month == 1, _year),
+    ],
+    Step.YEAR: [
+        (lambda _: True, _year),
+        (lambda at: at.year % 5 == 0, _year),
+        (lambda at: at.year % 10 == 0, _year),
+    ],
+}
