@@ -239,7 +239,7 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
             started = time.monotonic() - began
             damage = pipeline.ingest().damage if journals else []
             pipeline.materialise()
-            page, facts = pipeline.report(now=datetime.now(UTC), tz=tz)
+            page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage)
     _write_whole(out, page)
     seconds = time.monotonic() - began
     if door.as_json:

@@ -102,12 +102,15 @@ class Pipeline:
             self.spark, self.lake(create=True), nats, every_seconds=every_seconds, told=told, once=once
         )
 
-    def report(self, *, now: datetime, tz: str = "UTC") -> tuple[str, dict[str, Any]]:
-        """The page, and what it says as JSON."""
+    def report(
+        self, *, now: datetime, tz: str = "UTC", problems: Sequence[str] = ()
+    ) -> tuple[str, dict[str, Any]]:
+        """The page, and its totals; `problems`: what could not be read, in sentences."""
         lake = self.lake()
         tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
-        about = report_model.Lake(lake.files.root, max((one.version for one in tables.values()), default=0))
+        versions = {name: table.version for name, table in tables.items()}
+        about = report_model.Lake(lake.files.root, versions, tuple(problems))
         facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
         return report_page.render(facts), {"totals": asdict(facts.totals)}
 
