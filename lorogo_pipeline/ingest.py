@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from lorogo_pipeline.files import Files
 from lorogo_pipeline.lake import DataFile, Lake, Table
 from lorogo_pipeline.merging import settle_bucket
 from lorogo_pipeline.progress import Progress
-from lorogo_pipeline.segments import FAIL, SKIP, Copy, Reading, SegmentFacts, Wanted, find_segments, gaps
+from lorogo_pipeline.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
 from lorogo_pipeline.table_rows import rows_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _ingest(
     lake.files.require_space(2 * sum(one.bytes for one in new))
     specs = [
         {"lake": lake.files.root, "buckets": lake.buckets, "damaged": damaged, "segments": pack}
-        for pack in _packed(new, tasks.parallelism(spark))
+        for pack in _packed([_resumed(tables["updates"], one) for one in new], tasks.parallelism(spark))
     ]
     answers = tasks.run(spark, read_segments, specs, what="reading journals", progress=progress)
     staged: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
@@ -136,11 +136,11 @@ def commit_staged(
             added[name] += map(DataFile.from_json, files)
         for name, files in answer["removed"].items():
             removed[name] += map(DataFile.from_json, files)
+        for name, count in answer["new"].items():
+            setattr(done, name, getattr(done, name) + count)
         done.repeated += answer["repeated"]
         done.erased += answer["erased"]
     for name in TARGETS:
-        rows = sum(file.rows for file in added[name]) - sum(file.rows for file in removed[name])
-        setattr(done, name, getattr(done, name) + rows)
         tables[name].commit(
             added[name],
             removed[name],
@@ -151,6 +151,12 @@ def commit_staged(
 
 def _known(updates: Table, one: SegmentFacts) -> bool:
     return one.sealed and updates.position(one.position) == one.last_sequence
+
+
+def _resumed(updates: Table, one: SegmentFacts) -> SegmentFacts:
+    """With the frame that was the last one when the segment was read before."""
+    at, checksum = updates.position(one.tail), updates.position(one.tail_checksum)
+    return one if at is None or checksum is None else replace(one, resume=(at, checksum))
 
 
 def _packed(segments: Sequence[SegmentFacts], slots: int) -> Iterator[list[dict[str, Any]]]:
@@ -197,14 +203,14 @@ def read_segments(spec: dict[str, Any]) -> dict[str, Any]:
     positions: dict[str, int] = {}
     size = 0
     for raw in spec["segments"]:
-        facts = SegmentFacts(**{**raw, "copies": tuple(Copy(**copy) for copy in raw["copies"])})
+        facts = SegmentFacts.from_json(raw)
         reading = Reading(facts, damaged=spec["damaged"])
         for rows in record_rows(reading.batches(), facts.log, Wanted()):
             staging.add(rows)
-        size += facts.bytes
+        size += reading.bytes
         damage += reading.damage
-        if facts.sealed and not reading.damage and not facts.damage:
-            positions[facts.position] = facts.last_sequence
+        if not reading.damage and not facts.damage:
+            positions |= reading.positions()
     staging.flush()
     return {
         "files": {name: [file.to_json() for file in files] for name, files in writer.written.items()},

@@ -27,12 +27,12 @@ def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     there = {name: [DataFile.from_json(one) for one in found] for name, found in spec["there"].items()}
     staged = {name: [DataFile.from_json(one) for one in found] for name, found in spec["staged"].items()}
     erased = _erased(files, [*there.get("events", []), *staged.get("events", [])])
-    answer: dict[str, Any] = {"added": {}, "removed": {}, "repeated": 0, "erased": 0}
+    answer: dict[str, Any] = {"added": {}, "removed": {}, "new": {}, "repeated": 0, "erased": 0}
     for name, new in staged.items():
         old = there[name]
         if not new and not (erased and old and name != "answers"):
             continue
-        drops, again, gone = _drops(files, name, [*old, *new], erased)
+        repeats, drops = _drops(files, name, [*old, *new], erased)
         changed = [file for file, drop in zip([*old, *new], drops, strict=True) if len(drop)]
         keep = [file for file in [*old, *new] if file not in changed]
         rewritten = [
@@ -47,8 +47,11 @@ def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
         left = [file for file in new if file in keep and file not in small]
         answer["added"][name] = [file.to_json() for file in [*left, *writer.written.get(name, [])]]
         answer["removed"][name] = [file.to_json() for file in old if file in changed or file in small]
+        again = sum(map(len, repeats))
         answer["repeated"] += again
-        answer["erased"] += gone
+        answer["erased"] += sum(map(len, drops)) - again
+        came = sum(file.rows - len(drop) for file, drop in zip(new, drops[len(old) :], strict=True))
+        answer["new"][name] = came - sum(map(len, repeats[: len(old)]))  # those took the place of old ones
     return answer
 
 
@@ -63,20 +66,19 @@ def _erased(files: Files, events: Sequence[DataFile]) -> list[str]:
 
 def _drops(
     files: Files, name: str, found: Sequence[DataFile], erased: list[str]
-) -> tuple[list[np.ndarray], int, int]:
-    """Of each file the rows that go; how many because they repeat, how many because they are erased."""
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Of each file the rows that go because they repeat; and all that go, those of erased documents, too."""
     identities = [parquet.read(files, name, file, ["identity"])["identity"].to_numpy() for file in found]
     candidates = repeated(identities)
     drops = [np.empty(0, np.int64) for _ in found]
     if len(candidates):
         seen = [parquet.read(files, name, file, columns_of(name)) for file in found]
         drops = losers(name, seen, candidates)
-    again = sum(map(len, drops))
-    if erased and name != "answers":
-        drops = [
-            _with_erased(files, name, file, drop, erased) for file, drop in zip(found, drops, strict=True)
-        ]
-    return drops, again, sum(map(len, drops)) - again
+    if not erased or name == "answers":
+        return drops, drops
+    return drops, [
+        _with_erased(files, name, file, drop, erased) for file, drop in zip(found, drops, strict=True)
+    ]
 
 
 def _with_erased(files: Files, name: str, file: DataFile, drop: np.ndarray, erased: list[str]) -> np.ndarray:

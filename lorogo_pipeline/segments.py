@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from lorogo_log import CorruptionError, FileStorage, LogError
 from lorogo_log.batch import Batch
@@ -45,6 +46,7 @@ class SegmentFacts:
     copies: tuple[Copy, ...]
     damage: str = ""  # it cannot be opened, or does not say what it is
     next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
+    resume: tuple[int, int] | None = None  # place and checksum of the last frame that was read before
 
     @property
     def sealed(self) -> bool:
@@ -56,8 +58,25 @@ class SegmentFacts:
 
     @property
     def position(self) -> str:
-        """The name under which a table notes how far it was read."""
+        """The name under which a table notes that it was read, when it is sealed: its last sequence."""
         return f"segment/{self.log}/{self.first_sequence}"
+
+    @property
+    def tail(self) -> str:
+        """The name under which a table notes the place of the last frame that it read."""
+        return f"tail/{self.log}/{self.first_sequence}"
+
+    @property
+    def tail_checksum(self) -> str:
+        """And that frame's checksum: the end of an open segment may be torn off and written again."""
+        return f"tail-checksum/{self.log}/{self.first_sequence}"
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> SegmentFacts:
+        """Back from what `asdict` and JSON made of it."""
+        resume = raw["resume"]
+        copies = tuple(Copy(**copy) for copy in raw["copies"])
+        return cls(**{**raw, "copies": copies, "resume": None if resume is None else tuple(resume)})
 
 
 _END_OF_TIME = (1 << 63) - 1
@@ -187,6 +206,16 @@ class Reading:
     wanted: Wanted = field(default_factory=Wanted)
     damaged: str = SKIP
     damage: list[str] = field(default_factory=list)
+    bytes: int = 0  # that were read
+    _last: tuple[int, int] | None = None  # place and checksum of the last frame
+
+    def positions(self) -> dict[str, int]:
+        """What a table notes of a segment that was read without damage."""
+        if self.facts.sealed:
+            return {self.facts.position: self.facts.last_sequence}
+        if self._last is None:
+            return {}
+        return {self.facts.tail: self._last[0], self.facts.tail_checksum: self._last[1]}
 
     def batches(self) -> Iterator[Batch]:
         """Every good frame of the best copy; where it is damaged, those of the other copies, too.
@@ -219,6 +248,8 @@ class Reading:
             for start, end in self._areas(segment):
                 for batch in _frames(segment, start, end, damage):
                     last = max(last, batch.header.last_sequence)
+                    self.bytes += batch.header.frame_bytes
+                    self._last = (batch.position, batch.header.checksum)
                     yield batch
             if segment.footer is None and last + 1 < self.facts.next_first:
                 lost = f"records {last + 1} to {self.facts.next_first - 1} are not in it"
@@ -231,6 +262,9 @@ class Reading:
 
     def _areas(self, segment: Segment) -> Iterator[tuple[int, int]]:
         """(start, end) of what must be read: the index of a sealed segment knows keys and times."""
+        if (again := self._goes_on(segment)) is not None:
+            yield again, segment.end
+            return
         index = segment.index() if segment.footer is not None else None
         if index is None:
             yield SEGMENT_HEADER_BYTES, segment.end
@@ -243,6 +277,17 @@ class Reading:
             return
         areas = {area for key in self.wanted.keys for area in index.with_key(key)}
         yield from sorted(area for area in areas if area[0] >= start)
+
+    def _goes_on(self, segment: Segment) -> int | None:
+        """Where reading can go on: the frame that was the last one is still there, and still the same."""
+        if self.facts.resume is None:
+            return None
+        position, checksum = self.facts.resume
+        if not SEGMENT_HEADER_BYTES <= position < segment.end:
+            return None
+        found = segment.frames(position, segment.end).next()
+        same = isinstance(found, Batch) and found.header.checksum == checksum
+        return position if same else None
 
 
 def _frames(segment: Segment, start: int, end: int, damage: list[str]) -> Iterator[Batch]:
