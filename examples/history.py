@@ -25,7 +25,7 @@ register(spark)
 
 # %% [markdown]
 # ## Journals become tables
-# `ingest` takes what is new, each update once, however often it runs. `materialise` folds updates into documents.
+# `ingest` takes what is new, each update once, however often it runs. `materialise` folds it into documents.
 
 # %%
 pipeline = build(spark, Settings(lake=lake, journals=(journal,)))
@@ -50,7 +50,7 @@ pipeline.sql("""
 # The same table, by the hour, as a DataFrame.
 
 # %%
-from pyspark.sql import functions as f  # noqa: E402 - a cell of its own
+from pyspark.sql import functions as f
 
 growth = (
     pipeline.dataframe("changes")
