@@ -124,7 +124,5 @@ def environment(
         "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
     }
     if is_local(master):
-        said["SPARK_LOCAL_IP"] = (
-            "127.0.0.1"  # else it looks up the name of this machine, which may take long
-        )
+        said["SPARK_LOCAL_IP"] = "127.0.0.1"  # else it looks up the name of this machine, which may take long
     return said
