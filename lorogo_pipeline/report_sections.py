@@ -87,7 +87,7 @@ def _activity(facts: ReportFacts, axis: Axis) -> str:
         )
         shades = charts.heatmap(_WEEKDAYS, [f"{hour}:00" for hour in _HOURS], facts.week, label=label)
         cards += _card(
-            "Hour of the week", "The darker, the more updates.", _plot(shades, kind="days"), kind="half"
+            "Hour of the week", "The stronger the colour, the more.", _plot(shades, kind="days"), kind="half"
         )
     return _section("When people work", "", cards + card)
 
