@@ -306,15 +306,12 @@ class Reading:
             if segment.damage is not None:
                 seen.damage.append(str(segment.damage))
             for start, end in self._areas(segment):
-<<<<<<< HEAD
-                for batch in _frames(segment, start, end, damage):
-                    last = max(last, batch.header.last_sequence)
-                    self.bytes += batch.header.frame_bytes
-                    self._last = (batch.position, batch.header.checksum)
-=======
                 for batch in _frames(segment, start, end, seen.damage):
-                    seen.last = max(seen.last, batch.header.last_sequence)
->>>>>>> tests
+                    header = batch.header
+                    seen.last = max(seen.last, header.last_sequence)
+                    self.bytes += header.frame_bytes
+                    if self._last is None or batch.position > self._last[0]:
+                        self._last = (batch.position, header.checksum)
                     yield batch
         except (ArchiveError, OSError) as error:
             seen.damage.append(f"{segment.path} cannot be read: {error}")

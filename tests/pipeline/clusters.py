@@ -165,7 +165,9 @@ def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
             return
         except OSError:
             time.sleep(0.1)  # there is no event to wait for: the server only begins to listen
-    raise AssertionError(f"the Spark Connect server did not come up:\n{log.read_text(errors='replace')[-8000:]}")
+    raise AssertionError(
+        f"the Spark Connect server did not come up:\n{log.read_text(errors='replace')[-8000:]}"
+    )
 
 
 def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
