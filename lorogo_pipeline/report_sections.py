@@ -281,7 +281,7 @@ def _why(facts: ReportFacts) -> str:
 
 
 def _part_note(axis: Axis, facts: ReportFacts) -> str:
-    return f" Lighter: a {facts.step} of which only a part is here." if axis.unfinished else ""
+    return f" Paler: a {facts.step} of which only a part is here." if axis.unfinished else ""
 
 
 def _numbers(axis: Axis, series: Sequence[Series], facts: ReportFacts, *, unit: object = None) -> str:

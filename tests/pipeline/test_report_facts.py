@@ -244,6 +244,10 @@ def test_any_length_of_time(spark: SparkSession, length: timedelta, step: Step, 
     assert len(facts.periods) == periods
     assert sum(period.updates for period in facts.periods) == 2
     assert sum(sum(row) for row in facts.week) == 2
+    by_calendar = gather(
+        {"updates": updates}, now=NOW, tz="Etc/UTC"
+    )  # UTC itself is reckoned in whole numbers
+    assert (by_calendar.periods, by_calendar.week) == (facts.periods, facts.week)
 
 
 def test_what_comes_back_is_bounded(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
