@@ -32,7 +32,7 @@ LATEST = "latest"
 TARGETS = ("documents", "changes")
 _OUT_BYTES = 32 << 20  # in memory of one task, before they are written
 _OUT_ROWS = 50_000
-_SMALL_BYTES = 32 << 20  # of updates in all: then buckets share tasks
+_SMALL_BYTES = 4 << 20  # of updates in all: folding them takes less time than starting workers
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ def _materialise(
             specs.append(spec)
     done.buckets = len(specs)
     added: dict[str, list[DataFile]] = {name: [] for name in tables}
-    small = sum(file.bytes for file in updates) < _SMALL_BYTES
+    small = sum(file[2] for spec in specs for file in spec["updates"]) < _SMALL_BYTES
     for answer in tasks.run(spark, fold_bucket, specs, what="folding", progress=progress, small=small):
         for name, files in answer["files"].items():
             added[name] += map(DataFile.from_json, files)

@@ -1,4 +1,4 @@
-"""What Spark's workers have: their Python, our code, our libraries. On a cluster these may be another machine's.
+"""What Spark's workers have: their Python, our code, our libraries. On a cluster these may be others.
 
 for worker in survey(spark): print(worker)      # Worker(python='3.11.7', lorogo='...', missing=())
 """

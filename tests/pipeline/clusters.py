@@ -1,6 +1,6 @@
 """Spark as users run it: spark-submit to a cluster of two workers, and a Spark Connect server, both for real.
 
-Everything listens on the loopback address, every wait has a deadline, and whatever was started is ended by its id.
+Everything listens on the loopback address, every wait has a deadline, and what was started is ended by its id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -174,12 +174,8 @@ def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     """The process gone, with all that it started: it leads a process group of its own."""
     if process.poll() is None:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(STOP_SECONDS)
