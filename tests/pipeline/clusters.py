@@ -1,6 +1,6 @@
 """Spark as users run it: spark-submit to a cluster of two workers, and a Spark Connect server, both for real.
 
-Everything listens on the loopback address, every wait has a deadline, and what was started is ended by its id.
+All listen on the loopback address, every wait has a deadline, and what was started is ended by its id.
 """
 
 from __future__ import annotations
