@@ -7,13 +7,15 @@
 Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
 master, and left as it was. No module of lorogo makes a session when it is imported.
 
-The JVM is a child of this process and reads a pipe of ours: when we end, however we end, it ends.
+A JVM that we start is a child of this process and reads a pipe of ours. It ends with the session, and if we
+are killed, it sees the pipe close and ends by itself.
 """
 
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 10.0
+STOP_SECONDS = 10.0
 CONNECT_PORT = 15002
 _INSTALL = "pip install 'lorogo[pipeline]'"
 
@@ -116,6 +119,7 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
 def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[SparkSession]":
     """A session with a JVM of our own."""
     import pyspark  # noqa: PLC0415 - heavy, and optional
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
@@ -123,6 +127,9 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
         home = stack.enter_context(java.wrapped(java.find()))
         work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
+        session_conf.prepare(work)
+        if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
+            stack.callback(_end_jvm)
         stack.enter_context(_interrupts())
         settings = session_conf.settings(
             master,
@@ -148,21 +155,21 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
                     f"Spark did not start with the Java in {home}: what it printed above says why, "
                     f"{_INSTALL} mends an incomplete installation"
                 ) from error
-        stack.callback(_stop, spark)
         try:
             yield spark
         except Exception as error:
-            code = _jvm_exit_code()
-            if code is None:
+            if (code := _jvm_exit_code()) is None:
                 raise
             raise NoSpark(
                 f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
                 "try fewer tasks at once, --master 'local[1]'"
             ) from error
+        finally:
+            _stop(spark)
 
 
 def _stop(spark: "SparkSession") -> None:
-    """The session stopped; one whose JVM is gone is forgotten, so that the next one gets a new JVM."""
+    """The session stopped; one whose JVM is gone is only forgotten."""
     if _jvm_exit_code() is None:
         spark.stop()
         return
@@ -171,7 +178,28 @@ def _stop(spark: "SparkSession") -> None:
 
     SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would ask the dead JVM
     SparkContext._active_spark_context = None  # noqa: SLF001 - the same
+
+
+def _end_jvm() -> None:
+    """The JVM ended, so that the next session has flags and folders of its own.
+
+    It would live as long as this process, with the first session's flags; and it remembers the folder for its
+    temporary files, which is gone by then.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark's own tests end it like this
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
 
 
 def _jvm_exit_code() -> int | None:

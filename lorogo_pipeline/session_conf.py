@@ -90,7 +90,7 @@ def settings(
         options.append(f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
         made["spark.ui.showConsoleProgress"] = "false"  # the jobs have a progress of their own
     if is_local(master):
-        options = [*QUICK, *options]
+        options = [*QUICK, f"-Djava.io.tmpdir={work / 'tmp'}", *options]
         made |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -104,6 +104,12 @@ def settings(
     theirs = conf.get("spark.driver.extraJavaOptions", "")
     made["spark.driver.extraJavaOptions"] = " ".join([*map(shlex.quote, options), theirs]).strip()
     return made
+
+
+def prepare(work: Path) -> None:
+    """The folders in `work` that Java and Spark expect to find."""
+    for name in ("local", "tmp", "warehouse"):
+        (work / name).mkdir()
 
 
 def environment(
