@@ -11,6 +11,7 @@ A JVM that we start is a child of this process and reads a pipe of ours. It ends
 are killed, it sees the pipe close and ends by itself.
 """
 
+import logging
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,6 +120,7 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
 def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[SparkSession]":
     """A session with a JVM of our own."""
     import pyspark  # noqa: PLC0415 - heavy, and optional
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - heavy, and optional
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
@@ -130,7 +132,7 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
         session_conf.prepare(work)
         if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
             stack.callback(_end_jvm)
-        stack.enter_context(_interrupts())
+        stack.enter_context(_quiet_py4j())
         settings = session_conf.settings(
             master,
             work,
@@ -147,7 +149,7 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
             spark_home=Path(pyspark.__file__).parent,
             code=shipping.root(),
         )
-        with _environ(environment):
+        with _environ(environment), _interrupts():
             try:
                 spark = SparkSession.builder.config(map={**settings}).getOrCreate()
             except PySparkRuntimeError as error:
@@ -157,8 +159,8 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
                 ) from error
         try:
             yield spark
-        except Exception as error:
-            if (code := _jvm_exit_code()) is None:
+        except (ConnectionError, Py4JError) as error:
+            if isinstance(error, Py4JJavaError) or (code := _jvm_exit_code(STOP_SECONDS)) is None:
                 raise
             raise NoSpark(
                 f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
@@ -202,12 +204,20 @@ def _end_jvm() -> None:
         process.wait(STOP_SECONDS)
 
 
-def _jvm_exit_code() -> int | None:
-    """None while the JVM that we started lives."""
+def _jvm_exit_code(seconds: float = 0.0) -> int | None:
+    """How the JVM ended that we started; None if it lives, also after so many seconds.
+
+    Its connections break a little before it is gone.
+    """
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
 
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for its callers
-    return None if process is None else process.poll()
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for callers
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    code: int | None = process.poll()
+    return code
 
 
 def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
@@ -249,7 +259,11 @@ def _environ(said: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Ctrl-C as it was before: PySpark's own handler, which cancels jobs, would stay for ever."""
+    """Ctrl-C as it was before, once Spark has started.
+
+    PySpark puts a handler of its own there. It means to cancel the jobs, but asks the JVM over the connection
+    that it has just interrupted, fails, and prints that at length. Stopping the session cancels them, too.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -258,3 +272,18 @@ def _interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """What py4j logs of a broken or interrupted call is kept off the terminal: it raises it as well."""
+
+    def is_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    root = logging.getLogger()  # py4j logs to the root
+    root.addFilter(is_others)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_others)
