@@ -136,11 +136,11 @@ def commit_staged(
             added[name] += map(DataFile.from_json, files)
         for name, files in answer["removed"].items():
             removed[name] += map(DataFile.from_json, files)
+        for name, rows in answer["new"].items():
+            setattr(done, name, getattr(done, name) + rows)
         done.repeated += answer["repeated"]
         done.erased += answer["erased"]
     for name in TARGETS:
-        rows = sum(file.rows for file in added[name]) - sum(file.rows for file in removed[name])
-        setattr(done, name, getattr(done, name) + rows)
         tables[name].commit(
             added[name],
             removed[name],

@@ -27,12 +27,16 @@ def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     there = {name: [DataFile.from_json(one) for one in found] for name, found in spec["there"].items()}
     staged = {name: [DataFile.from_json(one) for one in found] for name, found in spec["staged"].items()}
     erased = _erased(files, [*there.get("events", []), *staged.get("events", [])])
-    answer: dict[str, Any] = {"added": {}, "removed": {}, "repeated": 0, "erased": 0}
+    answer: dict[str, Any] = {"added": {}, "removed": {}, "new": {}, "repeated": 0, "erased": 0}
     for name, new in staged.items():
         old = there[name]
         if not new and not (erased and old and name != "answers"):
             continue
-        drops, again, gone = _drops(files, name, [*old, *new], erased)
+        doubles, drops = _drops(files, name, [*old, *new], erased)
+        again, gone = sum(map(len, doubles)), sum(map(len, drops)) - sum(map(len, doubles))
+        at = len(old)
+        gone_new = sum(map(len, drops[at:])) - sum(map(len, doubles[at:]))
+        answer["new"][name] = sum(file.rows for file in new) - again - gone_new
         changed = [file for file, drop in zip([*old, *new], drops, strict=True) if len(drop)]
         keep = [file for file in [*old, *new] if file not in changed]
         rewritten = [
@@ -63,20 +67,18 @@ def _erased(files: Files, events: Sequence[DataFile]) -> list[str]:
 
 def _drops(
     files: Files, name: str, found: Sequence[DataFile], erased: list[str]
-) -> tuple[list[np.ndarray], int, int]:
-    """Of each file the rows that go; how many because they repeat, how many because they are erased."""
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Of each file the rows that go because they repeat, and all that go: with those of erased documents."""
     identities = [parquet.read(files, name, file, ["identity"])["identity"].to_numpy() for file in found]
     candidates = repeated(identities)
-    drops = [np.empty(0, np.int64) for _ in found]
+    doubles = [np.empty(0, np.int64) for _ in found]
     if len(candidates):
         seen = [parquet.read(files, name, file, columns_of(name)) for file in found]
-        drops = losers(name, seen, candidates)
-    again = sum(map(len, drops))
-    if erased and name != "answers":
-        drops = [
-            _with_erased(files, name, file, drop, erased) for file, drop in zip(found, drops, strict=True)
-        ]
-    return drops, again, sum(map(len, drops)) - again
+        doubles = losers(name, seen, candidates)
+    if not erased or name == "answers":
+        return doubles, doubles
+    pairs = zip(found, doubles, strict=True)
+    return doubles, [_with_erased(files, name, file, drop, erased) for file, drop in pairs]
 
 
 def _with_erased(files: Files, name: str, file: DataFile, drop: np.ndarray, erased: list[str]) -> np.ndarray:
