@@ -25,7 +25,7 @@ from lorogo_pipeline.lake import DataFile, Lake, Table
 from lorogo_pipeline.merging import settle_bucket
 from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
-from lorogo_pipeline.table_rows import rows_of
+from lorogo_pipeline.table_rows import by_bucket, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,7 +228,7 @@ class Staging:
         self._writer = writer
         self._buckets = buckets
         self._source = source
-        self._rows: dict[str, list[pa.RecordBatch]] = {}
+        self._rows: dict[tuple[str, int], list[pa.Table]] = {}  # by table and bucket
         self._bytes = 0
         self.kinds: Counter[str] = Counter()  # of the records that came
 
@@ -238,7 +238,8 @@ class Staging:
         for kind, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
             self.kinds[kind] += count
         for name, rows in rows_of(records, self._buckets, source=self._source).items():
-            self._rows.setdefault(name, []).append(rows)
+            for bucket, piece in by_bucket(rows):
+                self._rows.setdefault((name, bucket), []).append(pa.Table.from_batches([piece]))
             self._bytes += rows.nbytes
         if self._bytes >= _FLUSH_BYTES:
             self.flush()
@@ -253,7 +254,7 @@ class Staging:
 
     def flush(self) -> None:
         """Write what is there."""
-        for name, rows in self._rows.items():
-            self._writer.put_buckets(name, pa.Table.from_batches(rows))
-        self._rows.clear()
+        while self._rows:  # what is written is let go of
+            (name, bucket), pieces = self._rows.popitem()
+            self._writer.put_pieces(name, bucket, pieces)
         self._bytes = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -61,6 +61,17 @@ def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> 
         "answers": _answers(_where(batch, pc.equal(kinds, "answers"))),
     }
     return {name: rows for name, rows in found.items() if rows.num_rows}
+
+
+def by_bucket(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each bucket, in their order."""
+    buckets = rows["bucket"].to_numpy()
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")
+    there, starts = np.unique(buckets[order], return_index=True)
+    sorted_rows = rows.take(pa.array(order))
+    ends = [*starts[1:].tolist(), len(order)]
+    for bucket, start, end in zip(there.tolist(), starts.tolist(), ends, strict=True):
+        yield bucket, sorted_rows.slice(start, end - start)
 
 
 def _where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
