@@ -1,4 +1,4 @@
-"""Documents with a past, for the pipeline's benchmarks: real Loro updates, in a journal as a server writes it.
+"""Documents with a past, for the pipeline's benchmarks: real Loro updates, journalled as a server does it.
 
 Some hundred different histories are typed; a document gets one of them under a name of its own. People
 type some words at a time, delete some, and now and then paste: 100 to 400 bytes an update, some larger.
@@ -7,8 +7,10 @@ type some words at a time, delete some, and now and then paste: 100 to 400 bytes
 import base64
 import random
 import string
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -73,7 +75,9 @@ def many(histories: int, updates: int, payload_bytes: int) -> list[History]:
         return list(pool.map(partial(typed, updates, payload_bytes), range(histories), chunksize=8))
 
 
-def records_of(histories: list[History], documents: int, *, seed: int = 1) -> Iterator[tuple[str, UpdateRecord]]:
+def records_of(
+    histories: list[History], documents: int, *, seed: int = 1
+) -> Iterator[tuple[str, UpdateRecord]]:
     """Every update of so many documents, some of which are open at the same time."""
     rng = random.Random(seed)
     sequences = count(1)
@@ -96,31 +100,50 @@ def records_of(histories: list[History], documents: int, *, seed: int = 1) -> It
         yield document_id, UpdateRecord(1, next(sequences), log_id, told, 41, 0, spans, payload)
 
 
-def write_journal(folder: Path, found: Iterator[tuple[str, UpdateRecord]], bytes_max: int | None = None) -> int:
+def write_journal(
+    folder: Path, found: Iterator[tuple[str, UpdateRecord]], *, partitions: int, bytes_max: int | None = None
+) -> int:
     """A journal of these records, or of as many as make so many bytes; how many that was."""
     pack = msgpack.Packer().pack
-    written = 0
-    with BlockingLog(folder, Options(sync=Sync.os())) as log:
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        for document_id, record in found:
-            keys.append(document_id.encode())
-            values.append(pack(records.encode(record)))
-            if len(keys) == _FRAME:
-                written += _append(log, keys, values, written)
-                if bytes_max is not None and log.stats().end_offset >= bytes_max:
-                    break
-        written += _append(log, keys, values, written)
-        log.rotate()  # sealed: as an archive has it
-    return written
+    with ExitStack() as stack:
+        logs = [
+            _Partition(stack.enter_context(BlockingLog(folder / f"{number:02d}", Options(sync=Sync.os()))))
+            for number in range(partitions)
+        ]
+        for number, (document_id, record) in enumerate(found):
+            if number % 1000 == 0 and bytes_max is not None and sum(log.size for log in logs) >= bytes_max:
+                break
+            key = document_id.encode()
+            logs[zlib.crc32(key) % partitions].add(key, pack(records.encode(record)), number)
+        return sum(log.finish() for log in logs)
 
 
-def _append(log: BlockingLog, keys: list[bytes], values: list[bytes], before: int) -> int:
-    """One commit of the journal; a record every hundredth of a second."""
-    number = len(keys)
-    if number:
-        times = [START_NS + (before + place) * 10_000_000 for place in range(number)]
-        log.writer.append(list(keys), list(values), times, wait_seconds=60)
-    keys.clear()
-    values.clear()
-    return number
+class _Partition:
+    """One log, written a commit at a time; a record every hundredth of a second."""
+
+    def __init__(self, log: BlockingLog) -> None:
+        self._log = log
+        self._waiting: list[tuple[bytes, bytes, int]] = []
+        self._written = 0
+
+    @property
+    def size(self) -> int:
+        return self._log.stats().end_offset
+
+    def add(self, key: bytes, value: bytes, number: int) -> None:
+        self._waiting.append((key, value, START_NS + number * 10_000_000))
+        if len(self._waiting) == _FRAME:
+            self._commit()
+
+    def finish(self) -> int:
+        """Seal it, as an archive has it; how many records it has."""
+        if self._waiting:
+            self._commit()
+        self._log.rotate()
+        return self._written
+
+    def _commit(self) -> None:
+        keys, values, times = zip(*self._waiting, strict=True)
+        self._log.writer.append(list(keys), list(values), list(times), wait_seconds=60)
+        self._written += len(keys)
+        self._waiting.clear()

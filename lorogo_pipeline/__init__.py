@@ -1,12 +1,12 @@
 """Document history as tables, on Spark through PySpark (docs/PIPELINE.md).
 
-    from lorogo_pipeline import Settings, build, register
+from lorogo_pipeline import Settings, build, register
 
-    register(spark)                                    # spark.read.format("lorogo.journal") and so on
-    pipeline = build(spark, Settings(lake="lake", journals=(".lorogo/server",)))
-    pipeline.ingest()
-    pipeline.materialise()
-    pipeline.sql("select document_id, chars from documents").show()
+register(spark)                                    # spark.read.format("lorogo.journal") and so on
+pipeline = build(spark, Settings(lake="lake", journals=(".lorogo/server",)))
+pipeline.ingest()
+pipeline.materialise()
+pipeline.sql("select document_id, chars from documents").show()
 """
 
 from typing import TYPE_CHECKING, Any

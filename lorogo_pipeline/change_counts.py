@@ -4,7 +4,7 @@ Asking Loro (`crdt.change_count`) costs more than the rest of what ingest does w
 begins with 22 bytes (a mark, a checksum, a mode), then come blocks; each says its length, and in its first
 numbers how many changes it holds (all numbers are varints):
 
-    "loro"  16 bytes  00 04   ( length  counter-first counter-length lamport-first lamport-length CHANGES ... )*
+    "loro"  16 bytes  00 04  (length  first-counter counters first-lamport lamports CHANGES  more bytes)*
 
 Whatever does not look exactly so is asked of Loro: other modes, blocks that do not end where the update
 does. Both ways say the same of bytes that Loro made. Of damaged and of forged ones only Loro can tell: so the

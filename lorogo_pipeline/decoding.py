@@ -41,6 +41,7 @@ _INT_MAX = (1 << 63) - 1
 KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
 _SPAN = RECORDS.field("spans").type.value_type
 _PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
+_JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each column costs a little by itself
 _WIDE = ("payload", "vector", "frontiers", "problem")
 
 
@@ -48,7 +49,7 @@ def record_rows(
     batches: Iterable[Batch], log: str, wanted: Wanted, *, payload: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records of a segment's frames, as rows."""
-    for batch in record_batches(batches):
+    for batch in record_batches(batches, join_bytes=_JOIN_BYTES):
         chosen = _chosen(batch, wanted)
         if chosen.num_rows:
             yield _rows(chosen, log, payload=payload)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGETS = ("events", "answers", "updates")  # in the order of their commits
-_FLUSH_BYTES = 64 << 20  # of a journal, in memory of one task
+_FLUSH_BYTES = 192 << 20  # of rows, in memory of one task: more than a task reads, so it writes once
 _TASK_BYTES = 128 << 20  # that one task should read
 _TASK_BYTES_MIN = 8 << 20
 

@@ -186,7 +186,8 @@ class _Reader:
     def _number(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         """A big-endian number of 1 to 8 bytes; anything, where the size is none of these."""
         shift = (64 - (size.astype(np.uint64) << np.uint64(3))) & np.uint64(63)
-        return self._words[at].astype(np.uint64) >> shift
+        number: np.ndarray = self._words[at].astype(np.uint64) >> shift
+        return number
 
 
 def _by_row(spans: list[_Span], rows: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:

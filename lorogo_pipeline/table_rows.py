@@ -146,9 +146,11 @@ def identity(*parts: str) -> int:
 
 
 def _identities(columns: Sequence[pa.Array]) -> pa.Array:
+    if not len(columns[0]):
+        return pa.array([], pa.int64())
     texts = [pc.fill_null(column.cast(pa.string()), "") for column in columns]
-    joined = pc.binary_join_element_wise(*texts, "\0").cast(pa.binary()) if len(columns[0]) else []
-    hashes = list(map(xxhash.xxh64_intdigest, joined.to_pylist() if len(joined) else []))
+    joined = pc.binary_join_element_wise(*texts, "\0").cast(pa.binary())
+    hashes = list(map(xxhash.xxh64_intdigest, joined.to_pylist()))
     return pa.array(hashes, pa.uint64()).view(pa.int64())
 
 
