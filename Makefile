@@ -57,7 +57,7 @@ $(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
 # (two names of one setting: older pips know the first, newer ones the second).
 SOURCE_PINS := $(abspath $(VENV))/source-pins.txt
 $(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
-	@echo "== install everything for developers (the first time: about 550 MB to fetch, most of it Spark)"
+	@echo "== install everything for developers (Spark alone is 460 MB to fetch, once)"
 	@sed -n 's/^\(setuptools==[^ ]*\).*/\1/p' requirements.lock > $(SOURCE_PINS)
 	@$(LOCKED) env PIP_CONSTRAINT=$(SOURCE_PINS) PIP_BUILD_CONSTRAINT=$(SOURCE_PINS) \
 	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock

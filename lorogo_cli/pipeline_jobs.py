@@ -50,7 +50,10 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
         from lorogo_pipeline.session import open_session
     with working("starting Spark"):
         session = open_session(
-            master=door.master, remote=door.remote, conf=_conf(door.conf), quiet=not door.verbose
+            master=door.master or "local[*]",
+            remote=door.remote,
+            conf=_conf(door.conf),
+            quiet=not door.verbose,
         )
         spark = session.__enter__()
     try:

@@ -181,7 +181,7 @@ class _Fleet:
             else:
                 report.skip(str(error).partition(";")[0])
         except JournalStopped as error:
-            raise FleetStopped(self._why_stopped()) from error
+            raise FleetStopped(self._why_stopped(str(error))) from error
         except LorogoError as error:
             report.fail(document_id, str(error))
         if host is not None:
@@ -202,10 +202,11 @@ class _Fleet:
         if not self._server.ready:
             raise FleetStopped(self._why_stopped())
 
-    def _why_stopped(self) -> str:
+    def _why_stopped(self, problem: str = "") -> str:
         journal = self._server.journal
-        if journal is not None and journal.stopped:
-            why = f"its journal stopped ({journal.stopped}): make room in {self._options.home}"
+        problem = problem or (journal.stopped if journal is not None else "")
+        if problem:
+            why = f"its journal stopped ({problem}): see to the disk of {self._options.home}"
         else:
             why = "NATS does not answer"
         return f"fleet compaction cannot go on, {why}, then run it again; {self._report.compacted} are done"

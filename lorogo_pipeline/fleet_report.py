@@ -31,7 +31,7 @@ class FleetOptions:
     messages_min: int = 1  # a document with no more messages than this is left alone
     bytes_min: int = 64 * 1024  # what stays of one is purged alone if it is more than this, or messages_min
     batch_documents: int = 500  # held at once, until one purge is made for all
-    concurrency: int = 8  # documents loaded and stored at once
+    concurrency: int = 16  # documents loaded and stored at once
     documents: tuple[str, ...] = ()  # only these; empty: all
     dry_run: bool = False  # look, and take nothing
     settings: ServerSettings = field(default_factory=ServerSettings)  # of the server that the job is

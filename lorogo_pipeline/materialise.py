@@ -32,6 +32,7 @@ LATEST = "latest"
 TARGETS = ("documents", "changes")
 _OUT_BYTES = 32 << 20  # in memory of one task, before they are written
 _OUT_ROWS = 50_000
+_SMALL_BYTES = 32 << 20  # of updates in all: then buckets share tasks
 
 
 @dataclass(slots=True)
@@ -121,7 +122,8 @@ def _materialise(
             specs.append(spec)
     done.buckets = len(specs)
     added: dict[str, list[DataFile]] = {name: [] for name in tables}
-    for answer in tasks.run(spark, fold_bucket, specs, what="folding", progress=progress):
+    small = sum(file.bytes for file in updates) < _SMALL_BYTES
+    for answer in tasks.run(spark, fold_bucket, specs, what="folding", progress=progress, small=small):
         for name, files in answer["files"].items():
             added[name] += map(DataFile.from_json, files)
         for name in ("documents", "updates", "deleted", "incomplete", "changes"):

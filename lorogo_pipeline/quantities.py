@@ -63,7 +63,7 @@ def plural(value: int, one: str, many: str = "") -> str:
 
 def ticks(top: float, *, binary: bool = False, wanted: int = 4) -> list[float]:
     """Round marks from 0 to the first that is not below `top`; whole numbers."""
-    if not math.isfinite(top) or top <= 0:
+    if not math.isfinite(top) or top <= 1:
         return [0.0, 1.0]
     base = 1024.0 ** max(0, int(math.log(top, 1024))) if binary else 1.0
     raw = top / base / wanted

@@ -87,7 +87,7 @@ def _activity(facts: ReportFacts, axis: Axis) -> str:
         )
         shades = charts.heatmap(_WEEKDAYS, [f"{hour}:00" for hour in _HOURS], facts.week, label=label)
         cards += _card(
-            "Hour of the week", "The darker, the more updates.", _plot(shades, kind="days"), kind="half"
+            "Hour of the week", "The stronger the colour, the more.", _plot(shades, kind="days"), kind="half"
         )
     return _section("When people work", "", cards + card)
 
@@ -281,7 +281,7 @@ def _why(facts: ReportFacts) -> str:
 
 
 def _part_note(axis: Axis, facts: ReportFacts) -> str:
-    return f" Lighter: a {facts.step} of which only a part is here." if axis.unfinished else ""
+    return f" Paler: a {facts.step} of which only a part is here." if axis.unfinished else ""
 
 
 def _numbers(axis: Axis, series: Sequence[Series], facts: ReportFacts, *, unit: object = None) -> str:

@@ -44,6 +44,7 @@ display:flex;flex-direction:column}
 .plot{padding-left:58px;margin-top:6px}
 .plot.days{padding-left:40px}
 svg{display:block;overflow:visible}
+.third text.tick.other{display:none}
 svg.spark,svg.meter{overflow:hidden}
 .c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}
 .c5{--c:var(--c5)}.c6{--c:var(--c6)}.c7{--c:var(--c7)}.c8{--c:var(--c8)}
@@ -86,6 +87,6 @@ footer p{max-width:90ch;margin-bottom:8px}
 @media(max-width:1000px){.tiles{grid-template-columns:repeat(3,minmax(0,1fr))}.third{grid-column:span 12}}
 @media(max-width:760px){main,header,footer{padding-left:14px;padding-right:14px}header{padding-top:24px}h1{font-size:25px}
 .half{grid-column:span 12}.tiles{grid-template-columns:repeat(2,minmax(0,1fr));gap:10px}.grid{gap:10px}.card{padding:14px}
-.tile .number{font-size:23px}.plot{padding-left:52px}text.tick.other{display:none}td.far,th.far{display:none}.reasons td.id{min-width:0}h2{margin-top:34px}}
+.tile .number{font-size:23px}.plot{padding-left:52px}text.tick.other{display:none}td.far,th.far{display:none}.reasons td.id{min-width:8.5em}h2{margin-top:34px}}
 @media print{body{background:#fff}.card,.tile,.notice{break-inside:avoid}details{display:none}}
 """

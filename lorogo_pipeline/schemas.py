@@ -169,7 +169,7 @@ ANSWERS = pa.schema(
         _field("until", TIME),
         _field("acked", pa.int64()),
         _field("refused", pa.int64()),
-        _field("latency_us", pa.list_(pa.int64())),  # how many ACKs took less than 2^i microseconds
+        _field("latency_us", pa.list_(pa.int64())),  # [i]: ACKs that took 2^(i-1) to 2^i microseconds
         pa.field(
             "reasons",
             pa.list_(

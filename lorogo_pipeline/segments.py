@@ -6,7 +6,7 @@ several places (journal, replica, archive): it is one, with several copies.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 
 from lorogo_log import CorruptionError, FileStorage, LogError
 from lorogo_log.batch import Batch
-from lorogo_log.format import SEGMENT_HEADER_BYTES
+from lorogo_log.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from lorogo_log.names import APPEND_LOCK
 from lorogo_log.rewrite import bad
 from lorogo_log.segment import Segment, find_frame
 from lorogo_log.storage import Directory
@@ -96,8 +97,12 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
                 continue
             raise
         for source in sources:
-            for info in source.reader.segments():
-                facts = _facts(source.reader.directory, info.name, info.bytes, info.first_sequence)
+            directory = source.reader.directory
+            beside = [
+                _facts(directory, info.name, info.bytes, info.first_sequence)
+                for info in source.reader.segments()
+            ]
+            for facts in _of_one_log(beside):
                 found.setdefault((facts.log, facts.first_sequence), []).append(facts)
     return _in_line([_merged(same) for _, same in sorted(_adopted(found).items())])
 
@@ -122,17 +127,41 @@ def _in_line(segments: list[SegmentFacts]) -> list[SegmentFacts]:
     return [replace(one, next_first=follows.get((one.log, one.first_sequence), 0)) for one in segments]
 
 
+def _of_one_log(beside: list[SegmentFacts]) -> list[SegmentFacts]:
+    """What does not say whose it is belongs to the log of those beside it, where they agree."""
+    logs = {one.log for one in beside if not one.damage}
+    if len(logs) != 1:
+        return beside
+    (log,) = logs
+    return [replace(one, log=log) for one in beside]
+
+
 def _adopted(found: dict[_Key, list[SegmentFacts]]) -> dict[_Key, list[SegmentFacts]]:
-    """Copies that do not say whose they are, put to the whole ones of the same name."""
-    known = {
-        copy.name: key for key, same in found.items() for one in same if not one.damage for copy in one.copies
-    }
+    """Copies that do not say whose they are, put to the whole ones that begin as they do."""
+    known = [(key, one.copies[0]) for key, same in found.items() for one in same if not one.damage]
     result: dict[_Key, list[SegmentFacts]] = {}
     for key, same in found.items():
         for one in same:
-            home = known.get(one.copies[0].name, key) if one.damage else key
-            result.setdefault(home, []).append(one)
+            mine = one.copies[0]
+            homes = [
+                home
+                for home, copy in known
+                if one.log.startswith("?") and copy.name == mine.name and _begins(copy) == _begins(mine)
+            ]
+            result.setdefault(homes[0] if homes else key, []).append(one)
     return result
+
+
+def _begins(copy: Copy) -> bytes:
+    """The header of the first frame: its checksum covers the segment's own header, so it is no other's."""
+    try:
+        file = _directory(copy.folder).open(copy.name)
+        try:
+            return file.pread(FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES)
+        finally:
+            file.close()
+    except (ArchiveError, OSError):
+        return copy.folder.encode()  # like nothing else
 
 
 def _holds_nothing(place: str) -> bool:
@@ -140,20 +169,23 @@ def _holds_nothing(place: str) -> bool:
     if "://" in place:
         return False
     folder = Path(place)
-    return folder.is_dir() and (folder.name == "journal" or any(folder.rglob("journal")))
+    if not folder.is_dir():
+        return False
+    return folder.name == "journal" or any(any(folder.rglob(name)) for name in ("journal", APPEND_LOCK))
 
 
 def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> SegmentFacts:
     copy = Copy(directory.path, name, size)
+    unknown = SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,))
     try:
         segment = Segment.open(directory, name)
-    except (LogError, FileNotFoundError) as error:
-        return SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), str(error))
+    except (LogError, ArchiveError, OSError) as error:
+        return replace(unknown, damage=str(error))
     try:
         header, footer = segment.header, segment.footer
         if segment.damage is not None:
-            told = str(segment.damage)
-            return SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), told)
+            last = footer.last_sequence if footer else -1
+            return replace(unknown, damage=str(segment.damage), last_sequence=last)
         return SegmentFacts(
             log=f"{header.log_id.hex()}/{header.partition}",
             first_sequence=header.first_sequence,
@@ -171,14 +203,14 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
     best, *rest = sorted(
         same, key=lambda facts: (not facts.damage, facts.last_sequence, facts.bytes), reverse=True
     )
-    copies = (*best.copies, *(copy for facts in rest for copy in facts.copies))
+    copies = dict.fromkeys([*best.copies, *(copy for facts in rest for copy in facts.copies)])
     return SegmentFacts(
         best.log,
         best.first_sequence,
         best.last_sequence,
         min(facts.first_time for facts in same),
         best.last_time,
-        copies,
+        tuple(copies),
         best.damage,
     )
 
@@ -196,6 +228,15 @@ class Wanted:
         if self.since_ns is not None and facts.last_time < self.since_ns:
             return True
         return self.until_ns is not None and facts.sealed and facts.first_time > self.until_ns
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far one copy was read, and what is wrong with it."""
+
+    last: int
+    sealed: bool = False
+    damage: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -218,47 +259,64 @@ class Reading:
         return {self.facts.tail: self._last[0], self.facts.tail_checksum: self._last[1]}
 
     def batches(self) -> Iterator[Batch]:
-        """Every good frame of the best copy; where it is damaged, those of the other copies, too.
+        """Every good frame once: those of the best copy, and from the others what it lacks.
 
-        So a record may come twice: readers count by identity.
+        A sealed copy without damage is enough. The end of an open segment is looked for in all of them: one
+        that was cut off by a crash looks the same as one that is not longer.
         """
-        for number, copy in enumerate(self.facts.copies):
-            found = yield from self._of(copy)
-            if not found:
-                if number:
-                    self.damage.clear()  # this copy is whole
+        given: set[tuple[int, int, int]] | None = set() if len(self.facts.copies) > 1 else None
+        seen: list[_Seen] = []
+        for copy in self.facts.copies:
+            one = _Seen(self.facts.first_sequence - 1)
+            seen.append(one)
+            for batch in self._of(copy, one):
+                header = batch.header
+                which = (header.first_sequence, header.last_sequence, header.count)
+                if given is None or which not in given:
+                    yield batch
+                if given is not None:
+                    given.add(which)
+            if one.sealed and not one.damage:
                 return
-            if self.damaged == FAIL and number + 1 == len(self.facts.copies):
-                raise DamagedJournal(
-                    f"{found[0]}: repair it (`lorogo log repair`), or go on without it (--damaged skip)"
-                )
-            self.damage += found
+        self._judge(seen)
 
-    def _of(self, copy: Copy) -> Generator[Batch, None, list[str]]:
-        """The good frames of one copy; returns what is damaged."""
-        damage: list[str] = []
-        last = self.facts.first_sequence - 1
+    def _judge(self, seen: Sequence[_Seen]) -> None:
+        """Note what no copy makes good."""
+        last = max([self.facts.last_sequence, *(one.last for one in seen)])
+        if all(one.damage or one.last < last for one in seen):
+            self.damage += [words for one in seen for words in one.damage]
+        if not self.facts.sealed and last + 1 < self.facts.next_first:
+            copy = self.facts.copies[0]
+            lost = f"records {last + 1} to {self.facts.next_first - 1} are not in it"
+            self.damage.append(f"{copy.folder}/{copy.name} is cut off: {lost}")
+        if self.damage and self.damaged == FAIL:
+            raise DamagedJournal(
+                f"{self.damage[0]}: repair it (`lorogo log repair`), or go on without it (--damaged skip)"
+            )
+
+    def _of(self, copy: Copy, seen: _Seen) -> Iterator[Batch]:
+        """The good frames of one copy; what is wrong with it is noted."""
         try:
             segment = Segment.open(_directory(copy.folder), copy.name)
-        except (LogError, ArchiveError, FileNotFoundError) as error:
-            return [str(error)]
+        except (LogError, ArchiveError, OSError) as error:
+            seen.damage.append(str(error))
+            return
         try:
+            seen.sealed = segment.footer is not None
             if segment.damage is not None:
-                damage.append(str(segment.damage))
+                seen.damage.append(str(segment.damage))
             for start, end in self._areas(segment):
-                for batch in _frames(segment, start, end, damage):
-                    last = max(last, batch.header.last_sequence)
-                    self.bytes += batch.header.frame_bytes
-                    self._last = (batch.position, batch.header.checksum)
+                for batch in _frames(segment, start, end, seen.damage):
+                    header = batch.header
+                    seen.last = max(seen.last, header.last_sequence)
+                    self.bytes += header.frame_bytes
+                    if self._last is None or batch.position > self._last[0]:
+                        self._last = (batch.position, header.checksum)
                     yield batch
-            if segment.footer is None and last + 1 < self.facts.next_first:
-                lost = f"records {last + 1} to {self.facts.next_first - 1} are not in it"
-                damage.append(f"{segment.path} is cut off: {lost}")
-        except ArchiveError as error:
-            damage.append(str(error))
+        except (ArchiveError, OSError) as error:
+            seen.damage.append(f"{segment.path} cannot be read: {error}")
         finally:
             segment.close()
-        return damage
 
     def _areas(self, segment: Segment) -> Iterator[tuple[int, int]]:
         """(start, end) of what must be read: the index of a sealed segment knows keys and times."""
@@ -272,7 +330,7 @@ class Reading:
         start = SEGMENT_HEADER_BYTES
         if self.wanted.since_ns is not None:
             start = index.at_time(self.wanted.since_ns)
-        if self.wanted.keys is None:
+        if self.wanted.keys is None or b"" in self.wanted.keys:  # the index has no empty keys
             yield start, segment.end
             return
         areas = {area for key in self.wanted.keys for area in index.with_key(key)}

@@ -32,7 +32,7 @@ BEST = {
 KEYS = {
     "updates": ("document_id", "log_id", "digest"),
     "events": ("document_id", "kind", "generation", "digest"),
-    "answers": ("server", "since"),
+    "answers": ("server", "since", "until"),
 }
 #: how the rows of a file are sorted
 ORDER = {
@@ -133,7 +133,7 @@ def _answer(value: bytes) -> dict[str, Any] | None:
             "latency_us": [int(count) for count in latencies],
             "reasons": [{"reason": reason, "count": count} for reason, count in sorted(refused.items())],
             "bucket": 0,
-            "identity": identity(str(server), str(since)),
+            "identity": identity(str(server), str(since), str(until)),
         }
     except (ValueError, TypeError, AttributeError):
         return None

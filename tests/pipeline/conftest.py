@@ -1,27 +1,21 @@
-"""One Spark session for all tests of the pipeline."""
+"""The Spark session of the pipeline's tests: one per test process, started when the first test asks for it."""
 
-import os
-import sys
+from __future__ import annotations
+
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
+
+from lorogo_pipeline.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    root = Path(__file__).parents[2]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+def spark() -> Iterator[SparkSession]:
+    """A local session with two tasks at once. Share it: use names of your own, and do not stop it."""
+    conf = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    with open_session("local[2]", conf=conf) as session:
+        yield session

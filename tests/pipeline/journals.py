@@ -74,11 +74,15 @@ def made(
     return Made(document_id, at_ns, record)
 
 
-def session(documents: int, updates: int, *, seed: int = 1, peers: int = 2, step_ns: int = SECOND) -> list[Made]:
+def session(
+    documents: int, updates: int, *, seed: int = 1, peers: int = 2, step_ns: int = SECOND
+) -> list[Made]:
     """Updates of some people in some documents, one after another, as one stream holds them."""
     rng = random.Random(seed)
     authors = {
-        f"doc-{number:04d}": [Author(f"doc-{number:04d}", 1000 * (number + 1) + peer) for peer in range(peers)]
+        f"doc-{number:04d}": [
+            Author(f"doc-{number:04d}", 1000 * (number + 1) + peer) for peer in range(peers)
+        ]
         for number in range(documents)
     }
     found = []

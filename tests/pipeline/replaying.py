@@ -12,7 +12,7 @@ from lorogo_pipeline.audit_difference import BadRecord, Difference, damaged_segm
 from lorogo_protocol import crdt
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError
-from lorogo_protocol.records import Record, UpdateRecord, encode
+from lorogo_protocol.records import ANSWERS_KEY, DocumentRecord, Record, UpdateRecord, encode
 from lorogo_server.restore import gather, rebuild
 from lorogo_server.restore_scratch import decode
 from lorogo_server.restore_sources import find
@@ -25,6 +25,8 @@ def replay(journals: Path, document_id: str | None = None) -> dict[str, Replayed
     found: dict[str, list[tuple[Stored, str]]] = {}
     for source in find(str(journals)):
         for record in source.records(document_id):
+            if record.key == ANSWERS_KEY:
+                continue
             found.setdefault(record.key.decode(), []).append((record, source.name))
     return {name: _folded(name, stored) for name, stored in found.items()}
 
@@ -54,14 +56,15 @@ def copied(journals: Path, to: Path, change: Callable[[str, Record], Record | No
         with BlockingLog(to / f"{number:02d}") as log:
             for stored in source.records():
                 record = decode(stored.payload)
-                assert record is not None
+                if record is None:
+                    continue  # about a server
                 if (changed := change(stored.key.decode(), record)) is not None:
                     log.append(encode(changed), key=stored.key, ts=stored.time)
     return to
 
 
 def _folded(name: str, stored: list[tuple[Stored, str]]) -> Replayed:
-    def fetch(place: int) -> Record | None:
+    def fetch(place: int) -> DocumentRecord | None:
         return decode(stored[place][0].payload)
 
     made = [(fetch(place), f"{log} at {record.sequence}") for place, (record, log) in enumerate(stored)]

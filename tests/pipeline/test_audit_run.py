@@ -1,16 +1,13 @@
 """Journals against a real system: nothing differs until something is changed by hand, and then just that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from loro import LoroDoc
 
-import lorogo_client
-from lorogo_client import Client
 from lorogo_client.connection import new_nanoid
 from lorogo_pipeline import audit_live
 from lorogo_pipeline.audit_compare import Replayed, State
@@ -24,7 +21,6 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Record, UpdateRecord
 from lorogo_protocol.status import Down, Failed, Up
-from lorogo_server import Server, ServerSettings
 from lorogo_server.facts import SnapshotFacts
 from lorogo_transport import jetstream
 from lorogo_transport.calls import Budget, Responder
@@ -33,47 +29,12 @@ from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
+from tests.pipeline.living import everything, serving, write
 from tests.pipeline.replaying import again, copied, damage, replay
 
 pytestmark = pytest.mark.nats
 
 PAUSES = (0.05, 0.2, 0.5)
-
-
-@asynccontextmanager
-async def serving(url: str, data: Path, **settings: object) -> AsyncIterator[Client]:
-    """A server whose journal is in that folder, and a client."""
-    async with await jetstream.connect(url, name="server") as transport:
-        chosen = ServerSettings(**settings)  # type: ignore[arg-type]  # passed on
-        async with Server(transport, chosen, data=data), lorogo_client.connect(url) as client:
-            yield client
-
-
-async def write(client: Client, document_id: str, *words: str) -> None:
-    """Each word in a commit of its own, ACKed."""
-    async with client.open(document_id) as session:
-        for word in words:
-            body = session.doc.get_text("body")
-            body.insert(len(body), word)
-            session.commit()
-            await session.flush(timeout=30)
-
-
-async def fill(client: Client, document_id: str) -> None:
-    """One of everything that Loro has."""
-    async with client.open(document_id) as session:
-        doc = session.doc
-        doc.get_map("map").insert("value", {"n": [1, 2.5, b"\x00\xff", None, True, "ü"], "inf": float("inf")})
-        doc.get_list("list").push(2**60)
-        doc.get_movable_list("moving").push("x")
-        doc.get_counter("count").increment(0.1)
-        tree = doc.get_tree("tree")
-        tree.get_meta(tree.create(None)).insert("title", "root")
-        doc.get_text("emptied").insert(0, "gone")
-        session.commit()
-        doc.get_text("emptied").delete(0, 4)
-        session.commit()
-        await session.flush(timeout=30)
 
 
 async def audited(
@@ -99,26 +60,6 @@ def kinds(report: AuditReport) -> dict[str, list[str]]:
     for one in report.differences:
         found.setdefault(one.document_id, []).append(one.kind.value)
     return found
-
-
-async def everything(url: str, data: Path) -> set[str]:
-    """Documents of every kind, made by two servers one after the other; the first is gone afterwards."""
-    async with serving(url, data / "worker-0", history_seconds=0) as client:
-        for name in ("plain", "gone", "back", "erased", "trimmed", "source"):
-            await write(client, name, "one ", "two ")
-        await fill(client, "all")
-        async with client.open("empty"):
-            pass
-        await client.document("gone").delete()
-        await client.document("back").delete()
-        await client.document("back").restore()
-        await write(client, "back", "again ")
-        await client.document("erased").delete(purge=True)
-        await client.document("trimmed").compact()
-        await write(client, "trimmed", "three ")
-        await client.document("trimmed").compact()
-        await client.document("source").fork("fork")
-    return {"plain", "gone", "back", "erased", "trimmed", "source", "fork", "all", "empty"}
 
 
 async def statuses(url: str) -> dict[str, object]:

@@ -12,14 +12,15 @@ import pytest
 import lorogo_client
 from lorogo_pipeline import fleet
 from lorogo_pipeline.fleet import compact_fleet
-from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, InvalidOptions, Progress
+from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, FleetStopped, InvalidOptions, Progress
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Starting, Up
-from lorogo_server import ServerSettings
+from lorogo_server import ServerSettings, compaction
 from lorogo_server.epoch import Epochs
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.identity import HomeInUse
+from lorogo_server.journal import JournalStopped
 from lorogo_server.purging import purge_prefix
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
@@ -427,6 +428,22 @@ async def test_killed_at_any_point_and_run_again(world: World) -> None:
     assert await world.counts() == dict.fromkeys(names, 1)
     async with world.server("other"):
         assert await world.texts(names) == expected(names, 4)
+
+
+async def test_a_journal_that_stops_ends_the_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is purged that is not journalled; the sentence says where to look, every document is DOWN."""
+    names = names_of(3)
+    async with world.server():
+        await world.write(names)
+
+    async def cover(_: object) -> compaction.Covering:
+        raise JournalStopped("no space left")
+
+    monkeypatch.setattr(compaction, "cover", cover)
+    with pytest.raises(FleetStopped, match=r"no space left.*worker-compact"):
+        await compact_fleet(world.url, world.options())
+    assert await world.counts() == dict.fromkeys(names, 5)
+    assert await world.all_down(names)
 
 
 async def test_one_job_per_folder(world: World) -> None:

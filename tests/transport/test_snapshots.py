@@ -154,6 +154,18 @@ async def test_list(store: SnapshotStore, stream: Stream, unique: str) -> None:
     assert {head.document_id: head.facts["n"] for head in heads} == {f"doc{n}": str(n) for n in range(5)}
 
 
+async def test_heads(store: SnapshotStore, stream: Stream, unique: str) -> None:
+    """Every document's head, and of those whose metadata is damaged, what is wrong with it."""
+    assert [head async for head in store.heads()] == []
+    heads = [await store.put(f"doc{number}", b"x", {}, expected_revision=0) for number in range(3)]
+    await stream.append(f"$O.{unique}.M.YmFk", b"no JSON")
+    found = [head async for head in store.heads()]
+    good = [head for head in found if isinstance(head, SnapshotHead)]
+    (damage,) = [head for head in found if isinstance(head, SnapshotDamaged)]
+    assert sorted(good, key=lambda head: head.document_id) == heads
+    assert damage.document_id == "bad"
+
+
 async def test_bytes_are_bounded(store: SnapshotStore) -> None:
     """A snapshot above the limit is not read."""
     head = await store.put("doc", b"12345", FACTS, expected_revision=0)
@@ -317,6 +329,16 @@ async def test_a_lagging_replica(memory: MemoryTransport, monkeypatch: pytest.Mo
     laggard.short_reads = 4
     with pytest.raises(SnapshotDamaged):
         await store.get(head, bytes_max=MAX)
+
+
+async def test_a_lagging_replica_hides_no_head(memory: MemoryTransport) -> None:
+    """A document that the answering replica does not know yet is asked for at the leader."""
+    laggard = Laggard(memory.stream("OBJ_b"))
+    store = store_on(laggard, "b")  # type: ignore[arg-type]
+    await store.put("old", b"x", {}, expected_revision=0)
+    laggard.stale_names = [stored async for stored in laggard.stream.newest("$O.b.M.>")]
+    await store.put("new", b"y", {}, expected_revision=0)
+    assert {head.document_id async for head in store.heads()} == {"old", "new"}
 
 
 async def test_a_lagging_replica_misleads_no_sweeper(memory: MemoryTransport) -> None:

@@ -1,0 +1,64 @@
+"""A folder of one's own for what is quick to find and cheap to lose: the wrapper around Java, class archives.
+
+    Linux   $XDG_CACHE_HOME/lorogo, else ~/.cache/lorogo
+    macOS   ~/Library/Caches/lorogo
+
+What lies here is executed. So the folder must belong to us and nobody else may write to it; otherwise it is
+as if there were none.
+"""
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def place(environ: Mapping[str, str], platform: str) -> Path | None:
+    """Where the folder belongs; None for somebody without a home."""
+    named = environ.get("XDG_CACHE_HOME", "")
+    if named.startswith("/"):
+        return Path(named, "lorogo")
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        return None
+    return Path(home, "Library/Caches/lorogo") if platform == "darwin" else Path(home, ".cache/lorogo")
+
+
+def folder(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The folder, made if need be; None where none can be had that only we can write to."""
+    path = place(os.environ if environ is None else environ, sys.platform)
+    if path is None:
+        return None
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path if is_ours(path.lstat()) and os.access(path, os.W_OK | os.X_OK) else None
+    except OSError:
+        return None
+
+
+def is_ours(status: os.stat_result) -> bool:
+    """True of a real folder that belongs to this user and that nobody else may write to."""
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not stat.S_IMODE(status.st_mode) & _OTHERS_WRITE
+    )
+
+
+def put(path: Path, content: bytes, mode: int) -> None:
+    """The file, whole or not at all; several processes may put the same one at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        Path(name).replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()

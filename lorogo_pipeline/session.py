@@ -1,0 +1,232 @@
+"""The session: `open_session()` is the only place that makes or takes one.
+
+    with open_session() as spark: ...                       # all of Spark in this machine, gone afterwards
+    with open_session(remote="sc://host:15002") as spark:   # Spark Connect
+    ...
+
+Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
+master, and left as it was. No module of lorogo makes a session when it is imported.
+
+The JVM is a child of this process and reads a pipe of ours: when we end, however we end, it ends.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lorogo_pipeline import java, session_conf, shipping
+from lorogo_pipeline.session_conf import NEEDED, OURS, Door
+from lorogo_protocol.errors import LorogoError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSWER_SECONDS = 10.0
+CONNECT_PORT = 15002
+_INSTALL = "pip install 'lorogo[pipeline]'"
+
+
+class NoSpark(LorogoError):
+    """No session could be had, or Spark ended under it."""
+
+    code = "no-spark"
+
+
+@contextmanager
+def open_session(
+    master: str = "local[*]",
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = True,
+) -> "Iterator[SparkSession]":
+    """A session for as long as the block lasts; what we made is stopped and leaves nothing behind.
+
+    Raises NoJava or NoSpark, each a sentence that says what to do.
+    """
+    if find_spec("pyspark") is None:
+        raise NoSpark(f"the pipeline needs Spark: {_INSTALL}")
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    active = SparkSession.getActiveSession()
+    conf = dict(conf or {})
+    match session_conf.door(remote, active is not None, os.environ):
+        case Door.GIVEN:
+            with _given(active, conf) as spark:
+                yield spark
+        case Door.REMOTE:
+            with _remote(remote or os.environ["SPARK_REMOTE"], conf) as spark:
+                yield spark
+        case Door.OURS:
+            with _ours(master, conf, quiet=quiet) as spark:
+                yield spark
+
+
+@contextmanager
+def _given(active: "SparkSession | None", conf: Mapping[str, str]) -> "Iterator[SparkSession]":
+    """The session that is there, or that spark-submit prepared: its master and memory are not ours to set."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    if active is not None:
+        _set(active, {**NEEDED, **conf})
+        yield active
+        return
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        _set(spark, {**NEEDED, **OURS, **conf})
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
+    """A session of our own on a Spark Connect server, which gets our packages for its workers."""
+    if find_spec("grpc") is None or find_spec("grpc_status") is None:
+        raise NoSpark("Spark Connect needs its packages: pip install 'lorogo[connect]'")
+    _reach(url)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    with ExitStack() as stack:
+        # PySpark marks the whole process as a client of Connect, and would make no other session any more.
+        stack.enter_context(_environ({"SPARK_CONNECT_MODE_ENABLED": "1"}))
+        try:
+            spark = SparkSession.builder.remote(url).create()
+        except PySparkException as error:
+            raise NoSpark(f"the Spark Connect server at {url} gave no session: {error}") from error
+        stack.callback(spark.stop)
+        _set(spark, {**NEEDED, **OURS, **conf})
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lorogo-ship-"))
+        spark.addArtifacts(str(shipping.pack(Path(folder) / "lorogo.zip")), pyfile=True)
+        yield spark
+
+
+@contextmanager
+def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[SparkSession]":
+    """A session with a JVM of our own."""
+    import pyspark  # noqa: PLC0415 - heavy, and optional
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    with ExitStack() as stack:
+        home = stack.enter_context(java.wrapped(java.find()))
+        work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        stack.enter_context(_interrupts())
+        settings = session_conf.settings(
+            master,
+            work,
+            cores_available=os.cpu_count() or 1,
+            memory=session_conf.memory_bytes(),
+            quiet=quiet,
+            conf=conf,
+        )
+        environment = session_conf.environment(
+            os.environ,
+            master=master,
+            python=sys.executable,
+            java_home=home,
+            spark_home=Path(pyspark.__file__).parent,
+            code=shipping.root(),
+        )
+        with _environ(environment):
+            try:
+                spark = SparkSession.builder.config(map={**settings}).getOrCreate()
+            except PySparkRuntimeError as error:
+                raise NoSpark(
+                    f"Spark did not start with the Java in {home}: what it printed above says why, "
+                    f"{_INSTALL} mends an incomplete installation"
+                ) from error
+        stack.callback(_stop, spark)
+        try:
+            yield spark
+        except Exception as error:
+            code = _jvm_exit_code()
+            if code is None:
+                raise
+            raise NoSpark(
+                f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
+                "try fewer tasks at once, --master 'local[1]'"
+            ) from error
+
+
+def _stop(spark: "SparkSession") -> None:
+    """The session stopped; one whose JVM is gone is forgotten, so that the next one gets a new JVM."""
+    if _jvm_exit_code() is None:
+        spark.stop()
+        return
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would ask the dead JVM
+    SparkContext._active_spark_context = None  # noqa: SLF001 - the same
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+
+
+def _jvm_exit_code() -> int | None:
+    """None while the JVM that we started lives."""
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for its callers
+    return None if process is None else process.poll()
+
+
+def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
+    """Those of the settings that a running session lets us change."""
+    for key, value in conf.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+
+
+def _reach(url: str) -> None:
+    """Whether anybody listens there at all: PySpark would try again for minutes."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or CONNECT_PORT
+    except ValueError:
+        host, port = None, 0
+    if parts.scheme != "sc" or not host:
+        raise NoSpark(f"{url!r} is no address of a Spark Connect server: write sc://host:port")
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise NoSpark(f"no Spark Connect server answers at {host}:{port} ({error})") from error
+
+
+@contextmanager
+def _environ(said: Mapping[str, str]) -> Iterator[None]:
+    """The environment with these in it, and as it was afterwards."""
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C as it was before: PySpark's own handler, which cancels jobs, would stay for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
