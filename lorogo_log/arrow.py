@@ -63,17 +63,20 @@ def record_batch(header: FrameHeader, stored: memoryview, chosen: range | list[i
     return batch.take(pa.array(chosen, pa.int64()))
 
 
-def record_batches(batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
-    """The same records in fewer pieces: small frames are joined up to about `READ_BYTES`, large ones not.
+def record_batches(
+    batches: Iterable[Batch], *, join_bytes: int = limits.READ_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The same records in fewer pieces: small frames are joined up to about `join_bytes`, large ones not.
 
     At damage, what came before it is given first.
     """
+    large = max(limits.ARROW_JOIN_BYTES, join_bytes // 16)
     group: list[Batch] = []
     size = 0
     try:
         for batch in batches:
             header = batch.header
-            if header.raw_bytes >= limits.ARROW_JOIN_BYTES or len(batch) != header.count:
+            if header.raw_bytes >= large or len(batch) != header.count:
                 if group:
                     yield joined(group)
                     group, size = [], 0
@@ -81,7 +84,7 @@ def record_batches(batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
                 continue
             group.append(batch)
             size += header.raw_bytes
-            if size >= limits.READ_BYTES:
+            if size >= join_bytes:
                 yield joined(group)
                 group, size = [], 0
     except LogError:

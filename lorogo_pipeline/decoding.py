@@ -1,7 +1,8 @@
 """Frames of a journal as rows of the schema RECORDS: pure, Arrow in and Arrow out.
 
 What is in a record is checked by its types; a record that is none becomes a row of kind `malformed` that
-says why. Nothing is left out here but what was not asked for.
+says why. Nothing is left out here but what was not asked for. Updates are read all at once
+(packed_updates), everything else record by record.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgpack
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from lorogo_log.arrow import record_batches
 from lorogo_log.batch import Batch
+from lorogo_pipeline import packed_updates
+from lorogo_pipeline.packed_updates import PackedUpdates
 from lorogo_pipeline.schemas import RECORDS, TIME
 from lorogo_pipeline.segments import Wanted
 from lorogo_protocol import records
@@ -40,6 +45,7 @@ _WHY_MAX = 200  # characters of a reason: what it quotes may be of any length
 KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
 _SPAN = RECORDS.field("spans").type.value_type
 _PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
+_JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each column costs a little by itself
 _WIDE = ("payload", "vector", "frontiers", "problem")
 
 
@@ -47,7 +53,7 @@ def record_rows(
     batches: Iterable[Batch], log: str, wanted: Wanted, *, payload: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records of a segment's frames, as rows."""
-    for batch in record_batches(batches):
+    for batch in record_batches(batches, join_bytes=_JOIN_BYTES):
         chosen = _chosen(batch, wanted)
         if chosen.num_rows:
             yield _rows(chosen, log, payload=payload)
@@ -68,6 +74,50 @@ def _chosen(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
+    updates, places = packed_updates.read(batch["value"])
+    if not len(places):
+        return _one_by_one(batch, log, payload=payload)
+    if len(places) == batch.num_rows:
+        return _at_once(batch, log, updates, payload=payload)
+    others = np.setdiff1d(np.arange(batch.num_rows), places, assume_unique=True)
+    mixed = pa.concat_batches(
+        [
+            _at_once(batch.take(pa.array(places)), log, updates, payload=payload),
+            _one_by_one(batch.take(pa.array(others)), log, payload=payload),
+        ]
+    )
+    return mixed.take(pa.array(np.argsort(np.concatenate([places, others]), kind="stable")))
+
+
+def _at_once(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload: bool) -> pa.RecordBatch:
+    """Rows of updates, whose fields are columns already."""
+    count = batch.num_rows
+    try:
+        log_id, told = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
+    except pa.ArrowInvalid:  # no UTF-8: one of them is malformed
+        return _one_by_one(batch, log, payload=payload)
+    hashes = pa.array(list(map(xxhash.xxh64_intdigest, updates.payload.to_pylist())), pa.uint64())
+    peers = pa.array(updates.peers).cast(pa.string())
+    spans = [peers, pa.array(updates.firsts), pa.array(updates.ends)]
+    columns = {
+        "kind": pa.repeat(pa.scalar("update", pa.string()), count),
+        "epoch": pa.array(updates.epoch),
+        "sequence": pa.array(updates.sequence),
+        "log_id": log_id,
+        "digest": told,
+        "lease": pa.array(updates.lease),
+        "generation": pa.array(updates.generation),
+        "bytes": pc.binary_length(updates.payload).cast(pa.int64()),
+        "digest_ok": pc.equal(hashes.cast(pa.string()), told),  # as `digest` writes it
+        "payload": updates.payload if payload else pa.nulls(count, pa.binary()),
+        "spans": pa.ListArray.from_arrays(
+            pa.array(updates.span_offsets), pa.StructArray.from_arrays(spans, fields=list(_SPAN))
+        ),
+    }
+    return _batch(batch, log, columns)
+
+
+def _one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
     values = [_fields(value) for value in batch["value"].to_pylist()]
     try:
         return _columns(batch, log, values, payload=payload)
@@ -143,27 +193,33 @@ def _malformed(why: str) -> _Fields:
 
 
 def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payload: bool) -> pa.RecordBatch:
-    count = batch.num_rows
     kinds, spans, *rest = zip(*rows, strict=True)
-    times = batch["time"]
-    plain = {
+    columns = {
         name: pa.array(column, RECORDS.field(name).type)
         for name, column in zip(_PLAIN + _WIDE, rest, strict=True)
     }
     if not payload:
         keep = [value if kind == "answers" else None for kind, value in zip(kinds, rest[8], strict=True)]
-        plain["payload"] = pa.array(keep, pa.binary())
+        columns["payload"] = pa.array(keep, pa.binary())
+    columns |= {"kind": pa.array(kinds, pa.string()), "spans": span_column(spans)}
+    return _batch(batch, log, columns)
+
+
+def _batch(batch: pa.RecordBatch, log: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of RECORDS: what the log says of each record, and what the record says; the rest is null."""
+    count, times = batch.num_rows, batch["time"]
     columns = {
         "document_id": _texts(batch["key"]),
-        "kind": pa.array(kinds, pa.string()),
         "accepted_at": times.cast(TIME, safe=False),
         "accepted_ns": times.view(pa.int64()),
         "log": pa.repeat(pa.scalar(log, pa.string()), count),
         "log_sequence": batch["sequence"].view(pa.int64()),
-        **plain,
-        "spans": span_column(spans),
+        **columns,
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in RECORDS.names], schema=RECORDS)
+    return pa.RecordBatch.from_arrays(
+        [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in RECORDS],
+        schema=RECORDS,
+    )
 
 
 def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray:

@@ -25,13 +25,13 @@ from lorogo_pipeline.lake import DataFile, Lake, Table
 from lorogo_pipeline.merging import settle_bucket
 from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
-from lorogo_pipeline.table_rows import rows_of
+from lorogo_pipeline.table_rows import by_bucket, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGETS = ("events", "answers", "updates")  # in the order of their commits
-_FLUSH_BYTES = 64 << 20  # of a journal, in memory of one task
+_FLUSH_BYTES = 192 << 20  # of rows, in memory of one task: more than a task reads, so it writes once
 _TASK_BYTES = 128 << 20  # that one task should read
 _TASK_BYTES_MIN = 8 << 20
 _SMALL_BYTES = 16 << 20  # of journals in all: reading them takes less time than starting workers
@@ -243,7 +243,7 @@ class Staging:
         self._writer = writer
         self._buckets = buckets
         self._source = source
-        self._rows: dict[str, list[pa.RecordBatch]] = {}
+        self._rows: dict[tuple[str, int], list[pa.Table]] = {}  # by table and bucket
         self._bytes = 0
         self.kinds: Counter[str] = Counter()  # of the records that came
 
@@ -253,7 +253,8 @@ class Staging:
         for kind, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
             self.kinds[kind] += count
         for name, rows in rows_of(records, self._buckets, source=self._source).items():
-            self._rows.setdefault(name, []).append(rows)
+            for bucket, piece in by_bucket(rows):
+                self._rows.setdefault((name, bucket), []).append(pa.Table.from_batches([piece]))
             self._bytes += rows.nbytes
         if self._bytes >= _FLUSH_BYTES:
             self.flush()
@@ -268,7 +269,7 @@ class Staging:
 
     def flush(self) -> None:
         """Write what is there."""
-        for name, rows in self._rows.items():
-            self._writer.put_buckets(name, pa.Table.from_batches(rows))
-        self._rows.clear()
+        while self._rows:  # what is written is let go of
+            (name, bucket), pieces = self._rows.popitem()
+            self._writer.put_pieces(name, bucket, pieces)
         self._bytes = 0

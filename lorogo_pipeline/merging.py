@@ -13,7 +13,6 @@ from lorogo_pipeline import parquet, tasks
 from lorogo_pipeline.dedupe import columns_of, losers, repeated
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.lake import DataFile
-from lorogo_pipeline.table_rows import ORDER
 
 _SMALL_BYTES = 8 << 20
 _SMALL_MAX = 8  # files of a bucket that may be small, before they become one
@@ -104,7 +103,7 @@ def _rewrite(
     nothing = np.empty(0, np.int64)
     for file, drop in [*changed, *((file, nothing) for file in small)]:
         if size + file.bytes > _MERGE_BYTES and pieces:
-            _put(writer, name, bucket, pieces)
+            writer.put_pieces(name, bucket, pieces)
             pieces, size = [], 0
         rows = parquet.read(files, name, file)
         if len(drop):
@@ -114,10 +113,4 @@ def _rewrite(
         pieces.append(rows)
         size += file.bytes
     if pieces:
-        _put(writer, name, bucket, pieces)
-
-
-def _put(writer: parquet.Writer, name: str, bucket: int, pieces: list[pa.Table]) -> None:
-    rows = pa.concat_tables(pieces)
-    order = [(column, "ascending") for column in ORDER[name]]
-    writer.put(name, bucket, rows.take(pc.sort_indices(rows, sort_keys=order)))
+        writer.put_pieces(name, bucket, pieces)

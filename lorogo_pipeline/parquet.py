@@ -17,8 +17,30 @@ from lorogo_pipeline.table_rows import ORDER
 _GROUP_BYTES = 8 << 20  # of a row group: what a reader holds of each file
 _GROUP_ROWS_MAX = 65_536
 _ZSTD_LEVEL = 1
-#: columns that do not repeat: a dictionary would be built and thrown away
-_NO_DICTIONARY = {"payload", "content", "snapshot", "json", "text", "identity", "log_id", "digest", "vector"}
+#: columns whose values repeat; of others a dictionary would be built and thrown away
+_DICTIONARY = [
+    "document_id",
+    "kind",
+    "epoch",
+    "lease",
+    "generation",
+    "peers.list.element",
+    "spans.list.element.peer",
+    "bytes",
+    "changes",
+    "ops",
+    "digest_ok",
+    "source",
+    "bucket",
+    "state",
+    "latest",
+    "complete",
+    "peer",
+    "message",
+    "by_kind.list.element.container",
+    "by_kind.list.element.kind",
+    "server",
+]
 
 
 class Writer:
@@ -44,26 +66,17 @@ class Writer:
                 compression="zstd",
                 compression_level=_ZSTD_LEVEL,
                 row_group_size=group,
-                use_dictionary=[name for name in schema.names if name not in _NO_DICTIONARY],
+                use_dictionary=_DICTIONARY,
                 write_statistics=[name for name in schema.names if name in {"document_id", "accepted_at"}],
             )
         size = self._files.size(f"{table}/{name}")
         self.written.setdefault(table, []).append(DataFile(name, rows.num_rows, size))
 
-    def put_buckets(self, table: str, rows: pa.Table) -> None:
-        """Rows of any buckets: sorted, and one file for each bucket."""
-        order = [("bucket", "ascending"), *((name, "ascending") for name in ORDER[table])]
-        rows = rows.take(pc.sort_indices(rows, sort_keys=order))
-        buckets = rows["bucket"].combine_chunks()
-        ends = pc.run_end_encode(buckets) if len(buckets) else None
-        start = 0
-        if ends is None:
-            return
-        if isinstance(ends, pa.ChunkedArray):
-            ends = ends.combine_chunks()
-        for bucket, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
-            self.put(table, bucket, rows.slice(start, end - start))
-            start = end
+    def put_pieces(self, table: str, bucket: int, pieces: Sequence[pa.Table]) -> None:
+        """One more file of rows of one bucket in any order."""
+        rows = pa.concat_tables(pieces).combine_chunks()
+        order = [(name, "ascending") for name in ORDER[table]]
+        self.put(table, bucket, rows.take(pc.sort_indices(rows, sort_keys=order)))
 
 
 def read(files: Files, table: str, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgpack
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from lorogo_pipeline.change_counts import change_counts
 from lorogo_pipeline.schemas import ANSWERS, EVENTS, UPDATES
-from lorogo_protocol import crdt
 
 _SIGN = 1 << 63
 _EVENTS = ("base", "deleted", "restored", "erased")
@@ -66,30 +66,49 @@ def rows_of(batch: pa.RecordBatch, buckets: int, *, source: str = "journal") -> 
     found = {
         # what does not even decode was never accepted: it stands in the stream for a moment
         "updates": _updates(
-            batch.filter(pc.and_(pc.equal(kinds, "update"), pc.is_valid(batch["spans"]))), buckets, source
+            _where(batch, pc.and_(pc.equal(kinds, "update"), pc.is_valid(batch["spans"]))), buckets, source
         ),
-        "events": _events(batch.filter(pc.is_in(kinds, pa.array(_EVENTS))), buckets),
-        "answers": _answers(batch.filter(pc.equal(kinds, "answers"))),
+        "events": _events(_where(batch, pc.is_in(kinds, pa.array(_EVENTS))), buckets),
+        "answers": _answers(_where(batch, pc.equal(kinds, "answers"))),
     }
     return {name: rows for name, rows in found.items() if rows.num_rows}
 
 
+def by_bucket(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each bucket, in their order."""
+    buckets = rows["bucket"].to_numpy()
+    order = np.argsort(buckets.astype(np.uint16), kind="stable")
+    there, starts = np.unique(buckets[order], return_index=True)
+    sorted_rows = rows.take(pa.array(order))
+    ends = [*starts[1:].tolist(), len(order)]
+    for bucket, start, end in zip(there.tolist(), starts.tolist(), ends, strict=True):
+        yield bucket, sorted_rows.slice(start, end - start)
+
+
+def _where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows; nothing is copied if it is all of them, or none."""
+    match mask.true_count:
+        case 0:
+            return batch.slice(0, 0)
+        case count if count == batch.num_rows:
+            return batch
+        case _:
+            return batch.filter(mask)
+
+
 def _updates(batch: pa.RecordBatch, buckets: int, source: str) -> pa.RecordBatch:
-    spans = batch["spans"]
+    spans, count = batch["spans"], batch.num_rows
     flat = spans.flatten()
-    offsets = pc.subtract(spans.offsets, spans.offsets[0]) if len(spans) else spans.offsets
+    offsets = pc.subtract(spans.offsets, spans.offsets[0]) if count else spans.offsets
     lengths = pc.subtract(flat.field("end"), flat.field("first"))
-    starts = offsets.to_pylist()
-    totals = [0]
-    for length in lengths.to_pylist():
-        totals.append(totals[-1] + length)
-    payloads = batch["payload"].to_pylist()
-    count = batch.num_rows
+    totals = np.concatenate([[0], np.cumsum(lengths.to_numpy())])[offsets.to_numpy()]
+    # what stands in the stream was perhaps not accepted, or never will be
+    accepted = batch["digest_ok"].to_numpy(zero_copy_only=False).astype(bool) & (source == "journal")
     made = {
         "peers": pa.ListArray.from_arrays(offsets, flat.field("peer")),
         "spans": pa.ListArray.from_arrays(offsets, flat) if len(flat) else spans,
-        "changes": pa.array([crdt.change_count(payload) for payload in payloads], pa.int64()),
-        "ops": pa.array([totals[b] - totals[a] for a, b in pairwise(starts)], pa.int64()),
+        "changes": change_counts(batch["payload"], accepted),
+        "ops": pa.array(np.diff(totals).astype(np.int64)),
         "source": pa.repeat(pa.scalar(source, pa.string()), count),
         "bucket": _buckets(batch["document_id"], buckets),
         "identity": _identities([batch["document_id"], batch["log_id"], batch["digest"]]),
@@ -141,10 +160,12 @@ def identity(*parts: str) -> int:
 
 
 def _identities(columns: Sequence[pa.Array]) -> pa.Array:
+    if not len(columns[0]):
+        return pa.array([], pa.int64())
     texts = [pc.fill_null(column.cast(pa.string()), "") for column in columns]
-    joined = pc.binary_join_element_wise(*texts, "\0").to_pylist() if len(columns[0]) else []
-    digest = xxhash.xxh64_intdigest
-    return pa.array([digest(text.encode()) for text in joined], pa.uint64()).view(pa.int64())
+    joined = pc.binary_join_element_wise(*texts, "\0").cast(pa.binary())
+    hashes = list(map(xxhash.xxh64_intdigest, joined.to_pylist()))
+    return pa.array(hashes, pa.uint64()).view(pa.int64())
 
 
 def _buckets(ids: pa.Array, buckets: int) -> pa.Array:
