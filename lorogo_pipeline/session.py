@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lorogo_pipeline import java, session_conf, shipping
-from lorogo_pipeline.session_conf import NEEDED, OURS, Door
+from lorogo_pipeline import archive, java, session_conf, shipping
+from lorogo_pipeline.session_conf import JAVA_OPTIONS, NEEDED, OURS, Door
 from lorogo_protocol.errors import LorogoError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     *,
     quiet: bool = True,
+    stop_seconds: float = STOP_SECONDS,
 ) -> "Iterator[SparkSession]":
     """A session for as long as the block lasts; what we made is stopped and leaves nothing behind.
 
@@ -72,7 +73,7 @@ def open_session(
             with _remote(remote or os.environ["SPARK_REMOTE"], conf) as spark:
                 yield spark
         case Door.OURS:
-            with _ours(master, conf, quiet=quiet) as spark:
+            with _ours(master, conf, quiet=quiet, stop_seconds=stop_seconds) as spark:
                 yield spark
 
 
@@ -117,7 +118,9 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
 
 
 @contextmanager
-def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[SparkSession]":
+def _ours(
+    master: str, conf: Mapping[str, str], *, quiet: bool, stop_seconds: float
+) -> "Iterator[SparkSession]":
     """A session with a JVM of our own."""
     import pyspark  # noqa: PLC0415 - heavy, and optional
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - heavy, and optional
@@ -126,12 +129,13 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
     with ExitStack() as stack:
-        home = stack.enter_context(java.wrapped(java.find()))
+        found = java.find()
+        home = stack.enter_context(java.wrapped(found))
         work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         session_conf.prepare(work)
         if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
-            stack.callback(_end_jvm)
+            stack.callback(_end_jvm, stop_seconds)
         stack.enter_context(_quiet_py4j())
         settings = session_conf.settings(
             master,
@@ -139,6 +143,7 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
             cores_available=os.cpu_count() or 1,
             memory=session_conf.memory_bytes(),
             quiet=quiet,
+            java_options=() if "ArchiveClassesAtExit" in conf.get(JAVA_OPTIONS, "") else archive.flags(found),
             conf=conf,
         )
         environment = session_conf.environment(
@@ -182,7 +187,7 @@ def _stop(spark: "SparkSession") -> None:
     SparkContext._active_spark_context = None  # noqa: SLF001 - the same
 
 
-def _end_jvm() -> None:
+def _end_jvm(seconds: float) -> None:
     """The JVM ended, so that the next session has flags and folders of its own.
 
     It would live as long as this process, with the first session's flags; and it remembers the folder for its
@@ -198,7 +203,7 @@ def _end_jvm() -> None:
     process = gateway.proc
     process.stdin.close()
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(STOP_SECONDS)

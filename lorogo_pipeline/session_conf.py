@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 GIB = 1 << 30
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?$")
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
@@ -101,8 +102,8 @@ def settings(
             "spark.ui.enabled": "false",
         }
     made |= conf
-    theirs = conf.get("spark.driver.extraJavaOptions", "")
-    made["spark.driver.extraJavaOptions"] = " ".join([*map(shlex.quote, options), theirs]).strip()
+    theirs = conf.get(JAVA_OPTIONS, "")
+    made[JAVA_OPTIONS] = " ".join([*map(shlex.quote, options), theirs]).strip()
     return made
 
 

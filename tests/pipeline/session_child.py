@@ -1,12 +1,13 @@
-"""A process with a session of its own, for tests that kill it: `python session_child.py query|hang|lose`.
+"""A process with a session of its own, for tests that kill it: `session_child.py once|query|hang|lose`.
 
-The first line that it prints says which processes it has: {"java": ..., "jvm": process id}.
+The first line that it prints says what it has: {"java": ..., "jvm": process id, "mapped": [archives]}.
 """
 
 import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
@@ -32,16 +33,29 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def archives(process: int) -> list[str]:
+    """The class archives that the JVM has mapped; none where the system has no /proc."""
+    maps = Path(f"/proc/{process}/maps")
+    lines = maps.read_text(encoding="utf-8").splitlines() if maps.exists() else []
+    return sorted({Path(line.split()[-1]).name for line in lines if line.endswith(".jsa")})
+
+
 def introduce() -> None:
     gateway = SparkContext._gateway
     assert gateway is not None
-    say(json.dumps({"java": java.find().source, "jvm": gateway.proc.pid}))
+    process = gateway.proc.pid
+    say(json.dumps({"java": java.find().source, "jvm": process, "mapped": archives(process)}))
+
+
+def once() -> int:
+    with open_session("local[2]", conf=CONF) as spark:
+        introduce()
+        total: int = spark.range(1000).selectExpr("sum(id) as total").collect()[0].total
+    return total
 
 
 def query() -> None:
-    with open_session("local[2]", conf=CONF) as spark:
-        introduce()
-        total = spark.range(1000).selectExpr("sum(id) as total").collect()[0].total
+    total = once()
     with open_session("local[1]", conf=CONF) as spark:
         again = spark.range(10).selectExpr("sum(id) as total").collect()[0].total
     say(json.dumps({"sum": total, "again": again}))
@@ -64,7 +78,7 @@ def lose() -> None:
 
 if __name__ == "__main__":
     try:
-        {"query": query, "hang": wait, "lose": lose}[sys.argv[1]]()
+        {"once": lambda: say(str(once())), "query": query, "hang": wait, "lose": lose}[sys.argv[1]]()
     except KeyboardInterrupt:
         say("interrupted")
         sys.exit(130)

