@@ -288,7 +288,15 @@ def audit(
 
 
 def compact(
-    nats: str, data: Path, cold: str, documents: Sequence[str], *, dry_run: bool, as_json: bool, verbose: bool
+    nats: str,
+    data: Path,
+    cold: str,
+    documents: Sequence[str],
+    *,
+    batch: int,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
 ) -> bool:
     """True if every document that was tried is compacted."""
     configure(verbose=verbose)
@@ -300,6 +308,7 @@ def compact(
         data=data.absolute(),
         cold_seconds=(now - parse_time(cold, now_ns=now)) / 1e9,
         documents=tuple(documents),
+        batch_documents=batch,
         dry_run=dry_run,
     )
     with progress_bar() as show:
@@ -392,6 +401,16 @@ def sql(door: Door, query: str, rows_max: int) -> None:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
         warn(f"only the first {rows_max} rows are shown: --rows N for more")
+
+
+def prepare(*, verbose: bool) -> None:
+    """An archive of Spark's classes in the user's cache."""
+    configure(verbose=verbose)
+    with _installed():
+        from lorogo_pipeline import archive
+    with working("starting Spark and keeping what it loads"):
+        made = archive.make()
+    say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
 
 
 def _cell(value: object) -> str:
