@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""A process with a session of its own, for tests that kill it: `python session_child.py once|query|hang|lose`.
-=======
 """A process with a session of its own, for tests that kill it: `session_child.py once|query|hang|lose`.
->>>>>>> session
 
 The first line that it prints says what it has: {"java": ..., "jvm": process id, "mapped": [archives]}.
 """
