@@ -14,8 +14,9 @@ from lorogo_pipeline.dedupe import columns_of, losers, repeated
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.lake import DataFile
 
-_SMALL_BYTES = 8 << 20
-_SMALL_MAX = 8  # files of a bucket that may be small, before they become one
+#: (files smaller than so many bytes, how many of a bucket there may be before they become one): whoever
+#: folds reads them all side by side, and whoever merges writes them again
+_TIERS = ((16 << 20, 64), (1 << 20, 8))
 _MERGE_BYTES = 128 << 20  # in one file that several become
 
 
@@ -39,9 +40,7 @@ def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
             for file, drop in zip([*old, *new], drops, strict=True)
             if len(drop) and len(drop) < file.rows
         ]
-        small = [file for file in keep if file.bytes < _SMALL_BYTES]
-        if len(small) <= _SMALL_MAX:
-            small = []
+        small = _too_many(keep)
         _rewrite(files, writer, name, spec["bucket"], rewritten, small)
         left = [file for file in new if file in keep and file not in small]
         answer["added"][name] = [file.to_json() for file in [*left, *writer.written.get(name, [])]]
@@ -52,6 +51,15 @@ def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
         came = sum(file.rows - len(drop) for file, drop in zip(new, drops[len(old) :], strict=True))
         answer["new"][name] = came - sum(map(len, repeats[: len(old)]))  # those took the place of old ones
     return answer
+
+
+def _too_many(found: Sequence[DataFile]) -> list[DataFile]:
+    """Files that should become one."""
+    for size, most in _TIERS:
+        small = [file for file in found if file.bytes < size]
+        if len(small) > most:
+            return small
+    return []
 
 
 def _erased(files: Files, events: Sequence[DataFile]) -> list[str]:
