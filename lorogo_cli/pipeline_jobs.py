@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _TOLD_MAX = 20  # of problems; --json has them all
 _CELL_MAX = 120
 
@@ -48,6 +50,9 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
     with _installed():
         from lorogo_pipeline.pipeline import Settings, build
         from lorogo_pipeline.session import open_session
+    if not door.verbose:
+        for name in _LOUD:  # PySpark prints errors that it raises as well
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     with working("starting Spark"):
         session = open_session(
             master=door.master or "local[*]",
