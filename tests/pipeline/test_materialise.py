@@ -242,11 +242,12 @@ def test_at_once_or_piece_by_piece(
     inputs = [lake.table(name).list() for name in ("updates", "events")]
     assert [len(files) for files in inputs] == [2, 1]
     found = []
-    for limit in (1 << 30, 0):
-        monkeypatch.setattr(bucket_rows_file, "_AT_ONCE_BYTES", limit)
+    for files_max, memory_max in ((1 << 30, 1 << 30), (0, 0), (1 << 30, 1)):
+        monkeypatch.setattr(bucket_rows_file, "_AT_ONCE_BYTES", files_max)
+        monkeypatch.setattr(bucket_rows_file, "_IN_MEMORY_BYTES", memory_max)
         batches = list(bucket_rows(lake.files, inputs[0], inputs[1], documents=some, spans=True))
         ids = [document_id for batch in batches for document_id in batch["document_id"].to_pylist()]
         assert ids == sorted(ids)
         found.append(sorted(repr(row) for batch in batches for row in batch.to_pylist()))
-    assert found[0] == found[1] and len(found[0]) == (91 if some is None else len(found[0]))
+    assert found[0] == found[1] == found[2] and len(found[0]) == (91 if some is None else len(found[0]))
     assert len(found[0]) > 10
