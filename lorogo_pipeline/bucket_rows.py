@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from heapq import merge
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,7 @@ from lorogo_pipeline.folding import INPUT
 from lorogo_pipeline.lake import DataFile
 
 _AT_ONCE_BYTES = 64 << 20  # of files that are read whole and sorted; more are merged piece by piece
+_IN_MEMORY_BYTES = 512 << 20  # of their rows: snapshots that differ little take a hundredth of it on the disk
 _BATCH_ROWS = 4096
 _UPDATES = ["document_id", "accepted_ns", "epoch", "sequence", "generation", "log_id", "digest", "digest_ok"]
 _EVENTS = [
@@ -41,16 +44,34 @@ def bucket_rows(
     wanted = None if documents is None else pa.array(sorted(documents), pa.string())
     schema = INPUT if spans else INPUT.remove(INPUT.get_field_index("spans"))
     found = [("updates", file) for file in updates] + [("events", file) for file in events]
+    pieces = [partial(_pieces, files, name, file, schema, wanted) for name, file in found]
     if sum(file.bytes for _, file in found) <= _AT_ONCE_BYTES:
-        tables = [table for name, file in found for table in _pieces(files, name, file, schema, wanted)]
-        if tables:
-            rows = pa.concat_tables(tables)
-            keys = [("document_id", "ascending"), ("accepted_ns", "ascending")]
-            rows = rows.take(pc.sort_indices(rows, sort_keys=keys))
-            yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
-        return
-    runs = [_runs(_pieces(files, name, file, schema, wanted)) for name, file in found]
+        tables = _at_once(chain.from_iterable(piece() for piece in pieces))
+        if tables is not None:
+            yield from _sorted(tables)
+            return
+    runs = [_runs(piece()) for piece in pieces]
     for _, rows in merge(*runs, key=lambda run: run[0]):
+        yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _at_once(pieces: Iterator[pa.Table]) -> list[pa.Table] | None:
+    """All of them; None if they are more than may be held."""
+    tables: list[pa.Table] = []
+    size = 0
+    for table in pieces:
+        size += table.nbytes
+        if size > _IN_MEMORY_BYTES:
+            return None
+        tables.append(table)
+    return tables
+
+
+def _sorted(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    if tables:
+        rows = pa.concat_tables(tables)
+        keys = [("document_id", "ascending"), ("accepted_ns", "ascending")]
+        rows = rows.take(pc.sort_indices(rows, sort_keys=keys))
         yield from rows.to_batches(max_chunksize=_BATCH_ROWS)
 
 
