@@ -174,6 +174,10 @@ def compact(
         typer.Option("--cold", metavar="AGE", help="Documents without an edit for so long (1d, 12h, 0s)."),
     ] = "1d",
     document: Documents = None,
+    batch: Annotated[
+        int,
+        typer.Option("--batch", min=1, max=50_000, help="Documents held at once, until one purge for all."),
+    ] = 500,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json: Json = False,
     verbose: Verbose = False,
@@ -181,7 +185,11 @@ def compact(
     """Compact the documents that nobody has opened for long: snapshot each, purge the WAL once."""
     from lorogo_cli import pipeline_jobs as jobs
 
-    _leave(jobs.compact(nats, data, cold, document or [], dry_run=dry_run, as_json=json, verbose=verbose))
+    _leave(
+        jobs.compact(
+            nats, data, cold, document or [], batch=batch, dry_run=dry_run, as_json=json, verbose=verbose
+        )
+    )
 
 
 @app.command()
@@ -239,3 +247,11 @@ def sql(
 
     door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
     jobs.sql(door, query, rows)
+
+
+@app.command()
+def prepare(verbose: Verbose = False) -> None:
+    """Make Spark start in half the time on this machine: once, for most of a minute and 190 MB."""
+    from lorogo_cli import pipeline_jobs as jobs
+
+    jobs.prepare(verbose=verbose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _TOLD_MAX = 20  # of problems; --json has them all
 _CELL_MAX = 120
 
@@ -48,6 +50,9 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
     with _installed():
         from lorogo_pipeline.pipeline import Settings, build
         from lorogo_pipeline.session import open_session
+    if not door.verbose:
+        for name in _LOUD:  # PySpark prints errors that it raises as well
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     with working("starting Spark"):
         session = open_session(
             master=door.master or "local[*]",
@@ -288,7 +293,15 @@ def audit(
 
 
 def compact(
-    nats: str, data: Path, cold: str, documents: Sequence[str], *, dry_run: bool, as_json: bool, verbose: bool
+    nats: str,
+    data: Path,
+    cold: str,
+    documents: Sequence[str],
+    *,
+    batch: int,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
 ) -> bool:
     """True if every document that was tried is compacted."""
     configure(verbose=verbose)
@@ -300,6 +313,7 @@ def compact(
         data=data.absolute(),
         cold_seconds=(now - parse_time(cold, now_ns=now)) / 1e9,
         documents=tuple(documents),
+        batch_documents=batch,
         dry_run=dry_run,
     )
     with progress_bar() as show:
@@ -392,6 +406,16 @@ def sql(door: Door, query: str, rows_max: int) -> None:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
         warn(f"only the first {rows_max} rows are shown: --rows N for more")
+
+
+def prepare(*, verbose: bool) -> None:
+    """An archive of Spark's classes in the user's cache."""
+    configure(verbose=verbose)
+    with _installed():
+        from lorogo_pipeline import archive
+    with working("starting Spark and keeping what it loads"):
+        made = archive.make()
+    say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
 
 
 def _cell(value: object) -> str:

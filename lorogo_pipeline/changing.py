@@ -125,10 +125,24 @@ def _brought(folded: Folded) -> dict[str, list[Brought]]:
     for update in folded.updates:
         for span in update.spans or ():
             part = Brought(span["first"], span["end"], update.accepted_ns, update.log_id or "")
-            found.setdefault(span["peer"], []).append(part)
-    for parts in found.values():
-        parts.sort()
+            _bring(found.setdefault(span["peer"], []), part)
     return found
+
+
+def _bring(parts: list[Brought], new: Brought) -> None:
+    """Add what none of the parts has yet; they stay in order and apart."""
+    place = bisect_right(parts, new.first, key=lambda part: part.first)
+    first = max(new.first, parts[place - 1].end) if place else new.first
+    while first < new.end:
+        behind = parts[place] if place < len(parts) else None
+        end = new.end if behind is None else min(new.end, behind.first)
+        if first < end:
+            parts.insert(place, new._replace(first=first, end=end))
+            place += 1
+        if behind is None:
+            return
+        first = behind.end
+        place += 1
 
 
 def _parts(change: Change, brought: list[Brought]) -> Iterator[tuple[Brought, list[Op]]]:
@@ -165,10 +179,9 @@ def _row(document_id: str, bucket: int, change: Change, part: Brought, ops: Iter
     inserted = deleted = 0
     for op in ops:
         counts[op.container, op.kind] += op.length
-        if op.kind == "insert":
-            inserted += op.length
-        elif op.kind == "delete":
-            deleted += op.length
+        if op.container.endswith(_SEQUENCES):
+            inserted += op.length if op.kind == "insert" else 0
+            deleted += op.length if op.kind == "delete" else 0
     return {
         "document_id": document_id,
         "peer": change.peer,
@@ -190,4 +203,5 @@ def _row(document_id: str, bucket: int, change: Change, part: Brought, ops: Iter
     }
 
 
+_SEQUENCES = (":Text", ":List", ":MovableList")  # what has characters and items; keys and nodes are neither
 _YEAR_9999 = 253_402_300_800  # a client's clock may say anything; a timestamp cannot

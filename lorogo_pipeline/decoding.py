@@ -25,6 +25,7 @@ from lorogo_pipeline.segments import Wanted
 from lorogo_protocol import records
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import (
+    AnswersRecord,
     BaseRecord,
     DeletedRecord,
     ErasedRecord,
@@ -36,7 +37,10 @@ from lorogo_protocol.records import (
 #: kind, spans, epoch, sequence, log id, digest, lease, generation, bytes, digest ok, payload, vector,
 #: frontiers, problem
 _Fields = tuple[Any, ...]
+_UPDATE = ["u", records.LAYOUT]
 _INT_MAX = (1 << 63) - 1
+_TOO_LARGE = "a number is larger than anything that is counted"
+_WHY_MAX = 200  # characters of a reason: what it quotes may be of any length
 
 KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
 _SPAN = RECORDS.field("spans").type.value_type
@@ -123,41 +127,49 @@ def _one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordB
 
 
 def _fields(value: bytes) -> _Fields:
-    """One record, not checked yet: see `_Fields`."""
+    """One record, its spans and the size of its numbers not checked yet: see `_Fields`."""
     try:
         fields = msgpack.unpackb(value)
-        kind = fields[0]
-        if fields[1] == records.LAYOUT:
-            if kind == "u":
-                _, _, epoch, sequence, log_id, told, lease, generation, spans, payload = fields[:10]
-                if spans.__class__ is not list:
-                    return _malformed("the spans are no list")
+        if fields.__class__ is list and fields[:2] == _UPDATE and fields[1].__class__ is int:
+            _, _, epoch, sequence, log_id, told, lease, generation, spans, payload = fields[:10]
+            if (
+                payload.__class__ is bytes
+                and log_id.__class__ is told.__class__ is str
+                and epoch.__class__ is sequence.__class__ is lease.__class__ is generation.__class__ is int
+                and epoch >= 0 <= sequence
+                and lease >= 0 <= generation
+                and spans.__class__ is list
+            ):
                 head = ("update", spans, epoch, sequence, log_id, told, lease, generation)
                 return (*head, len(payload), digest(payload) == told, payload, None, None, None)
-            if kind in KINDS:
-                return _other(value, fields)
-        return ("unknown", None, *[None] * 8, None, None, None, f"kind {kind!r}, layout {fields[1]!r}")
+        return _other(value, fields)
     except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException, MalformedRecord) as error:
         return _malformed(str(error) or type(error).__name__)
 
 
-def _other(value: bytes, fields: Sequence[Any]) -> _Fields:
-    kind = KINDS[fields[0]]
+def _other(value: bytes, fields: Any) -> _Fields:
+    """Whatever is no usual update. Raises MalformedRecord."""
     head: _Fields
     match records.decode(fields):
+        case None:
+            why = f"kind {fields[0]!r}, layout {fields[1]!r}"
+            return ("unknown", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
         case UpdateRecord() as it:
             spans = [list(span) for span in it.spans]
             size, right = len(it.payload), digest(it.payload) == it.digest
-            head = (kind, spans, it.epoch, it.sequence, it.log_id, it.digest, it.lease, it.generation)
+            head = ("update", spans, it.epoch, it.sequence, it.log_id, it.digest, it.lease, it.generation)
             return (*head, size, right, it.payload, None, None, None)
         case BaseRecord() as it:
             right = not it.content or digest(it.content) == it.snapshot_digest
-            head = (kind, None, it.epoch, it.sequence, None, it.snapshot_digest, it.lease, it.generation)
+            head = ("base", None, it.epoch, it.sequence, None, it.snapshot_digest, it.lease, it.generation)
             return (*head, len(it.content), right, it.content, it.vector, it.frontiers, None)
         case DeletedRecord() | RestoredRecord() | ErasedRecord() as it:
+            kind = KINDS[fields[0]]
             return (kind, None, None, None, None, None, it.lease, it.generation, 0, None, *[None] * 4)
-        case _:  # about a server, not about a document: its bytes are passed on
-            return (kind, None, *[None] * 6, len(value), None, value, None, None, None)
+        case AnswersRecord() as it:  # about a server, not about a document: its bytes are passed on
+            if max(it.until_ns, it.acked, sum(it.reasons.values())) > _INT_MAX:
+                return _malformed(_TOO_LARGE)
+            return ("answers", None, *[None] * 6, len(value), None, value, None, None, None)
 
 
 def _checked(fields: _Fields) -> _Fields:
@@ -172,12 +184,12 @@ def _checked(fields: _Fields) -> _Fields:
     except (MalformedRecord, TypeError, ValueError) as error:
         return _malformed(str(error))
     if any(number is not None and number > _INT_MAX for number in numbers):
-        return _malformed("a number is larger than anything that is counted")
+        return _malformed(_TOO_LARGE)
     return fields
 
 
 def _malformed(why: str) -> _Fields:
-    return ("malformed", None, *[None] * 8, None, None, None, why)
+    return ("malformed", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
 
 
 def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payload: bool) -> pa.RecordBatch:
@@ -219,6 +231,8 @@ def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray
     for one in spans:
         offsets.append(None if one is None else len(peers))
         for peer, first, end in one or ():
+            if not peer.__class__ is first.__class__ is end.__class__ is int:
+                raise TypeError("a span is three numbers: peer, first, end")
             if not 0 <= first < end:
                 raise ValueError("a span holds nothing")
             peers.append(str(peer))

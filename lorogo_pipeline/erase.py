@@ -28,6 +28,7 @@ from lorogo_protocol.ids import check_document_id
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SMALL_BYTES = 16 << 20  # of all tables: reading them takes less time than starting workers
 TABLES = ("updates", "events", "changes", "documents")
 
 
@@ -76,6 +77,10 @@ def erase(
     return done
 
 
+def _is_small(lake: Lake) -> bool:
+    return sum(file.bytes for name in TABLES for file in lake.table(name).list()) < _SMALL_BYTES
+
+
 def _known(lake: Lake) -> set[str]:
     found: set[str] = set()
     for file in lake.table("events").list():
@@ -119,7 +124,7 @@ def _rewrite_all(spark: SparkSession, lake: Lake, done: Erased, progress: Progre
         for name, files in found.items()
         for file in files
     ]
-    answers = tasks.run(spark, rewrite_file, specs, what="erasing", progress=progress, small=True)
+    answers = tasks.run(spark, rewrite_file, specs, what="erasing", progress=progress, small=_is_small(lake))
     for name, table in tables.items():
         mine = [answer for answer in answers if answer["table"] == name and answer["rows"]]
         facts = done.tables[name]
@@ -143,13 +148,16 @@ def _remove_files(lake: Lake, done: Erased) -> None:
 
 
 def _prove(spark: SparkSession, lake: Lake, done: Erased, progress: Progress | None) -> None:
-    """Read every file that is left, named or not, and every entry of the logs."""
+    """Read every file that is left below the tables, named or not, and every entry of the logs."""
     specs = [
         {"lake": lake.files.root, "table": name, "path": path, "documents": done.documents}
         for name in TABLES
-        for path in sorted(lake.files.list(f"{name}/data"))
+        for path in sorted(lake.files.list(name))
+        if not path.startswith(f"{name}/_delta_log/")
     ]
-    for answer in tasks.run(spark, count_rows, specs, what="checking", progress=progress, small=True):
+    for answer in tasks.run(
+        spark, count_rows, specs, what="checking", progress=progress, small=_is_small(lake)
+    ):
         facts = done.tables[answer["table"]]
         facts.files_checked += 1
         facts.rows_after += answer["rows"]
@@ -183,9 +191,10 @@ def count_rows(spec: dict[str, Any]) -> dict[str, Any]:
     with Files(spec["lake"]).open(spec["path"]) as opened:
         try:
             rows = pq.ParquetFile(opened).read(columns=columns)
-        except pa.ArrowInvalid as error:
+            mask = _of_documents(spec["table"], rows, spec["documents"])
+        except (pa.ArrowException, KeyError) as error:
             raise PipelineError(f"{spec['path']} cannot be read, so nothing is proved: {error}") from None
-    return {"table": spec["table"], "rows": int(_of_documents(spec["table"], rows, spec["documents"]).sum())}
+    return {"table": spec["table"], "rows": int(mask.sum())}
 
 
 def _of_documents(table: str, rows: pa.Table, documents: Sequence[str]) -> np.ndarray:

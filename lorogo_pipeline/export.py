@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import xxhash
 
 from lorogo_pipeline import parquet
 from lorogo_pipeline.content import texts
@@ -22,6 +25,7 @@ from lorogo_pipeline.materialise import label_of
 from lorogo_pipeline.schemas import DOCUMENTS
 
 FORMATS = ("jsonl", "markdown", "parquet")
+_NAME_MAX = 200  # of a file: most disks take 255
 _COLUMNS = [name for name in DOCUMENTS.names if name not in {"bucket", "snapshot"}]
 
 
@@ -68,7 +72,8 @@ def export(
                 part.mkdir()
                 for batch in rows:
                     for row in batch.to_pylist():
-                        (part / f"{row['document_id']}.md").write_text(markdown(row), encoding="utf-8")
+                        name = file_name(row["document_id"])
+                        (part / name).write_text(markdown(row), encoding="utf-8")
         case _:
             schema = pa.schema([field for field in DOCUMENTS if field.name != "bucket"])
             with _whole(out) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
@@ -80,16 +85,27 @@ def export(
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `out` when all of it is there."""
+    """A place to write to, which becomes `out` when all of it is there, and is gone if it never is."""
+    part = out.parent / f".{out.name}.{os.getpid()}.part"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.parent / f".{out.name}.{os.getpid()}.part"
+        _clear(part)
         yield part
         if out.is_dir():
             out.rmdir()  # empty: looked at before
         part.replace(out)
     except OSError as error:
         raise BadOption(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            _clear(part)
+
+
+def _clear(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part)
+    else:
+        part.unlink(missing_ok=True)
 
 
 def _rows(
@@ -123,11 +139,19 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def file_name(document_id: str) -> str:
+    """The Markdown file of a document. Ids are tame; what else a journal may hold must not lead elsewhere."""
+    name = quote(document_id, safe="=")
+    if len(name) > _NAME_MAX:
+        name = f"{name[:_NAME_MAX]}~{xxhash.xxh64_hexdigest(document_id.encode())}"
+    return f"{'%2E' + name[1:] if name.startswith('.') else name}.md"
+
+
 def markdown(row: dict[str, Any]) -> str:
     """A document for people: its texts as they are, everything else as JSON."""
     lines = [
         "---",
-        f"document: {row['document_id']}",
+        f"document: {_scalar(row['document_id'])}",
         f"as_of: {row['as_of'].isoformat()}",
         f"updates: {row['updates']}",
         f"complete: {str(row['complete']).lower()}",
@@ -147,3 +171,8 @@ def markdown(row: dict[str, Any]) -> str:
             fence = "`" * max(3, 1 + max((text.count("`") for text in texts(root)), default=0))
             lines += [f"{fence}json", written, fence, ""]
     return "\n".join(lines)
+
+
+def _scalar(text: str) -> str:
+    """Text as YAML takes it in one line."""
+    return text if text.replace("-", "").replace("_", "").isalnum() else json.dumps(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,6 +50,18 @@ class Files:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             with self._fs.open(path, "wb") as file:
                 yield file
+
+    def put(self, name: str, body: bytes) -> None:
+        """A small file, there whole or not at all."""
+        if not self.local:  # an object is there when it is written
+            with self.create(name) as file:
+                file.write(body)
+            return
+        part = f"{name}.{os.getpid()}.part"
+        with self.create(part) as file:
+            file.write(body)
+        with self._told(name):
+            Path(self._path(part)).replace(self._path(name))
 
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:

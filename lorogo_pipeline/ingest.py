@@ -34,6 +34,7 @@ TARGETS = ("events", "answers", "updates")  # in the order of their commits
 _FLUSH_BYTES = 192 << 20  # of rows, in memory of one task: more than a task reads, so it writes once
 _TASK_BYTES = 128 << 20  # that one task should read
 _TASK_BYTES_MIN = 8 << 20
+_SMALL_BYTES = 16 << 20  # of journals in all: reading them takes less time than starting workers
 
 
 @dataclass(slots=True)
@@ -97,11 +98,12 @@ def _ingest(
     new = [one for one in segments if not _known(tables["updates"], one)]
     done.segments, done.known = len(new), len(segments) - len(new)
     lake.files.require_space(2 * sum(one.bytes for one in new))
+    small = sum(one.bytes for one in new) < _SMALL_BYTES
     specs = [
         {"lake": lake.files.root, "buckets": lake.buckets, "damaged": damaged, "segments": pack}
         for pack in _packed([_resumed(tables["updates"], one) for one in new], tasks.parallelism(spark))
     ]
-    answers = tasks.run(spark, read_segments, specs, what="reading journals", progress=progress)
+    answers = tasks.run(spark, read_segments, specs, what="reading journals", progress=progress, small=small)
     staged: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     positions: dict[str, int] = {}
     done.damage += holes
@@ -131,7 +133,9 @@ def commit_staged(
     specs = list(_bucket_specs(lake, there, staged))
     added: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     removed: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
-    for answer in tasks.run(spark, settle_bucket, specs, what="comparing", progress=progress, small=True):
+    for answer in tasks.run(
+        spark, settle_bucket, specs, what="comparing", progress=progress, small=_is_small(specs)
+    ):
         for name, files in answer["added"].items():
             added[name] += map(DataFile.from_json, files)
         for name, files in answer["removed"].items():
@@ -147,6 +151,17 @@ def commit_staged(
             positions=positions if name == "updates" else None,
             facts={"job": "ingest"},
         )
+
+
+def _is_small(specs: Sequence[dict[str, Any]]) -> bool:
+    files = [
+        file
+        for spec in specs
+        for part in ("there", "staged")
+        for found in spec[part].values()
+        for file in found
+    ]
+    return sum(int(file[2]) for file in files) < _SMALL_BYTES
 
 
 def _known(updates: Table, one: SegmentFacts) -> bool:

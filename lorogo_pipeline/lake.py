@@ -37,8 +37,9 @@ BUCKETS = 16
 BUCKETS_MAX = 4096
 _FACTS = "lake.json"
 _LOCK = "lake.lock"
-#: old versions of the log stay readable: a lake is small beside its documents
-_FOR_EVER = {"delta.logRetentionDuration": "interval 36500 days"}
+#: old versions of the log stay readable: a lake is small beside its documents. A job that follows commits
+#: often: what it reads to open a table is a checkpoint and a few entries
+_LOG = {"delta.logRetentionDuration": "interval 36500 days", "delta.checkpointInterval": "20"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,7 @@ class Table:
             return
         try:
             if self._delta is None:
-                self._delta = DeltaTable.create(
-                    self.files.at(self.name), self.schema, name=self.name, configuration=_FOR_EVER
-                )
+                self._delta = self._created()
             if actions or marks:
                 self._delta.create_write_transaction(
                     actions,
@@ -159,12 +158,24 @@ class Table:
                     ),
                 )
         except CommitFailedError:
-            raise LakeBusy(
-                f"another job changed the table {self.name} meanwhile: nothing was written; run it again"
-            ) from None
+            raise self._busy() from None
         except DeltaError as error:
             raise PipelineError(f"the table {self.name} could not be committed: {error}") from error
         self._delta = DeltaTable(self.files.at(self.name))
+
+    def _created(self) -> DeltaTable:
+        place = self.files.at(self.name)
+        try:
+            return DeltaTable.create(place, self.schema, name=self.name, configuration=_LOG)
+        except DeltaError:
+            if DeltaTable.is_deltatable(place):
+                raise self._busy() from None
+            raise
+
+    def _busy(self) -> LakeBusy:
+        return LakeBusy(
+            f"another job changed the table {self.name} meanwhile: nothing was written; run it again"
+        )
 
 
 class Lake:
@@ -189,7 +200,9 @@ class Lake:
             facts = json.loads(raw)
             version, there = int(facts["version"]), int(facts["buckets"])
         except (ValueError, KeyError, TypeError):
-            raise NoLake(f"{files.at(_FACTS)} is not what a lake has there") from None
+            version = there = 0
+        if not 1 <= there <= BUCKETS_MAX:
+            raise NoLake(f"{files.at(_FACTS)} is not what a lake has there")
         if version != VERSION:
             raise OtherVersion(
                 f"the lake in {files.root} has tables of version {version}, this lorogo knows version"
@@ -205,14 +218,13 @@ class Lake:
             raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {buckets}")
         if files.local and Path(files.root).is_file():
             raise BadOption(f"{files.root} is a file: a lake is a folder")
-        strangers = [name for name in files.list("") if name not in {_FACTS, _LOCK}]
+        strangers = [name for name in files.list("") if name != _LOCK and not name.startswith(_FACTS)]
         if strangers:
             raise BadOption(
                 f"{files.root} is no lake and not empty ({strangers[0]}, ...): name an empty or a new folder"
             )
         files.require_space()
-        with files.create(_FACTS) as file:
-            file.write(json.dumps({"version": VERSION, "buckets": buckets}).encode())
+        files.put(_FACTS, json.dumps({"version": VERSION, "buckets": buckets}).encode())
         return cls(files, buckets)
 
     def table(self, name: str) -> Table:
@@ -229,8 +241,10 @@ class Lake:
             file.truncate(0)
             file.write(f"{job}, process {os.getpid()} on {socket.gethostname()}")
             file.flush()
-            yield
-            file.truncate(0)
+            try:
+                yield
+            finally:
+                file.truncate(0)
 
 
 def _lock(file: IO[str], root: str) -> None:

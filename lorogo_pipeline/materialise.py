@@ -32,7 +32,7 @@ LATEST = "latest"
 TARGETS = ("documents", "changes")
 _OUT_BYTES = 32 << 20  # in memory of one task, before they are written
 _OUT_ROWS = 50_000
-_SMALL_BYTES = 32 << 20  # of updates in all: then buckets share tasks
+_SMALL_BYTES = 4 << 20  # of updates in all: folding them takes less time than starting workers
 
 
 @dataclass(slots=True)
@@ -97,8 +97,9 @@ def _materialise(
     old = {name: [file for file in table.list() if file.label == label] for name, table in into.items()}
     lake.files.require_space(sum(file.bytes for file in updates))
     specs = []
-    kept: set[DataFile] = set()
-    for bucket in _buckets(lake, documents):
+    buckets = _buckets(lake, documents)
+    kept = {file for files in old.values() for file in files if file.bucket not in buckets}
+    for bucket in buckets:
         inputs = [[file for file in files if file.bucket == bucket] for files in (updates, events)]
         spec: dict[str, Any] = {
             "lake": lake.files.root,
@@ -111,18 +112,19 @@ def _materialise(
             "events": [file.to_json() for file in inputs[1]],
             "tables": list(tables),
         }
+        whole = _fingerprint({**spec, "documents": None})
         spec["fingerprint"] = _fingerprint(spec)
-        known = {name: _made_of(old[name], bucket, spec["fingerprint"]) for name in tables}
+        known = {name: _made_of(old[name], bucket, whole) for name in tables}
         if not any(inputs):
             continue
-        if all(known.values()) and documents is None:
+        if all(known.values()):
             done.unchanged += 1
             kept.update(file for files in known.values() for file in files)
         else:
             specs.append(spec)
     done.buckets = len(specs)
     added: dict[str, list[DataFile]] = {name: [] for name in tables}
-    small = sum(file.bytes for file in updates) < _SMALL_BYTES
+    small = sum(file[2] for spec in specs for file in spec["updates"]) < _SMALL_BYTES
     for answer in tasks.run(spark, fold_bucket, specs, what="folding", progress=progress, small=small):
         for name, files in answer["files"].items():
             added[name] += map(DataFile.from_json, files)
@@ -145,8 +147,9 @@ def _buckets(lake: Lake, documents: Sequence[str] | None) -> list[int]:
 
 
 def _fingerprint(spec: dict[str, Any]) -> str:
-    """The files that a bucket is made of."""
-    parts = [*(file[0] for file in spec["updates"]), *(file[0] for file in spec["events"])]
+    """The files that a bucket is made of, and of which documents; all of them, unless some are named."""
+    parts = [file[0] for name in ("updates", "events") for file in spec[name]]
+    parts += [f"only {document_id}" for document_id in spec["documents"] or ()]
     return xxhash.xxh64_hexdigest("\0".join(sorted(parts)).encode())
 
 

@@ -7,31 +7,35 @@
 Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
 master, and left as it was. No module of lorogo makes a session when it is imported.
 
-The JVM is a child of this process and reads a pipe of ours: when we end, however we end, it ends.
+A JVM that we start is a child of this process and reads a pipe of ours. It ends with the session, and if we
+are killed, it sees the pipe close and ends by itself.
 """
 
+import logging
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lorogo_pipeline import java, session_conf, shipping
-from lorogo_pipeline.session_conf import NEEDED, OURS, Door
+from lorogo_pipeline import archive, java, session_conf, shipping
+from lorogo_pipeline.session_conf import JAVA_OPTIONS, NEEDED, OURS, Door
 from lorogo_protocol.errors import LorogoError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 10.0
+STOP_SECONDS = 10.0
 CONNECT_PORT = 15002
 _INSTALL = "pip install 'lorogo[pipeline]'"
 
@@ -49,6 +53,7 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     *,
     quiet: bool = True,
+    stop_seconds: float = STOP_SECONDS,
 ) -> "Iterator[SparkSession]":
     """A session for as long as the block lasts; what we made is stopped and leaves nothing behind.
 
@@ -68,7 +73,7 @@ def open_session(
             with _remote(remote or os.environ["SPARK_REMOTE"], conf) as spark:
                 yield spark
         case Door.OURS:
-            with _ours(master, conf, quiet=quiet) as spark:
+            with _ours(master, conf, quiet=quiet, stop_seconds=stop_seconds) as spark:
                 yield spark
 
 
@@ -113,23 +118,32 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
 
 
 @contextmanager
-def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[SparkSession]":
+def _ours(
+    master: str, conf: Mapping[str, str], *, quiet: bool, stop_seconds: float
+) -> "Iterator[SparkSession]":
     """A session with a JVM of our own."""
     import pyspark  # noqa: PLC0415 - heavy, and optional
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - heavy, and optional
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
 
     with ExitStack() as stack:
-        home = stack.enter_context(java.wrapped(java.find()))
+        found = java.find()
+        home = stack.enter_context(java.wrapped(found))
         work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
         stack.callback(shutil.rmtree, work, ignore_errors=True)
-        stack.enter_context(_interrupts())
+        session_conf.prepare(work)
+        if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
+            stack.callback(_end_jvm, stop_seconds)
+        stack.enter_context(_quiet_py4j())
         settings = session_conf.settings(
             master,
             work,
             cores_available=os.cpu_count() or 1,
             memory=session_conf.memory_bytes(),
             quiet=quiet,
+            java_options=() if "ArchiveClassesAtExit" in conf.get(JAVA_OPTIONS, "") else archive.flags(found),
             conf=conf,
         )
         environment = session_conf.environment(
@@ -140,7 +154,7 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
             spark_home=Path(pyspark.__file__).parent,
             code=shipping.root(),
         )
-        with _environ(environment):
+        with _environ(environment), _interrupts():
             try:
                 spark = SparkSession.builder.config(map={**settings}).getOrCreate()
             except PySparkRuntimeError as error:
@@ -148,21 +162,21 @@ def _ours(master: str, conf: Mapping[str, str], *, quiet: bool) -> "Iterator[Spa
                     f"Spark did not start with the Java in {home}: what it printed above says why, "
                     f"{_INSTALL} mends an incomplete installation"
                 ) from error
-        stack.callback(_stop, spark)
         try:
             yield spark
-        except Exception as error:
-            code = _jvm_exit_code()
-            if code is None:
+        except (ConnectionError, Py4JError) as error:
+            if isinstance(error, Py4JJavaError) or (code := _jvm_exit_code(STOP_SECONDS)) is None:
                 raise
             raise NoSpark(
                 f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
                 "try fewer tasks at once, --master 'local[1]'"
             ) from error
+        finally:
+            _stop(spark)
 
 
 def _stop(spark: "SparkSession") -> None:
-    """The session stopped; one whose JVM is gone is forgotten, so that the next one gets a new JVM."""
+    """The session stopped; one whose JVM is gone is only forgotten."""
     if _jvm_exit_code() is None:
         spark.stop()
         return
@@ -171,15 +185,44 @@ def _stop(spark: "SparkSession") -> None:
 
     SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would ask the dead JVM
     SparkContext._active_spark_context = None  # noqa: SLF001 - the same
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
 
 
-def _jvm_exit_code() -> int | None:
-    """None while the JVM that we started lives."""
+def _end_jvm(seconds: float) -> None:
+    """The JVM ended, so that the next session has flags and folders of its own.
+
+    It would live as long as this process, with the first session's flags; and it remembers the folder for its
+    temporary files, which is gone by then.
+    """
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
 
-    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for its callers
-    return None if process is None else process.poll()
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark's own tests end it like this
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
+
+
+def _jvm_exit_code(seconds: float = 0.0) -> int | None:
+    """How the JVM ended that we started; None if it lives, also after so many seconds.
+
+    Its connections break a little before it is gone.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for callers
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    code: int | None = process.poll()
+    return code
 
 
 def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
@@ -221,7 +264,11 @@ def _environ(said: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Ctrl-C as it was before: PySpark's own handler, which cancels jobs, would stay for ever."""
+    """Ctrl-C as it was before, once Spark has started.
+
+    PySpark puts a handler of its own there. It means to cancel the jobs, but asks the JVM over the connection
+    that it has just interrupted, fails, and prints that at length. Stopping the session cancels them, too.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -230,3 +277,18 @@ def _interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """What py4j logs of a broken or interrupted call is kept off the terminal: it raises it as well."""
+
+    def is_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    root = logging.getLogger()  # py4j logs to the root
+    root.addFilter(is_others)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_others)

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 GIB = 1 << 30
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?$")
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
@@ -90,7 +91,7 @@ def settings(
         options.append(f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
         made["spark.ui.showConsoleProgress"] = "false"  # the jobs have a progress of their own
     if is_local(master):
-        options = [*QUICK, *options]
+        options = [*QUICK, f"-Djava.io.tmpdir={work / 'tmp'}", *options]
         made |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -101,9 +102,15 @@ def settings(
             "spark.ui.enabled": "false",
         }
     made |= conf
-    theirs = conf.get("spark.driver.extraJavaOptions", "")
-    made["spark.driver.extraJavaOptions"] = " ".join([*map(shlex.quote, options), theirs]).strip()
+    theirs = conf.get(JAVA_OPTIONS, "")
+    made[JAVA_OPTIONS] = " ".join([*map(shlex.quote, options), theirs]).strip()
     return made
+
+
+def prepare(work: Path) -> None:
+    """The folders in `work` that Java and Spark expect to find."""
+    for name in ("local", "tmp", "warehouse"):
+        (work / name).mkdir()
 
 
 def environment(

@@ -16,7 +16,8 @@ from lorogo_pipeline.schemas import ANSWERS, EVENTS, UPDATES
 
 _SIGN = 1 << 63
 _EVENTS = ("base", "deleted", "restored", "erased")
-#: which of several rows with one identity counts: (column, ascending), the most important first
+#: which of several rows with one identity counts: (column, ascending), the most important first. Two
+#: journals may say the same time and sequence of an update: all that can differ decides, no file's name
 BEST = {
     "updates": (
         ("digest_ok", False),
@@ -24,9 +25,19 @@ BEST = {
         ("accepted_ns", True),
         ("epoch", True),
         ("sequence", True),
+        ("lease", True),
+        ("generation", True),
+        ("ops", False),
+        ("bytes", False),
     ),
-    "events": (("bytes", False), ("accepted_ns", True), ("epoch", True), ("sequence", True)),
-    "answers": (("acked", False), ("since", True)),
+    "events": (
+        ("bytes", False),
+        ("accepted_ns", True),
+        ("epoch", True),
+        ("sequence", True),
+        ("lease", True),
+    ),
+    "answers": (("acked", False), ("refused", False), ("until", False)),
 }
 #: what an identity is made of: equal in all of them means the same fact
 KEYS = {
@@ -106,10 +117,13 @@ def _updates(batch: pa.RecordBatch, buckets: int, source: str) -> pa.RecordBatch
 
 
 def _events(batch: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
+    # a snapshot that is not what its digest says is as good as none: another journal may have it whole
+    spoilt = pc.fill_null(pc.invert(batch["digest_ok"]), False)
     made = {
+        "bytes": pc.if_else(spoilt, pa.scalar(0, pa.int64()), batch["bytes"]),
         "bucket": _buckets(batch["document_id"], buckets),
         "identity": _identities([batch[name] for name in KEYS["events"]]),
-        "content": batch["payload"],
+        "content": pc.if_else(spoilt, pa.scalar(None, pa.binary()), batch["payload"]),
     }
     return _table(batch, EVENTS, made)
 

@@ -1,6 +1,6 @@
-"""What Spark's workers have: their Python, our code, our libraries. On a cluster these may be another machine's.
+"""What Spark's workers have: their Python, our code, our libraries. On a cluster that is another machine's.
 
-for worker in survey(spark): print(worker)      # Worker(python='3.11.7', lorogo='...', missing=())
+for worker in survey(spark): print(worker)      # Worker(python='3.11.7', code='...', missing=())
 """
 
 import platform

@@ -1,6 +1,6 @@
 """Spark as users run it: spark-submit to a cluster of two workers, and a Spark Connect server, both for real.
 
-Everything listens on the loopback address, every wait has a deadline, and whatever was started is ended by its id.
+Everything listens on the loopback address, every wait has a deadline, and what was started is ended by id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -96,7 +96,7 @@ def submit(
         try:
             output, errors = process.communicate(timeout=seconds)
         finally:
-            _end(process)
+            end(process)
     assert process.returncode == 0, f"exit code {process.returncode}\n{output}\n{errors[-8000:]}"
     return output
 
@@ -129,7 +129,7 @@ def connect_server(work: Path, *, conf: Mapping[str, str] | None = None) -> Iter
             _await_port(process, port, log)
             yield f"sc://127.0.0.1:{port}"
         finally:
-            _end(process)
+            end(process)
 
 
 def run(program: Path, work: Path, *arguments: str, seconds: float = SUBMIT_SECONDS) -> str:
@@ -170,16 +170,12 @@ def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     )
 
 
-def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     """The process gone, with all that it started: it leads a process group of its own."""
     if process.poll() is None:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(STOP_SECONDS)

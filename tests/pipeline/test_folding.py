@@ -1,0 +1,336 @@
+"""Updates folded into documents: whole where the records allow it, and what is missing is said."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loro import ExportMode, LoroDoc, LoroMap
+
+from lorogo_pipeline import folding
+from lorogo_pipeline.folding import (
+    INPUT,
+    Folded,
+    FoldOptions,
+    Row,
+    by_document,
+    document_row,
+    fold,
+    fold_document,
+)
+from lorogo_pipeline.schemas import DOCUMENTS
+from lorogo_protocol.digest import digest
+from tests.pipeline.journals import SECOND, START, Author, Made, made, session, texts
+
+NOW = FoldOptions(None, 8)
+
+
+def row(one: Made, **other: Any) -> Row:
+    """An update as the fold sees it."""
+    record = one.record
+    found = Row(
+        kind="update",
+        accepted_ns=one.at_ns,
+        epoch=record.epoch,
+        sequence=record.sequence,
+        generation=record.generation,
+        log_id=record.log_id,
+        digest=record.digest,
+        digest_ok=digest(record.payload) == record.digest,
+        size=len(record.payload),
+        spans=[{"peer": str(peer), "first": first, "end": end} for peer, first, end in record.spans],
+        vector=None,
+        payload=record.payload,
+    )
+    return found._replace(**other)
+
+
+def event(kind: str, at_ns: int, generation: int = 0) -> Row:
+    return Row(kind, at_ns, None, None, generation, None, None, None, 0, None, None, None)
+
+
+def base(doc: LoroDoc, at_ns: int, *, shallow: bool = False, content: bool = True) -> Row:
+    mode = ExportMode.ShallowSnapshot(doc.oplog_frontiers) if shallow else ExportMode.Snapshot()
+    body = doc.export(mode)
+    kept = body if content else b""
+    vector = doc.oplog_vv.encode()
+    return Row("base", at_ns, 1, 0, 0, None, digest(body), True, len(kept), None, vector, kept)
+
+
+def typed(*words: str, peer: int = 1) -> tuple[Author, list[Made]]:
+    """Somebody who types, and an update of each word."""
+    author = Author("doc", peer)
+    found = [
+        made("doc", author.type(word), START + number * SECOND, sequence=number)
+        for number, word in enumerate(words, 1)
+    ]
+    return author, found
+
+
+def text_of(folded: Folded | None) -> str:
+    assert folded is not None and folded.replica is not None
+    return str(folded.replica.settled().get_text("text").to_string())
+
+
+def state_of(rows: list[Row], as_of_ns: int | None = None) -> dict[str, Any]:
+    folded = fold_document("doc", rows, as_of_ns)
+    assert folded is not None
+    return document_row(folded, FoldOptions(as_of_ns, 8))
+
+
+def batches(updates: list[Made], rows: int = 7) -> Iterator[pa.RecordBatch]:
+    """Updates sorted by document, a few in each batch, in the fold's own form."""
+    ordered = sorted(updates, key=lambda one: one.document_id)
+    table = pa.Table.from_pylist(
+        [{"document_id": one.document_id, **named(row(one))} for one in ordered], schema=INPUT
+    )
+    yield from table.to_batches(max_chunksize=rows)
+
+
+def named(one: Row) -> dict[str, Any]:
+    facts = one._asdict()
+    return facts | {"bytes": facts.pop("size")}
+
+
+# --- whole documents ------------------------------------------------------------------------------
+
+
+def test_nothing() -> None:
+    """Of nothing comes nothing."""
+    assert list(fold([], NOW)) == [] and fold_document("doc", []) is None
+
+
+def test_one_update() -> None:
+    """One update is a document, with everything that its row says."""
+    author, (one,) = typed("hello 🌍")
+    found = state_of([row(one)])
+    assert json.loads(found["json"]) == {"text": "hello 🌍"} and found["text"] == "hello 🌍"
+    assert (found["chars"], found["updates"], found["update_bytes"]) == (7, 1, len(one.record.payload))
+    assert found["complete"] and found["problem"] is None and found["state"] == "live" and found["latest"]
+    assert found["first_at"] == found["last_at"] == found["as_of"] == one.at_ns // 1000
+    assert found["version"] == [{"peer": "1", "end": 7}] and found["vector"] == author.doc.oplog_vv.encode()
+    again = LoroDoc()
+    again.import_(found["snapshot"])
+    assert again.get_text("text").to_string() == "hello 🌍" and found["snapshot_bytes"] == len(
+        found["snapshot"]
+    )
+
+
+def test_a_session_in_batches() -> None:
+    """Many documents in many batches: each is what its updates make it, however they are cut."""
+    updates = session(6, 120)
+    for rows in (1, 7, 1000):
+        (found,) = fold(batches(updates, rows), NOW)
+        assert found.schema == DOCUMENTS
+        found.validate(full=True)
+        assert dict(zip(found["document_id"].to_pylist(), found["text"].to_pylist(), strict=True)) == texts(
+            updates
+        )
+
+
+def test_batches_may_lack_columns() -> None:
+    """A fold that needs no spans is not given any."""
+    updates = session(2, 10)
+    lean = (batch.drop_columns(["spans", "vector"]) for batch in batches(updates))
+    (found,) = fold(lean, NOW)
+    assert dict(zip(found["document_id"].to_pylist(), found["text"].to_pylist(), strict=True)) == texts(
+        updates
+    )
+
+
+def test_one_document_in_memory() -> None:
+    """A document is given as soon as the next begins: no more than one is held."""
+    drawn: list[str] = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        for batch in batches(session(5, 100), rows=4):
+            drawn.extend(batch["document_id"].to_pylist())
+            yield batch
+
+    for document_id, rows in by_document(watched()):
+        behind = set(drawn[drawn.index(document_id) + len(rows) :])
+        assert len(behind) <= 1 and len(rows) == drawn.count(document_id)
+
+
+def test_batches_of_documents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are given a few at a time."""
+    monkeypatch.setattr(folding, "_ROWS_OUT", 2)
+    updates = session(5, 50)
+    assert [batch.num_rows for batch in fold(batches(updates), NOW)] == [2, 2, 1]
+
+
+def test_times_that_run_against_dependencies() -> None:
+    """Updates whose times are in another order than what they build on give the same document."""
+    _, updates = typed("a", "b", "c", "d")
+    odd = [replace(one, at_ns=START - one.at_ns % (10 * SECOND)) for one in updates]
+    found = state_of([row(one) for one in odd])
+    assert found["text"] == "abcd" and found["complete"]
+
+
+def test_values_that_json_has_not() -> None:
+    """Bytes and numbers that are none are written in a way that JSON has."""
+    doc = LoroDoc()
+    doc.get_map("m").insert("bytes", b"ab")
+    doc.get_map("m").insert("infinite", float("inf"))
+    doc.commit()
+    payload = doc.export(ExportMode.Updates(LoroDoc().oplog_vv))
+    found = state_of([row(made("doc", payload, START, sequence=1))])
+    assert json.loads(found["json"]) == {"m": {"bytes": {"$bytes": "YWI="}, "infinite": "Infinity"}}
+
+
+def test_too_deep() -> None:
+    """A document that is nested too deeply is told, and takes nothing down."""
+    doc = LoroDoc()
+    inner: Any = doc.get_map("m")
+    for _ in range(600):
+        inner = inner.insert_container("in", LoroMap())
+    doc.commit()
+    payload = doc.export(ExportMode.Updates(LoroDoc().oplog_vv))
+    found = state_of([row(made("doc", payload, START, sequence=1))])
+    assert not found["complete"] and "nested deeper" in found["problem"] and found["json"] is None
+
+
+# --- as of a time ---------------------------------------------------------------------------------
+
+
+def test_as_of() -> None:
+    """As of a time: what was accepted until then, that moment included."""
+    _, updates = typed("a", "b", "c")
+    rows = [row(one) for one in updates]
+    assert fold_document("doc", rows, START) is None, "it was not there yet"
+    assert state_of(rows, START + SECOND)["text"] == "a"
+    assert state_of(rows, START + 2 * SECOND - 1)["text"] == "a"
+    assert state_of(rows, START + 2 * SECOND)["text"] == "ab"
+    late = state_of(rows, START + 99 * SECOND)
+    assert late["text"] == "abc" and not late["latest"] and late["as_of"] == (START + 99 * SECOND) // 1000
+
+
+# --- what is missing ------------------------------------------------------------------------------
+
+
+def test_something_is_missing_for_ever() -> None:
+    """An update that builds on one that is nowhere is left out, and said."""
+    _, updates = typed("a", "b", "c")
+    found = state_of([row(updates[0]), row(updates[2])])
+    assert found["text"] == "a" and not found["complete"]
+    assert found["problem"] == "it builds on changes that are in none of these journals (1)"
+
+
+def test_it_does_not_decode() -> None:
+    """Bytes that are no update cost themselves only."""
+    _, updates = typed("a", "b")
+    broken = row(updates[1], payload=b"nothing of Loro's", digest=digest(b"nothing of Loro's"))
+    found = state_of([row(updates[0]), broken])
+    assert found["text"] == "a" and "does not decode" in found["problem"] and not found["complete"]
+
+
+def test_a_wrong_digest() -> None:
+    """An update whose bytes are not what was accepted is not applied."""
+    author, updates = typed("a")
+    other = author.type("forged")
+    found = state_of(
+        [row(updates[0]), row(made("doc", other, START, sequence=9), digest="1", digest_ok=False)]
+    )
+    assert found["text"] == "a" and found["problem"] == "its bytes do not match its digest (1)"
+    assert found["updates"] == 1
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+def test_a_journal_that_begins_with_a_snapshot(shallow: bool) -> None:
+    """A base with content stands for what came before it, whole or trimmed."""
+    author, _ = typed("a", "b")
+    start = base(author.doc, START, shallow=shallow)
+    later = made("doc", author.type("c"), START + SECOND, sequence=3)
+    found = state_of([start, row(later)])
+    assert found["text"] == "abc" and found["complete"] and found["updates"] == 1
+    assert state_of([start])["text"] == "ab"
+
+
+def test_a_snapshot_that_the_journal_covers() -> None:
+    """A base without content asks for nothing where the updates before it are there."""
+    author, updates = typed("a", "b")
+    found = state_of([*map(row, updates), base(author.doc, START + 9 * SECOND, content=False)])
+    assert found["text"] == "ab" and found["complete"] and found["updates"] == 2
+    assert found["as_of"] == (START + 9 * SECOND) // 1000
+
+
+def test_a_snapshot_that_is_not_here() -> None:
+    """Where only another journal has what a document was loaded from it is incomplete, with the reason."""
+    author, _ = typed("a", "b")
+    later = made("doc", author.type("c"), START + SECOND, sequence=3)
+    found = state_of([base(author.doc, START, content=False), row(later)])
+    assert (
+        not found["complete"]
+        and "the snapshot that the document was loaded from is not here" in found["problem"]
+    )
+
+
+# --- deleted, restored, erased --------------------------------------------------------------------
+
+
+def test_deleted_and_restored() -> None:
+    """A deleted document has a row without content; restored it is back, with a new generation."""
+    _, updates = typed("a", "b")
+    rows = [row(updates[0]), event("deleted", START + 10 * SECOND)]
+    gone = state_of(rows)
+    assert (gone["state"], gone["json"], gone["chars"], gone["updates"]) == ("deleted", None, 0, 1)
+    assert gone["complete"]
+    back = [
+        *rows,
+        event("restored", START + 20 * SECOND, 1),
+        row(updates[1], accepted_ns=START + 30 * SECOND, generation=1),
+    ]
+    found = state_of(back)
+    assert (found["state"], found["text"], found["generation"]) == ("live", "ab", 1)
+    assert state_of(back, START + 5 * SECOND)["state"] == "live"
+    assert state_of(back, START + 15 * SECOND)["state"] == "deleted"
+    assert state_of(back, START + 20 * SECOND)["text"] == "a"
+    assert state_of([*back, event("deleted", START + 40 * SECOND, 1)])["state"] == "deleted"
+
+
+def test_erased() -> None:
+    """An erased document is not there, nor was it ever."""
+    _, updates = typed("a")
+    rows = [row(updates[0]), event("erased", START + 10 * SECOND)]
+    assert fold_document("doc", rows) is None
+    assert fold_document("doc", rows, START + 5 * SECOND) is None
+
+
+# --- the quick way and the careful one ------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(1, 40),
+    peers=st.integers(1, 3),
+    disorder=st.booleans(),
+    as_of=st.none() | st.integers(0, 45),
+)
+@settings(max_examples=60, deadline=None)
+def test_quickly_and_carefully(seed: int, count: int, peers: int, disorder: bool, as_of: int | None) -> None:
+    """Both ways make the same of the same updates."""
+    updates = session(1, count, seed=seed, peers=peers)
+    rng = random.Random(seed)
+    if disorder:
+        updates = [replace(one, at_ns=one.at_ns + rng.randint(-5, 5) * SECOND) for one in updates]
+    rows = [row(one) for one in rng.sample(updates, len(updates))]
+    as_of_ns = None if as_of is None else START + as_of * SECOND
+    quick = fold_document("doc", rows, as_of_ns)
+    there = sorted(
+        (one for one in rows if as_of_ns is None or one.accepted_ns <= as_of_ns), key=lambda one: one.order
+    )
+    if not there:
+        assert quick is None
+        return
+    assert quick is not None
+    careful = folding._carefully("doc", there)
+    options = FoldOptions(as_of_ns, 8, snapshots=False)
+    assert document_row(quick, options) == document_row(careful, options)
