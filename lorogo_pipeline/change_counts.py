@@ -48,7 +48,8 @@ def _counted(updates: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     _, offsets, data = updates.buffers()
     ends = np.frombuffer(offsets, np.int32, count + 1, updates.offset * 4).astype(np.int64)
     first, size = int(ends[0]), int(ends[-1] - ends[0])
-    room = np.zeros(size + _BLOCKS_AT + _ROOM, np.uint8)
+    room = np.empty(size + _BLOCKS_AT + _ROOM, np.uint8)
+    room[size:] = 0
     if size:
         room[:size] = np.frombuffer(data, np.uint8, size, first)
     at, end = ends[:-1] - first, ends[1:] - first

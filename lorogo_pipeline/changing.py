@@ -153,13 +153,14 @@ def _parts(change: Change, brought: list[Brought]) -> Iterator[tuple[Brought, li
         part = _at(brought, at, change.end)
         taken: list[Op] = []
         while op is not None and op.counter < part.end:
-            here = min(op.counter + op.length, part.end) - op.counter
-            taken.append(op._replace(length=here))
+            here = part.end - op.counter
             if here < op.length:
+                taken.append(op._replace(length=here))
                 op = op._replace(counter=op.counter + here, length=op.length - here)
             else:
+                taken.append(op)
                 op = next(ops, None)
-        yield part._replace(first=at), taken
+        yield part if part.first == at else part._replace(first=at), taken
         at = part.end
 
 
@@ -167,7 +168,8 @@ def _at(brought: list[Brought], counter: int, end: int) -> Brought:
     """What brought an operation: an update; or nothing that we know of, up to the next that we do."""
     place = bisect_right(brought, counter, key=lambda part: part.first) - 1
     if place >= 0 and counter < brought[place].end:
-        return brought[place]._replace(end=min(end, brought[place].end))
+        found = brought[place]
+        return found if found.end <= end else found._replace(end=end)
     behind = brought[place + 1].first if place + 1 < len(brought) else end
     return Brought(counter, min(end, behind), 0, "")
 

@@ -99,7 +99,8 @@ class _Reader:
         _, offsets, data = values.buffers()
         at = np.frombuffer(offsets, np.int32, count + 1, values.offset * 4).astype(np.int64)
         first, last = int(at[0]), int(at[-1])
-        room = np.zeros(last - first + _BEHIND, np.uint8)
+        room = np.empty(last - first + _BEHIND, np.uint8)
+        room[last - first :] = 0
         if last > first:
             room[: last - first] = np.frombuffer(data, np.uint8, last - first, first)
         self._bytes = room

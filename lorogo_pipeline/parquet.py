@@ -17,6 +17,8 @@ from lorogo_pipeline.table_rows import ORDER
 _GROUP_BYTES = 8 << 20  # of a row group: what a reader holds of each file
 _GROUP_ROWS_MAX = 65_536
 _ZSTD_LEVEL = 1
+_READ_BYTES = 1 << 20  # of a column, read ahead
+_PIECE_ROWS = 8192
 #: columns whose values repeat; of others a dictionary would be built and thrown away
 _DICTIONARY = [
     "document_id",
@@ -91,3 +93,12 @@ def groups(files: Files, table: str, file: DataFile, columns: Sequence[str]) -> 
         source = pq.ParquetFile(opened)
         for number in range(source.num_row_groups):
             yield source.read_row_group(number, columns=list(columns))
+
+
+def pieces(files: Files, table: str, file: DataFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The file, at most a row group and some thousand rows at a time; little more of it is in memory."""
+    with files.open(f"{table}/{file.path}") as opened:
+        source = pq.ParquetFile(opened, buffer_size=_READ_BYTES, pre_buffer=False)
+        for number in range(source.num_row_groups):
+            for batch in source.iter_batches(_PIECE_ROWS, row_groups=[number], columns=list(columns)):
+                yield pa.Table.from_batches([batch])
