@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from lorogo_pipeline import bucket_rows as bucket_rows_file
+from lorogo_pipeline import parquet as parquet_file
 from lorogo_pipeline.bucket_rows import bucket_rows
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake
 from lorogo_pipeline.folding import FoldOptions, fold
@@ -228,10 +228,10 @@ def test_deleted_and_erased(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("some", [None, ["doc-0002", "doc-0005", "nobody"]])
-def test_at_once_or_piece_by_piece(
+def test_the_files_of_a_bucket_are_read_side_by_side(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, some: list[str] | None
 ) -> None:
-    """Small buckets are read whole and sorted, large ones merged: the documents are the same."""
+    """However small the pieces are that are held of each file: every row once, documents in order."""
     updates = session(7, 90)
     pipeline = lake_of(spark, tmp_path, updates[:50], buckets=1)
     with Journal(tmp_path / "journal") as path:
@@ -242,12 +242,12 @@ def test_at_once_or_piece_by_piece(
     inputs = [lake.table(name).list() for name in ("updates", "events")]
     assert [len(files) for files in inputs] == [2, 1]
     found = []
-    for files_max, memory_max in ((1 << 30, 1 << 30), (0, 0), (1 << 30, 1)):
-        monkeypatch.setattr(bucket_rows_file, "_AT_ONCE_BYTES", files_max)
-        monkeypatch.setattr(bucket_rows_file, "_IN_MEMORY_BYTES", memory_max)
+    for rows_max in (1, 7, 1 << 20):
+        monkeypatch.setattr(parquet_file, "_PIECE_ROWS", rows_max)
         batches = list(bucket_rows(lake.files, inputs[0], inputs[1], documents=some, spans=True))
         ids = [document_id for batch in batches for document_id in batch["document_id"].to_pylist()]
         assert ids == sorted(ids)
         found.append(sorted(repr(row) for batch in batches for row in batch.to_pylist()))
-    assert found[0] == found[1] == found[2] and len(found[0]) == (91 if some is None else len(found[0]))
-    assert len(found[0]) > 10
+    wanted = updates if some is None else [one for one in updates if one.document_id in some]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == len(wanted) + (some is None)
