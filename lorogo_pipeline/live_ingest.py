@@ -17,7 +17,7 @@ import pyarrow as pa
 from lorogo_pipeline import parquet, tasks
 from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.files import Files
-from lorogo_pipeline.ingest import TARGETS, Ingested, Staging, commit_staged
+from lorogo_pipeline.ingest import TARGETS, Ingested, Staging, commit_staged, open_targets
 from lorogo_pipeline.lake import DataFile, Lake
 from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.sources import register
@@ -90,6 +90,7 @@ def ingest_records(
 ) -> Ingested:
     """Rows of the schema RECORDS, from any source, into the tables; the caller holds the lake's lock."""
     done = Ingested()
+    tables = open_targets(lake)
     work = partial(stage_rows, lake.files.root, lake.buckets, source)
     staged: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     for row in records.mapInArrow(work, _ANSWER).collect():
@@ -99,7 +100,6 @@ def ingest_records(
         done.records += answer["records"]
         done.unknown += answer["unknown"]
         done.malformed += answer["malformed"]
-    tables = {name: lake.table(name) for name in TARGETS}
     commit_staged(spark, lake, tables, staged, {}, done, progress=progress)
     return done
 
