@@ -165,7 +165,8 @@ def _is_small(specs: Sequence[dict[str, Any]]) -> bool:
 
 
 def _known(updates: Table, one: SegmentFacts) -> bool:
-    return one.sealed and updates.position(one.position) == one.last_sequence
+    read = updates.position(one.position), updates.position(one.checksum)
+    return one.sealed and read == (one.last_sequence, one.ends)
 
 
 def _resumed(updates: Table, one: SegmentFacts) -> SegmentFacts:

@@ -9,7 +9,7 @@ Damage is a row of kind `damaged` that says what is wrong where (`damaged=skip`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -38,7 +38,8 @@ from lorogo_pipeline.times import datetime_ns, parse_time_ns
 _OPTIONS = {"path", "payload", "damaged", "documents", "since", "until"}
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no"}
 _PACK_BYTES = 32 << 20  # segments below this share a partition
-_MICRO = 1000
+_MICRO = 1000  # nanoseconds: a timestamp of Spark stands for that many
+_NO_TEXT = "\ufffd"
 _ZONES_NS = 26 * 3600 * 1_000_000_000  # no two zones are further apart
 
 
@@ -165,32 +166,44 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
                 keys = _both(keys, [value])
             case In(("document_id",), values):
                 keys = _both(keys, [value for value in values if isinstance(value, str)])
-            case GreaterThan((("accepted_at" | "accepted_ns"),), value) | GreaterThanOrEqual(
-                (("accepted_at" | "accepted_ns"),), value
-            ):
-                since = _latest(since, _ns(value))
-            case LessThan((("accepted_at" | "accepted_ns"),), value) | LessThanOrEqual(
-                (("accepted_at" | "accepted_ns"),), value
-            ):
-                until = _earliest(until, _ns(value, behind=True))
+            case GreaterThan((("accepted_at" | "accepted_ns"),), value):
+                since = _latest(since, _first_ns(value, behind=True))
+            case GreaterThanOrEqual((("accepted_at" | "accepted_ns"),), value):
+                since = _latest(since, _first_ns(value))
+            case LessThan((("accepted_at" | "accepted_ns"),), value):
+                until = _earliest(until, _last_ns(value, before=True))
+            case LessThanOrEqual((("accepted_at" | "accepted_ns"),), value):
+                until = _earliest(until, _last_ns(value))
             case EqualTo((("accepted_at" | "accepted_ns"),), value):
-                since, until = _latest(since, _ns(value)), _earliest(until, _ns(value, behind=True))
+                since, until = _latest(since, _first_ns(value)), _earliest(until, _last_ns(value))
             case _:
                 pass
     return Wanted(keys, since, until)
 
 
-def _both(keys: frozenset[bytes] | None, values: Iterable[str]) -> frozenset[bytes]:
+def _both(keys: frozenset[bytes] | None, values: Sequence[str]) -> frozenset[bytes] | None:
+    if any(_NO_TEXT in value for value in values):
+        return keys  # of a key that is no text: nobody knows its bytes
     found = frozenset(value.encode() for value in values)
     return found if keys is None else keys & found
 
 
-def _ns(value: object, *, behind: bool = False) -> int | None:
-    """Nanoseconds of a filter's value; a timestamp stands for the whole of its microsecond."""
+def _first_ns(value: object, *, behind: bool = False) -> int | None:
+    """The first nanosecond that a filter's value stands for, or the one behind it all."""
     if isinstance(value, datetime):
-        slack = 0 if value.tzinfo else _ZONES_NS  # without a zone it is in one that we do not know
-        return datetime_ns(value) + (slack + _MICRO - 1 if behind else -slack)
-    return value if isinstance(value, int) else None
+        return datetime_ns(value) - _slack(value) + (_MICRO if behind else 0)
+    return value + behind if isinstance(value, int) else None
+
+
+def _last_ns(value: object, *, before: bool = False) -> int | None:
+    """The last nanosecond that a filter's value stands for, or the one before it all."""
+    if isinstance(value, datetime):
+        return datetime_ns(value) + _slack(value) + (-1 if before else _MICRO - 1)
+    return value - before if isinstance(value, int) else None
+
+
+def _slack(value: datetime) -> int:
+    return 0 if value.tzinfo else _ZONES_NS  # without a zone it is in one that we do not know
 
 
 def _latest(one: int | None, other: int | None) -> int | None:

@@ -17,7 +17,7 @@ from lorogo_pipeline.lake import DataFile
 #: (files smaller than so many bytes, how many of a bucket there may be before they become one): whoever
 #: folds reads them all side by side, and whoever merges writes them again
 _TIERS = ((16 << 20, 64), (1 << 20, 8))
-_MERGE_BYTES = 128 << 20  # in one file that several become
+_MERGE_BYTES = 256 << 20  # of rows, in memory, in one file that several become
 
 
 def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
@@ -110,15 +110,15 @@ def _rewrite(
     size = 0
     nothing = np.empty(0, np.int64)
     for file, drop in [*changed, *((file, nothing) for file in small)]:
-        if size + file.bytes > _MERGE_BYTES and pieces:
-            writer.put_pieces(name, bucket, pieces)
-            pieces, size = [], 0
         rows = parquet.read(files, name, file)
         if len(drop):
             kept = np.ones(rows.num_rows, bool)
             kept[drop] = False
             rows = rows.filter(pa.array(kept))
+        if size + rows.nbytes > _MERGE_BYTES and pieces:
+            writer.put_pieces(name, bucket, pieces)
+            pieces, size = [], 0
         pieces.append(rows)
-        size += file.bytes
+        size += rows.nbytes
     if pieces:
         writer.put_pieces(name, bucket, pieces)

@@ -48,6 +48,8 @@ class SegmentFacts:
     damage: str = ""  # it cannot be opened, or does not say what it is
     next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
     resume: tuple[int, int] | None = None  # place and checksum of the last frame that was read before
+    began: int = 0  # when, as its name says: a journal that was put back uses sequences again
+    ends: int = 0  # of a sealed one: the checksum of its last frame as it was written
 
     @property
     def sealed(self) -> bool:
@@ -61,6 +63,11 @@ class SegmentFacts:
     def position(self) -> str:
         """The name under which a table notes that it was read, when it is sealed: its last sequence."""
         return f"segment/{self.log}/{self.first_sequence}"
+
+    @property
+    def checksum(self) -> str:
+        """And the checksum there: a journal that was put back to an older state uses sequences again."""
+        return f"segment-checksum/{self.log}/{self.first_sequence}"
 
     @property
     def tail(self) -> str:
@@ -81,7 +88,7 @@ class SegmentFacts:
 
 
 _END_OF_TIME = (1 << 63) - 1
-_Key = tuple[str, int]
+_Key = tuple[str, int, int]  # the log, the first sequence, and when it began
 
 
 def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
@@ -99,22 +106,26 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
         for source in sources:
             directory = source.reader.directory
             beside = [
-                _facts(directory, info.name, info.bytes, info.first_sequence)
+                _facts(directory, info.name, info.bytes, info.first_sequence, info.first_time)
                 for info in source.reader.segments()
             ]
             for facts in _of_one_log(beside):
-                found.setdefault((facts.log, facts.first_sequence), []).append(facts)
+                found.setdefault((facts.log, facts.first_sequence, facts.began), []).append(facts)
     return _in_line([_merged(same) for _, same in sorted(_adopted(found).items())])
 
 
 def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
     """Segments that are not there although one before and one behind them are."""
-    return [
-        f"{before.copies[0].folder}: records {before.last_sequence + 1} to {behind.first_sequence - 1} are in"
-        " no segment"
-        for before, behind in pairwise(segments)
-        if before.log == behind.log and before.sealed and before.last_sequence + 1 < behind.first_sequence
-    ]
+    found = []
+    last = -1  # of all before: a journal that was put back has two of the same sequences
+    for before, behind in pairwise(segments):
+        last = max(last, before.last_sequence)
+        if before.log != behind.log:
+            last = -1
+        elif before.sealed and last + 1 < behind.first_sequence:
+            folder, until = before.copies[0].folder, behind.first_sequence - 1
+            found.append(f"{folder}: records {last + 1} to {until} are in no segment")
+    return found
 
 
 def _in_line(segments: list[SegmentFacts]) -> list[SegmentFacts]:
@@ -174,9 +185,9 @@ def _holds_nothing(place: str) -> bool:
     return folder.name == "journal" or any(any(folder.rglob(name)) for name in ("journal", APPEND_LOCK))
 
 
-def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> SegmentFacts:
+def _facts(directory: Directory, name: str, size: int, first_sequence: int, began: int) -> SegmentFacts:
     copy = Copy(directory.path, name, size)
-    unknown = SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,))
+    unknown = SegmentFacts(f"?{directory.path}", first_sequence, -1, 0, _END_OF_TIME, (copy,), began=began)
     try:
         segment = Segment.open(directory, name)
     except (LogError, ArchiveError, OSError) as error:
@@ -193,6 +204,8 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> S
             first_time=min(header.first_time, footer.first_time) if footer else header.first_time,
             last_time=footer.last_time if footer else _END_OF_TIME,
             copies=(copy,),
+            began=max(0, header.first_time),
+            ends=footer.chain_out if footer else 0,
         )
     finally:
         segment.close()
@@ -212,6 +225,8 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
         best.last_time,
         tuple(copies),
         best.damage,
+        began=best.began,
+        ends=best.ends,
     )
 
 
@@ -253,7 +268,7 @@ class Reading:
     def positions(self) -> dict[str, int]:
         """What a table notes of a segment that was read without damage."""
         if self.facts.sealed:
-            return {self.facts.position: self.facts.last_sequence}
+            return {self.facts.position: self.facts.last_sequence, self.facts.checksum: self.facts.ends}
         if self._last is None:
             return {}
         return {self.facts.tail: self._last[0], self.facts.tail_checksum: self._last[1]}
