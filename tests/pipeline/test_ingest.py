@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lorogo_pipeline import parquet
-from lorogo_pipeline.errors import BadOption, DamagedJournal, JobFailed, LakeBusy, PipelineError
+from lorogo_pipeline.errors import BadOption, DamagedJournal, LakeBusy, PipelineError
 from lorogo_pipeline.ingest import Ingested
 from lorogo_pipeline.lake import Lake
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
@@ -23,7 +23,7 @@ from lorogo_pipeline.segments import FAIL, SKIP
 from lorogo_protocol.records import AnswersRecord, BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord
 from lorogo_server.restore_sources import NoSource
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload
-from tests.pipeline.lakes import files_of, rows_of, tables_of
+from tests.pipeline.lakes import files_of, on_workers, rows_of, tables_of
 from tests.pipeline.test_segments import flip, segments
 
 if TYPE_CHECKING:
@@ -71,8 +71,13 @@ def with_events(path: Path, updates: list[Made]) -> Path:
 # --- once -----------------------------------------------------------------------------------------
 
 
-def test_everything_once(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_everything_once(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Every update, event and minute of answers is in its table; what is none is counted."""
+    if workers:
+        on_workers(monkeypatch)
     updates = session(3, 60)
     path = with_events(tmp_path / "journal", updates)
     done = ingest(path)
@@ -96,8 +101,13 @@ def test_twice(ingest: Ingest, tmp_path: Path) -> None:
     assert tables_of(ingest.lake, *INGESTED) == before and files_of(ingest.lake, "updates") == files
 
 
-def test_whatever_the_order(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_whatever_the_order(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Two journals that overlap: one after the other, the other way round, or both at once, all the same."""
+    if workers:
+        on_workers(monkeypatch)
     updates = session(4, 80)
     one = with_events(tmp_path / "a", updates[:60])
     other = [replace(two, record=replace(two.record, lease=9)) for two in updates[20:40]]
@@ -203,11 +213,16 @@ def test_damage_that_is_mended(ingest: Ingest, tmp_path: Path) -> None:
     assert ingest(path).known == 1 and len(rows_of(ingest.lake, "updates")) == 200
 
 
-def test_damage_that_must_not_be(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_damage_that_must_not_be(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Told to fail at damage, a job has changed nothing."""
+    if workers:
+        on_workers(monkeypatch)
     path = journal(tmp_path / "journal", session(2, 200), sealed=True)
     flip(segments(path)[0], segments(path)[0].stat().st_size // 2)
-    with pytest.raises(JobFailed, match=r"\.seg.*lorogo log repair"):
+    with pytest.raises(PipelineError, match=r"\.seg.*lorogo log repair"):
         ingest(path, damaged=FAIL)
     assert tables_of(ingest.lake, *INGESTED) == {name: [] for name in INGESTED}
 
