@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,6 +181,72 @@ def test_a_tail_that_was_torn(ingest: Ingest, tmp_path: Path) -> None:
         path.add(*updates[8:])
     assert ingest(tmp_path / "journal").updates == 4
     assert len(rows_of(ingest.lake, "updates")) == 12
+
+
+@pytest.mark.parametrize("seed", [0, 1, 47, 64])
+def test_a_journal_that_lives(ingest: Ingest, tmp_path: Path, seed: int) -> None:
+    """A journal that grows, is sealed, opened again and torn by crashes while it is ingested: whatever stood
+    there at an ingest is in the table once, and nothing else.
+    """
+    rng = random.Random(seed)
+    updates = session(3, 120, seed=seed)
+    path, backup = tmp_path / "journal", tmp_path / "backup"
+    written = iter(updates)
+    there: list[Made] = []  # in the journal
+    saved: list[Made] = []  # in the backup
+    seen: dict[str, Made] = {}  # by an ingest
+    log = Journal(path)
+    try:
+        for _ in range(24):
+            match rng.choice(["add", "add", "add", "ingest", "ingest", "seal", "reopen", "save", "crash"]):
+                case "add":
+                    some = list(islice(written, rng.randint(1, 4)))
+                    log.add(*some)
+                    there += some
+                case "seal" if there:
+                    log.seal()
+                case "reopen":
+                    log.__exit__(None, None, None)
+                    log = Journal(path)
+                case "save":
+                    shutil.rmtree(backup, ignore_errors=True)
+                    shutil.copytree(path, backup)
+                    saved = list(there)
+                case "crash" if backup.exists():
+                    log.__exit__(None, None, None)
+                    shutil.rmtree(path)
+                    shutil.copytree(backup, path)
+                    there = list(saved)
+                    log = Journal(path)
+                case "ingest":
+                    assert ingest(path).damage == []
+                    seen |= {one.record.log_id: one for one in there}
+                case _:
+                    pass
+    finally:
+        log.__exit__(None, None, None)
+    ingest(path)
+    seen |= {one.record.log_id: one for one in there}
+    rows = rows_of(ingest.lake, "updates")
+    assert sorted(row["log_id"] for row in rows) == sorted(seen)
+    assert all(row["digest"] == seen[row["log_id"]].record.digest for row in rows)
+
+
+def test_a_disk_of_before(ingest: Ingest, tmp_path: Path) -> None:
+    """A journal that went on from an old copy of itself has other records under the same sequences."""
+    updates = session(2, 12)
+    journal(tmp_path / "journal", updates[:4], sealed=True)
+    shutil.copytree(tmp_path / "journal", tmp_path / "old")
+    journal(tmp_path / "journal", updates[4:8], sealed=True)
+    assert ingest(tmp_path / "journal").updates == 8
+    journal(tmp_path / "old", updates[8:], sealed=True)
+    assert [path.name[:20] for path in segments(tmp_path / "old")] == [f"{n:020d}" for n in (1, 5)]
+    done = ingest(tmp_path / "old")
+    assert (done.updates, done.known) == (4, 1)
+    both = ingest(tmp_path / "journal", tmp_path / "old", lake=tmp_path / "both")
+    assert (both.updates, both.segments) == (12, 3)
+    both = ingest(tmp_path / "journal", tmp_path / "old", lake=tmp_path / "both")
+    assert (both.updates, both.segments) == (12, 3)
 
 
 def test_a_new_epoch(ingest: Ingest, tmp_path: Path) -> None:
