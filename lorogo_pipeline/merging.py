@@ -17,7 +17,7 @@ from lorogo_pipeline.table_rows import ORDER
 
 _SMALL_BYTES = 8 << 20
 _SMALL_MAX = 8  # files of a bucket that may be small, before they become one
-_MERGE_BYTES = 128 << 20  # in one file that several become
+_MERGE_BYTES = 256 << 20  # of rows, in memory, in one file that several become
 
 
 def settle_bucket(spec: dict[str, Any]) -> dict[str, Any]:
@@ -103,16 +103,16 @@ def _rewrite(
     size = 0
     nothing = np.empty(0, np.int64)
     for file, drop in [*changed, *((file, nothing) for file in small)]:
-        if size + file.bytes > _MERGE_BYTES and pieces:
-            _put(writer, name, bucket, pieces)
-            pieces, size = [], 0
         rows = parquet.read(files, name, file)
         if len(drop):
             kept = np.ones(rows.num_rows, bool)
             kept[drop] = False
             rows = rows.filter(pa.array(kept))
+        if size + rows.nbytes > _MERGE_BYTES and pieces:
+            _put(writer, name, bucket, pieces)
+            pieces, size = [], 0
         pieces.append(rows)
-        size += file.bytes
+        size += rows.nbytes
     if pieces:
         _put(writer, name, bucket, pieces)
 

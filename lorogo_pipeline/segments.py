@@ -45,7 +45,6 @@ class SegmentFacts:
     last_time: int  # of an open one: the end of time
     copies: tuple[Copy, ...]
     damage: str = ""  # it cannot be opened, or does not say what it is
-    seal: int = 0  # of a sealed one, the chain of its frames: cleaning keeps it, other records have another
     next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
 
     @property
@@ -59,7 +58,7 @@ class SegmentFacts:
     @property
     def position(self) -> str:
         """The name under which a table notes how far it was read."""
-        return f"segment/{self.log}/{self.first_sequence}/{self.seal:08x}"
+        return f"segment/{self.log}/{self.first_sequence}"
 
 
 _END_OF_TIME = (1 << 63) - 1
@@ -86,8 +85,7 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
             ]
             for facts in _of_one_log(beside):
                 found.setdefault((facts.log, facts.first_sequence), []).append(facts)
-    lives = [life for _, same in sorted(_adopted(found).items()) for life in _lives(same)]
-    return _in_line([_merged(same) for same in lives])
+    return _in_line([_merged(same) for _, same in sorted(_adopted(found).items())])
 
 
 def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
@@ -176,18 +174,9 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int) -> S
             first_time=min(header.first_time, footer.first_time) if footer else header.first_time,
             last_time=footer.last_time if footer else _END_OF_TIME,
             copies=(copy,),
-            seal=footer.chain_out if footer else 0,
         )
     finally:
         segment.close()
-
-
-def _lives(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
-    """Copies of one segment; apart, where a log went on from an old copy of itself and sealed other records."""
-    seals = sorted({facts.seal for facts in same if facts.seal})
-    if len(seals) < 2:
-        return [same]
-    return [[facts for facts in same if facts.seal in {0, seal}] for seal in seals]
 
 
 def _merged(same: list[SegmentFacts]) -> SegmentFacts:
@@ -196,7 +185,15 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
         same, key=lambda facts: (not facts.damage, facts.last_sequence, facts.bytes), reverse=True
     )
     copies = dict.fromkeys([*best.copies, *(copy for facts in rest for copy in facts.copies)])
-    return replace(best, first_time=min(facts.first_time for facts in same), copies=tuple(copies))
+    return SegmentFacts(
+        best.log,
+        best.first_sequence,
+        best.last_sequence,
+        min(facts.first_time for facts in same),
+        best.last_time,
+        tuple(copies),
+        best.damage,
+    )
 
 
 @dataclass(slots=True)

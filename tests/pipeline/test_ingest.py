@@ -245,8 +245,6 @@ def test_a_disk_of_before(ingest: Ingest, tmp_path: Path) -> None:
     assert (done.updates, done.known) == (4, 1)
     both = ingest(tmp_path / "journal", tmp_path / "old", lake=tmp_path / "both")
     assert (both.updates, both.segments) == (12, 3)
-    both = ingest(tmp_path / "journal", tmp_path / "old", lake=tmp_path / "both")
-    assert (both.updates, both.segments) == (12, 3)
 
 
 def test_a_new_epoch(ingest: Ingest, tmp_path: Path) -> None:
