@@ -401,7 +401,7 @@ def sql(door: Door, query: str, rows_max: int) -> None:
     shown = rows[:rows_max]
     if door.as_json:
         for row in shown:
-            say_json(dict(zip(columns, row, strict=True)), pretty=False)
+            say_json({name: _json(value) for name, value in zip(columns, row, strict=True)}, pretty=False)
     elif columns:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
@@ -416,6 +416,23 @@ def prepare(*, verbose: bool) -> None:
     with working("starting Spark and keeping what it loads"):
         made = archive.make()
     say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
+
+
+def _json(value: object) -> object:
+    """What JSON can say: bytes and infinities as in the tables, times in ISO 8601."""
+    from lorogo_pipeline.content import plain
+
+    match value:
+        case dict():
+            return {str(name): _json(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_json(one) for one in value]
+        case float() | bytes() | bytearray():
+            return plain(bytes(value) if isinstance(value, bytearray) else value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return value
 
 
 def _cell(value: object) -> str:
