@@ -124,6 +124,8 @@ def ingest(
 
 def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
     """Until Ctrl-C; a line for each time that something new came."""
+    from lorogo_pipeline.errors import LakeBusy
+
     whole = True
 
     def told(done: Ingested) -> None:
@@ -136,9 +138,12 @@ def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: flo
         if nats is not None and not pipeline.settings.journals:
             pipeline.follow_stream(nats, every_seconds=every_seconds, told=told)
         while True:
-            told(pipeline.ingest())
-            if nats is not None:
-                told(pipeline.ingest_stream(nats))
+            try:
+                told(pipeline.ingest())
+                if nats is not None:
+                    told(pipeline.ingest_stream(nats))
+            except LakeBusy as error:  # somebody materialises: they take turns
+                warn(f"{error}; looking again in {every_seconds:g}s")
             time.sleep(every_seconds)
     except KeyboardInterrupt:
         return whole
