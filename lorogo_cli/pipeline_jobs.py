@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -53,19 +54,35 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
     if not door.verbose:
         for name in _LOUD:  # PySpark prints errors that it raises as well
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    with working("starting Spark"):
-        session = open_session(
-            master=door.master or "local[*]",
-            remote=door.remote,
-            conf=_conf(door.conf),
-            quiet=not door.verbose,
-        )
-        spark = session.__enter__()
+    with _ended_in_order():
+        with working("starting Spark"):
+            session = open_session(
+                master=door.master or "local[*]",
+                remote=door.remote,
+                conf=_conf(door.conf),
+                quiet=not door.verbose,
+            )
+            spark = session.__enter__()
+        try:
+            with progress_bar() as progress:
+                yield build(spark, Settings(lake=door.lake, **settings), progress=progress)
+        finally:
+            session.__exit__(*sys.exc_info())
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C: temporary folders, which hold documents, must not stay."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough; cleaning up is under way
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        with progress_bar() as progress:
-            yield build(spark, Settings(lake=door.lake, **settings), progress=progress)
+        yield
     finally:
-        session.__exit__(*sys.exc_info())
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

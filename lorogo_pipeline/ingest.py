@@ -173,8 +173,7 @@ def _is_small(specs: Sequence[dict[str, Any]]) -> bool:
 
 
 def _known(updates: Table, one: SegmentFacts) -> bool:
-    read = updates.position(one.position), updates.position(one.checksum)
-    return one.sealed and read == (one.last_sequence, one.ends)
+    return one.sealed and updates.position(one.position) == one.end
 
 
 def _resumed(updates: Table, one: SegmentFacts) -> SegmentFacts:

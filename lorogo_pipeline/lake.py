@@ -38,6 +38,7 @@ BUCKETS = 16
 BUCKETS_MAX = 4096
 _FACTS = "lake.json"
 LOCK = "lake.lock"
+_ODD = frozenset("*?[]{}\\%")  # in a path: patterns to Spark, escapes to Delta
 #: old versions of the log stay readable: a lake is small beside its documents. A job that follows commits
 #: often: what it reads to open a table is a checkpoint and a few entries
 _LOG = {"delta.logRetentionDuration": "interval 36500 days", "delta.checkpointInterval": "20"}
@@ -192,6 +193,10 @@ class Lake:
         if not place:
             raise BadOption("name a lake: a folder, or a URL such as s3://bucket/lake")
         files = Files(place)
+        if odd := sorted(set(files.root) & _ODD if files.local else ()):
+            raise BadOption(
+                f"{files.root} has {odd[0]!r} in it, which Spark and Delta read otherwise: rename it"
+            )
         raw = files.read(_FACTS)
         if raw is None:
             if not create:

@@ -144,8 +144,8 @@ class Pipeline:
 
         Raises BadOption for what is no question, JobFailed with Spark's own words.
         """
-        open_views(self.spark, self.lake())
         with tasks.told():
+            open_views(self.spark, self.lake())
             questions.check(self.spark, query)
             found = self.spark.sql(query)
             rows = found.limit(rows_max).collect() if found.columns else []

@@ -49,7 +49,7 @@ class SegmentFacts:
     next_first: int = 0  # the first sequence of the segment behind it; 0: it is the newest
     resume: tuple[int, int] | None = None  # place and checksum of the last frame that was read before
     began: int = 0  # when, as its name says: a journal that was put back uses sequences again
-    ends: int = 0  # of a sealed one: the checksum of its last frame as it was written
+    checksum: int = 0  # of a sealed one: that of its last frame, as it was written
 
     @property
     def sealed(self) -> bool:
@@ -61,13 +61,13 @@ class SegmentFacts:
 
     @property
     def position(self) -> str:
-        """The name under which a table notes that it was read, when it is sealed: its last sequence."""
+        """The name under which a table notes that it was read, when it is sealed: its `end`."""
         return f"segment/{self.log}/{self.first_sequence}"
 
     @property
-    def checksum(self) -> str:
-        """And the checksum there: a journal that was put back to an older state uses sequences again."""
-        return f"segment-checksum/{self.log}/{self.first_sequence}"
+    def end(self) -> int:
+        """Its last sequence and the checksum there: a journal that was put back uses sequences again."""
+        return (self.checksum << 31) + self.last_sequence % (1 << 31)
 
     @property
     def tail(self) -> str:
@@ -206,7 +206,7 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int, bega
             last_time=footer.last_time if footer else _END_OF_TIME,
             copies=(copy,),
             began=max(0, header.first_time),
-            ends=footer.chain_out if footer else 0,
+            checksum=footer.chain_out if footer else 0,
         )
     finally:
         segment.close()
@@ -233,7 +233,7 @@ def _merged(same: list[SegmentFacts]) -> SegmentFacts:
         tuple(copies),
         best.damage,
         began=best.began,
-        ends=best.ends,
+        checksum=best.checksum,
     )
 
 
@@ -275,7 +275,7 @@ class Reading:
     def positions(self) -> dict[str, int]:
         """What a table notes of a segment that was read without damage."""
         if self.facts.sealed:
-            return {self.facts.position: self.facts.last_sequence, self.facts.checksum: self.facts.ends}
+            return {self.facts.position: self.facts.end}
         if self._last is None:
             return {}
         return {self.facts.tail: self._last[0], self.facts.tail_checksum: self._last[1]}
