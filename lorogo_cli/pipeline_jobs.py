@@ -124,6 +124,8 @@ def ingest(
 
 def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: float) -> bool:
     """Until Ctrl-C; a line for each time that something new came."""
+    from lorogo_pipeline.errors import LakeBusy
+
     whole = True
 
     def told(done: Ingested) -> None:
@@ -136,9 +138,12 @@ def _follow(door: Door, pipeline: Pipeline, nats: str | None, every_seconds: flo
         if nats is not None and not pipeline.settings.journals:
             pipeline.follow_stream(nats, every_seconds=every_seconds, told=told)
         while True:
-            told(pipeline.ingest())
-            if nats is not None:
-                told(pipeline.ingest_stream(nats))
+            try:
+                told(pipeline.ingest())
+                if nats is not None:
+                    told(pipeline.ingest_stream(nats))
+            except LakeBusy as error:  # somebody materialises: they take turns
+                warn(f"{error}; looking again in {every_seconds:g}s")
             time.sleep(every_seconds)
     except KeyboardInterrupt:
         return whole
@@ -401,7 +406,7 @@ def sql(door: Door, query: str, rows_max: int) -> None:
     shown = rows[:rows_max]
     if door.as_json:
         for row in shown:
-            say_json(dict(zip(columns, row, strict=True)), pretty=False)
+            say_json({name: _json(value) for name, value in zip(columns, row, strict=True)}, pretty=False)
     elif columns:
         say_table([name.upper() for name in columns], [[_cell(value) for value in row] for row in shown])
     if len(rows) > rows_max:
@@ -416,6 +421,23 @@ def prepare(*, verbose: bool) -> None:
     with working("starting Spark and keeping what it loads"):
         made = archive.make()
     say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
+
+
+def _json(value: object) -> object:
+    """What JSON can say: bytes and infinities as in the tables, times in ISO 8601."""
+    from lorogo_pipeline.content import plain
+
+    match value:
+        case dict():
+            return {str(name): _json(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_json(one) for one in value]
+        case float() | bytes() | bytearray():
+            return plain(bytes(value) if isinstance(value, bytearray) else value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return value
 
 
 def _cell(value: object) -> str:

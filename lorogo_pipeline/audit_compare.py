@@ -173,6 +173,8 @@ def judge(replayed: Replayed | None, live: LiveDocument | None, *, before: Ends 
         missing = beyond(replayed.ends, {})
         bad = found.bad_records(name, replayed.bad, ())
         deleted = replayed.state != State.LIVE
+        if replayed.problem and not (bad or deleted):  # updates of it may be all that cannot be used
+            bad = [found.not_readable(name, "journals", replayed.problem)]
         if not (missing or deleted):
             return _verdict(bad)  # an empty document is nowhere
         return _verdict([*bad, found.unknown(name, deleted=deleted, missing=missing)])

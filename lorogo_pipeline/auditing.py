@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BAD = ["document_id", "log_id", "epoch", "sequence", "digest_ok", "changes"]
+_ERASED = "erased"
 _BAD_MAX = 10_000  # of updates that cannot be used: more are counted by their documents' problems
 
 
@@ -71,7 +73,7 @@ async def _compare(
 
     async with live(nats, LookSettings(through_servers=through_servers)) as seen:
         return await audit(
-            rows(_documents(lake), _bad(lake)),
+            chain(rows(_documents(lake), _bad(lake)), _erased(lake)),
             seen,
             again=again,
             damaged=damaged,
@@ -90,6 +92,14 @@ def _documents(lake: Lake) -> Iterator[pa.RecordBatch]:
         if file.label == LATEST:
             for group in parquet.groups(lake.files, "documents", file, [*columns, "content_hash", "json"]):
                 yield from group.to_batches()
+
+
+def _erased(lake: Lake) -> Iterator[Replayed]:
+    """What must be nowhere: no table has it but as a row of `events` that says so."""
+    for file in lake.table("events").list():
+        events = parquet.read(lake.files, "events", file, ["document_id", "kind"])
+        for name in events.filter(pc.equal(events["kind"], _ERASED))["document_id"].to_pylist():
+            yield Replayed(name, _ERASED)
 
 
 def _bad(lake: Lake) -> dict[str, list[BadRecord]]:
@@ -111,7 +121,7 @@ def _bad_of(updates: pa.Table) -> Iterator[tuple[str, BadRecord]]:
 
 
 def reread(journals: Sequence[str], document_id: str) -> Replayed | None:
-    """One document as the journals have it now; None if they have nothing of it, or it was erased."""
+    """One document as the journals have it now; None if they have nothing of it."""
     wanted = Wanted(frozenset([document_id.encode()]))
     found: dict[str, list[pa.RecordBatch]] = {}
     for facts in find_segments(journals):
@@ -129,7 +139,7 @@ def reread(journals: Sequence[str], document_id: str) -> Replayed | None:
     for name, records in by_document(batches):
         folded = fold_document(name, records)
         if folded is None:
-            return None
+            return Replayed(name, _ERASED)
         row = document_row(folded, FoldOptions(None, 1, snapshots=False))
         bad = [one for _, one in _bad_of(tables["updates"].select(_BAD))] if "updates" in tables else []
         return Replayed.of_row(row, bad)

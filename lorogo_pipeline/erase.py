@@ -71,8 +71,9 @@ def erase(
         if not ids:
             return done
         _remember(lake, documents)
+        old = {path for name in TABLES for path in lake.files.list(f"{name}/data")}
         _rewrite_all(spark, lake, done, progress)
-        _remove_files(lake, done)
+        _remove_files(lake, done, old)
         _prove(spark, lake, done, progress)
     return done
 
@@ -95,6 +96,7 @@ def _remember(lake: Lake, documents: Sequence[str]) -> None:
     if not new:
         return
     now = time.time_ns()
+    events = lake.table("events")
     writer = parquet.Writer(lake.files, tasks.attempt("erase"))
     for document_id in new:
         bucket = bucket_of(document_id, lake.buckets)
@@ -110,10 +112,14 @@ def _remember(lake: Lake, documents: Sequence[str]) -> None:
             "identity": identity(document_id, "erased", "0", ""),
         }
         writer.put("events", bucket, pa.Table.from_pylist([row], schema=EVENTS))
-    lake.table("events").commit(writer.written["events"], facts={"job": "erase"})
+    events.commit(writer.written["events"], facts={"job": "erase"})
 
 
 def _rewrite_all(spark: SparkSession, lake: Lake, done: Erased, progress: Progress | None) -> None:
+    """A new version of every table, also where nothing goes.
+
+    Where no lock keeps it away, a job that began before may be about to bring rows: its commit fails now.
+    """
     buckets = {bucket_of(document_id, lake.buckets) for document_id in done.documents}
     tables = {name: lake.table(name) for name in TABLES}
     found = {
@@ -133,16 +139,21 @@ def _rewrite_all(spark: SparkSession, lake: Lake, done: Erased, progress: Progre
         table.commit(
             [DataFile.from_json(file) for answer in mine for file in answer["added"]],
             [DataFile.from_json(answer["file"]) for answer in mine],
+            positions={"erase": time.time_ns()},
             facts={"job": "erase"},
         )
 
 
-def _remove_files(lake: Lake, done: Erased) -> None:
-    """Every file that no table names: the versions of before, and what jobs that died left behind."""
+def _remove_files(lake: Lake, done: Erased, old: set[str]) -> None:
+    """Every old file that no table names: the versions of before, and what jobs that died left behind.
+
+    Not newer ones: they may be of a job that commits them in a moment. One that wrote before our commits
+    cannot commit any more.
+    """
     for name in TABLES:
         named = {f"{name}/{file.path}" for file in lake.table(name).list()}
-        for path in lake.files.list(f"{name}/data"):
-            if path not in named:
+        for path in sorted(old - named):
+            if path.startswith(f"{name}/"):
                 lake.files.remove(path)
                 done.tables[name].files_removed += 1
 

@@ -66,8 +66,16 @@ class Files:
     @contextmanager
     def open(self, name: str) -> Iterator[Any]:
         """A file to read and seek in."""
-        with self._told(name), self._fs.open(self._path(name), "rb") as file:
-            yield file
+        with self._told(name):
+            try:
+                opened = self._fs.open(self._path(name), "rb")
+            except FileNotFoundError:
+                raise PipelineError(
+                    f"{self.at(name)} is gone: if another job erased meanwhile, run it again; if somebody"
+                    " removed it, bring it back or ingest into a new lake"
+                ) from None
+            with opened as file:
+                yield file
 
     def read(self, name: str) -> bytes | None:
         """The whole of a small file; None if there is none."""

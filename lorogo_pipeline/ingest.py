@@ -91,7 +91,7 @@ def _ingest(
     progress: Progress | None,
 ) -> Ingested:
     done = Ingested()
-    tables = {name: lake.table(name) for name in TARGETS}
+    tables = open_targets(lake)
     holes = gaps(segments)
     if holes and damaged == FAIL:
         raise DamagedJournal(f"{holes[0]}: bring it back (`lorogo log repair`), or go on (--damaged skip)")
@@ -116,6 +116,14 @@ def _ingest(
         positions |= answer["positions"]
     commit_staged(spark, lake, tables, staged, positions, done, progress=progress)
     return done
+
+
+def open_targets(lake: Lake) -> dict[str, Table]:
+    """The tables, to be opened before anything is staged: who erases meanwhile makes the commit fail.
+
+    Events last: an erasure that `updates` does not show yet then fails our commit, any other is seen.
+    """
+    return {name: lake.table(name) for name in reversed(TARGETS)}
 
 
 def commit_staged(
@@ -144,7 +152,7 @@ def commit_staged(
             setattr(done, name, getattr(done, name) + count)
         done.repeated += answer["repeated"]
         done.erased += answer["erased"]
-    for name in TARGETS:
+    for name in TARGETS:  # `updates` last: its commit says what was read
         tables[name].commit(
             added[name],
             removed[name],

@@ -4,7 +4,8 @@ One segment is one partition (small ones share). Filters on `document_id`, `acce
 reach the index of each segment; Spark applies them again, so they need not be exact here. A record that
 stands in two journals comes twice: `dropDuplicates(["document_id", "log_id", "digest"])`, or the table
 `updates`, which has it once.
-Damage is a row of kind `damaged` that says what is wrong where (`damaged=skip`), or an error (`fail`).
+Damage is a row of kind `damaged` that says what is wrong where (`damaged=skip`), or an error (`fail`). Such
+rows are of no document: a filter on `document_id` leaves them out.
 """
 
 from __future__ import annotations
@@ -93,11 +94,12 @@ class JournalSource(DataSource):
 
 
 class Segments(InputPartition):
-    """Segments that one task reads."""
+    """Segments that one task reads, and what it has to tell of those that are not there."""
 
-    def __init__(self, segments: list[SegmentFacts]) -> None:
+    def __init__(self, segments: list[SegmentFacts], holes: list[str] | None = None) -> None:
         super().__init__(None)
         self.segments = segments
+        self.holes = holes or []
 
 
 class JournalReader(DataSourceReader):
@@ -117,10 +119,14 @@ class JournalReader(DataSourceReader):
         if holes and self.options.damaged == FAIL:
             raise DamagedJournal(f"{holes[0]}: bring it back, or read without it (damaged=skip)")
         wanted = [one for one in segments if not self.options.wanted.misses(one)]
-        return list(_packed(wanted))
+        told = [Segments(segments[:1], holes)] if holes else []
+        return [*told, *_packed(wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Segments)
+        if partition.holes:
+            yield damage_rows(partition.segments[0], partition.holes)
+            return
         for facts in partition.segments:
             reading = Reading(facts, self.options.wanted, self.options.damaged)
             yield from record_rows(

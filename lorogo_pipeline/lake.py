@@ -2,6 +2,7 @@
 
     {lake}/lake.json                                     version of the schemas, number of buckets
     {lake}/lake.lock                                     held (flock) by the job that writes, on local disks
+    {lake}/follow.lock                                   held by the job that follows the stream
     {lake}/{table}/_delta_log/                           which files count
     {lake}/{table}/data/{bucket}-{label}-{run}.parquet   one bucket each
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 BUCKETS = 16
 BUCKETS_MAX = 4096
 _FACTS = "lake.json"
-_LOCK = "lake.lock"
+LOCK = "lake.lock"
 #: old versions of the log stay readable: a lake is small beside its documents. A job that follows commits
 #: often: what it reads to open a table is a checkpoint and a few entries
 _LOG = {"delta.logRetentionDuration": "interval 36500 days", "delta.checkpointInterval": "20"}
@@ -218,7 +219,7 @@ class Lake:
             raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {buckets}")
         if files.local and Path(files.root).is_file():
             raise BadOption(f"{files.root} is a file: a lake is a folder")
-        strangers = [name for name in files.list("") if name != _LOCK and not name.startswith(_FACTS)]
+        strangers = [name for name in files.list("") if name != LOCK and not name.startswith(_FACTS)]
         if strangers:
             raise BadOption(
                 f"{files.root} is no lake and not empty ({strangers[0]}, ...): name an empty or a new folder"
@@ -231,12 +232,12 @@ class Lake:
         return Table(self.files, name)
 
     @contextmanager
-    def writing(self, job: str) -> Iterator[None]:
+    def writing(self, job: str, *, lock: str = LOCK) -> Iterator[None]:
         """Be the only job that writes here. On a local disk at once; elsewhere the commit decides."""
         if not self.files.local:
             yield
             return
-        with Path(self.files.at(_LOCK)).open("a+", encoding="utf-8") as file:
+        with Path(self.files.at(lock)).open("a+", encoding="utf-8") as file:
             _lock(file, self.files.root)
             file.truncate(0)
             file.write(f"{job}, process {os.getpid()} on {socket.gethostname()}")

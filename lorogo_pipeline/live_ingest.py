@@ -8,6 +8,8 @@ counts once. What an owner refused may stand in the stream for a moment, too: ro
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lorogo_pipeline import parquet, tasks
-from lorogo_pipeline.errors import BadOption
+from lorogo_pipeline.errors import BadOption, LakeBusy
 from lorogo_pipeline.files import Files
-from lorogo_pipeline.ingest import TARGETS, Ingested, Staging, commit_staged
+from lorogo_pipeline.ingest import TARGETS, Ingested, Staging, commit_staged, open_targets
 from lorogo_pipeline.lake import DataFile, Lake
 from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.sources import register
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHECKPOINT = "_checkpoints/stream"
+FOLLOWING = "ingest --follow"
 _ANSWER = "answer string"
 _SCHEMA = pa.schema([("answer", pa.string())])
 
@@ -59,10 +62,22 @@ def follow_stream(
     register(spark)
     lake.table("updates").commit([])  # a lake on an empty disk: the table must be there for each batch
 
-    def take(batch: DataFrame, number: int) -> None:
-        told(ingest_records(batch.sparkSession, lake, batch))
+    ending = threading.Event()
 
-    with lake.writing("ingest --follow"), tasks.told():
+    def take(batch: DataFrame, number: int) -> None:
+        """One batch, when no other job writes: they take turns."""
+        until = time.monotonic() + _TURN_SECONDS
+        while True:
+            try:
+                with lake.writing(FOLLOWING):
+                    done = ingest_records(batch.sparkSession, lake, batch)
+            except LakeBusy:
+                if time.monotonic() > until or ending.wait(_LOOK_SECONDS):
+                    raise
+            else:
+                return told(done)
+
+    with lake.writing(FOLLOWING, lock=_FOLLOW_LOCK), tasks.told():
         records = spark.readStream.format("lorogo.stream").option("nats", nats).load()
         writing = records.writeStream.foreachBatch(take).option(
             "checkpointLocation", lake.files.spark_uri(CHECKPOINT)
@@ -74,10 +89,13 @@ def follow_stream(
                 if stopped():
                     break
         finally:
+            ending.set()
             query.stop()
 
 
 _LOOK_SECONDS = 1
+_TURN_SECONDS = 3600.0  # of another job: one that takes longer has died, or will see us fail
+_FOLLOW_LOCK = "follow.lock"  # whoever follows the stream is alone with its checkpoint
 
 
 def ingest_records(
@@ -90,6 +108,7 @@ def ingest_records(
 ) -> Ingested:
     """Rows of the schema RECORDS, from any source, into the tables; the caller holds the lake's lock."""
     done = Ingested()
+    tables = open_targets(lake)
     work = partial(stage_rows, lake.files.root, lake.buckets, source)
     staged: dict[str, list[DataFile]] = {name: [] for name in TARGETS}
     for row in records.mapInArrow(work, _ANSWER).collect():
@@ -99,7 +118,6 @@ def ingest_records(
         done.records += answer["records"]
         done.unknown += answer["unknown"]
         done.malformed += answer["malformed"]
-    tables = {name: lake.table(name) for name in TARGETS}
     commit_staged(spark, lake, tables, staged, {}, done, progress=progress)
     return done
 

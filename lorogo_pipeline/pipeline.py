@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lorogo_pipeline import erase as erasing
 from lorogo_pipeline import export as exporting
 from lorogo_pipeline import ingest as ingesting
-from lorogo_pipeline import live_ingest, report_facts, report_model, report_page, tasks
+from lorogo_pipeline import live_ingest, questions, report_facts, report_model, report_page, tasks
 from lorogo_pipeline import materialise as materialising
 from lorogo_pipeline.audit_report import AuditReport
 from lorogo_pipeline.auditing import run_audit
@@ -168,11 +168,16 @@ class Pipeline:
         return exporting.export(self.lake(), out, format=format, documents=documents, as_of_ns=as_of_ns)
 
     def answer(self, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The columns and the first rows of what a question gives. Raises JobFailed: Spark's own words."""
+        """The columns and the first rows of what a question gives; times are UTC, records are dicts.
+
+        Raises BadOption for what is no question, JobFailed with Spark's own words.
+        """
+        open_views(self.spark, self.lake())
         with tasks.told():
-            found = self.sql(query)
+            questions.check(self.spark, query)
+            found = self.spark.sql(query)
             rows = found.limit(rows_max).collect() if found.columns else []
-        return found.columns, [tuple(row) for row in rows]
+            return found.columns, [questions.plain(row, found.schema) for row in rows]
 
     def dataframe(self, table: str) -> DataFrame:
         """The table's newest version."""

@@ -111,7 +111,8 @@ def find_segments(places: Sequence[str]) -> list[SegmentFacts]:
             ]
             for facts in _of_one_log(beside):
                 found.setdefault((facts.log, facts.first_sequence, facts.began), []).append(facts)
-    return _in_line([_merged(same) for _, same in sorted(_adopted(found).items())])
+    whole = [same for _, same in sorted(_adopted(found).items())]
+    return _in_line([_merged(life) for same in whole for life in _lives(same)])
 
 
 def gaps(segments: Sequence[SegmentFacts]) -> list[str]:
@@ -209,6 +210,12 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int, bega
         )
     finally:
         segment.close()
+
+
+def _lives(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
+    """Those that end alike: a journal that was put back may begin a segment with the same record again."""
+    ends = sorted({facts.ends for facts in same if facts.ends})
+    return [[facts for facts in same if facts.ends in {0, end}] for end in ends] if len(ends) > 1 else [same]
 
 
 def _merged(same: list[SegmentFacts]) -> SegmentFacts:

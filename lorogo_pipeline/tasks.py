@@ -7,6 +7,7 @@ it writes has names of its own attempt, and counts only if its answer is used.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Spec = Any
 Task = Callable[[Spec], dict[str, Any]]
 _SLOTS_UNKNOWN = 8
+#: PySpark logs what it raises as well, with Java's whole stack in one line
+_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SENTENCE_MAX = 600
 _ANSWERS = "number long, answer string, problem string"
 _SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.string()), ("problem", pa.string())])
@@ -81,11 +84,19 @@ def _at_once(task: Task, specs: Sequence[Spec], what: str, progress: Progress | 
 def told() -> Iterator[None]:
     """What Spark raises, as one sentence; the whole of it stays the error's cause."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - heavy
 
+    loggers = [PySparkLogger.getLogger(name) for name in _ECHOES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     except PySparkException as error:
         raise JobFailed(sentence(str(error))) from error
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def sentence(text: str) -> str:

@@ -107,9 +107,9 @@ def texts(updates: list[Made]) -> dict[str, str]:
 class Journal:
     """A log in a directory, as a server's partition is."""
 
-    def __init__(self, path: Path, *, segment_bytes: int = 1 << 20) -> None:
+    def __init__(self, path: Path, *, segment_bytes: int = 1 << 20, log_id: bytes | None = None) -> None:
         self.path = path
-        self._log = BlockingLog(path, Options(segment_bytes=segment_bytes))
+        self._log = BlockingLog(path, Options(segment_bytes=segment_bytes, log_id=log_id))
 
     def __enter__(self) -> Self:
         return self

@@ -147,6 +147,20 @@ OTHER: list[tuple[str, Replayed | None, LiveDocument | None, list[Kind], str]] =
         [Kind.NOT_READABLE],
         "the journals cannot give all of it: the snapshot is not here; the server has 3 operations",
     ),
+    (
+        "nothing of it can be used, and nobody serves it",
+        Replayed(HERE, problem="it builds on changes that are in none of these journals (1)"),
+        LiveDocument(HERE, State.UNKNOWN),
+        [Kind.NOT_READABLE],
+        "the journals cannot give all of it: it builds on changes",
+    ),
+    (
+        "some of it can be used, and nobody serves it",
+        journalled(ONE, problem="the snapshot is not here"),
+        None,
+        [Kind.UNKNOWN_DOCUMENT, Kind.NOT_READABLE],
+        "0..2 of peer 11",
+    ),
     ("the server's is damaged", journalled(ONE), BROKEN, [Kind.NOT_READABLE], "its digest is another"),
     ("damaged, no journal", None, BROKEN, [Kind.NOT_READABLE], "the server cannot give all of it"),
     (

@@ -10,13 +10,13 @@ import pytest
 
 from lorogo_pipeline import erase as erasing
 from lorogo_pipeline.erase import TABLES
-from lorogo_pipeline.errors import JobFailed, LakeBusy
+from lorogo_pipeline.errors import LakeBusy, PipelineError
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.records import ErasedRecord, RestoredRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session
-from tests.pipeline.lakes import rows_of, tables_of
+from tests.pipeline.lakes import on_workers, rows_of, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +55,11 @@ def rows_about(lake: str, document_id: str) -> dict[str, int]:
     return {name: sum(row["document_id"] == document_id for row in rows_of(lake, name)) for name in TABLES}
 
 
-def test_before_and_after(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_before_and_after(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, workers: bool) -> None:
     """Every row of it is counted before and gone after; all others are untouched."""
+    if workers:
+        on_workers(monkeypatch)
     lake = pipeline.settings.lake
     before, others = rows_about(lake, GONE), tables_of(lake, *TABLES)
     assert all(before.values()) and GONE in names_in_files(lake)
@@ -161,10 +164,10 @@ def test_a_file_that_cannot_be_read(pipeline: Pipeline) -> None:
     """What cannot be read proves nothing, and is told by name."""
     table = Path(pipeline.settings.lake) / "updates"
     (table / "notes.txt").write_text("what is this?")
-    with pytest.raises(JobFailed, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
+    with pytest.raises(PipelineError, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
         pipeline.erase([GONE])
     pq.write_table(pa.table({"other": [1]}), table / "notes.txt")
-    with pytest.raises(JobFailed, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
+    with pytest.raises(PipelineError, match=r"updates/notes\.txt cannot be read, so nothing is proved"):
         pipeline.erase([GONE])
 
 

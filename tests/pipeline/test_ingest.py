@@ -9,13 +9,14 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lorogo_pipeline import parquet
-from lorogo_pipeline.errors import BadOption, DamagedJournal, JobFailed, LakeBusy, PipelineError
+from lorogo_pipeline.errors import BadOption, DamagedJournal, LakeBusy, PipelineError
 from lorogo_pipeline.ingest import Ingested
 from lorogo_pipeline.lake import Lake
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
@@ -23,7 +24,7 @@ from lorogo_pipeline.segments import FAIL, SKIP
 from lorogo_protocol.records import AnswersRecord, BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord
 from lorogo_server.restore_sources import NoSource
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload
-from tests.pipeline.lakes import files_of, rows_of, tables_of
+from tests.pipeline.lakes import files_of, on_workers, rows_of, tables_of
 from tests.pipeline.test_segments import flip, segments
 
 if TYPE_CHECKING:
@@ -71,8 +72,13 @@ def with_events(path: Path, updates: list[Made]) -> Path:
 # --- once -----------------------------------------------------------------------------------------
 
 
-def test_everything_once(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_everything_once(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Every update, event and minute of answers is in its table; what is none is counted."""
+    if workers:
+        on_workers(monkeypatch)
     updates = session(3, 60)
     path = with_events(tmp_path / "journal", updates)
     done = ingest(path)
@@ -96,8 +102,13 @@ def test_twice(ingest: Ingest, tmp_path: Path) -> None:
     assert tables_of(ingest.lake, *INGESTED) == before and files_of(ingest.lake, "updates") == files
 
 
-def test_whatever_the_order(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_whatever_the_order(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Two journals that overlap: one after the other, the other way round, or both at once, all the same."""
+    if workers:
+        on_workers(monkeypatch)
     updates = session(4, 80)
     one = with_events(tmp_path / "a", updates[:60])
     other = [replace(two, record=replace(two.record, lease=9)) for two in updates[20:40]]
@@ -172,6 +183,70 @@ def test_a_tail_that_was_torn(ingest: Ingest, tmp_path: Path) -> None:
     assert len(rows_of(ingest.lake, "updates")) == 12
 
 
+@pytest.mark.parametrize("seed", [0, 1, 47, 64])
+def test_a_journal_that_lives(ingest: Ingest, tmp_path: Path, seed: int) -> None:
+    """A journal that grows, is sealed, opened again and torn by crashes while it is ingested: whatever stood
+    there at an ingest is in the table once, and nothing else.
+    """
+    rng = random.Random(seed)
+    updates = session(3, 120, seed=seed)
+    path, backup = tmp_path / "journal", tmp_path / "backup"
+    written = iter(updates)
+    there: list[Made] = []  # in the journal
+    saved: list[Made] = []  # in the backup
+    seen: dict[str, Made] = {}  # by an ingest
+    log = Journal(path)
+    try:
+        for _ in range(24):
+            match rng.choice(["add", "add", "add", "ingest", "ingest", "seal", "reopen", "save", "crash"]):
+                case "add":
+                    some = list(islice(written, rng.randint(1, 4)))
+                    log.add(*some)
+                    there += some
+                case "seal" if there:
+                    log.seal()
+                case "reopen":
+                    log.__exit__(None, None, None)
+                    log = Journal(path)
+                case "save":
+                    shutil.rmtree(backup, ignore_errors=True)
+                    shutil.copytree(path, backup)
+                    saved = list(there)
+                case "crash" if backup.exists():
+                    log.__exit__(None, None, None)
+                    shutil.rmtree(path)
+                    shutil.copytree(backup, path)
+                    there = list(saved)
+                    log = Journal(path)
+                case "ingest":
+                    assert ingest(path).damage == []
+                    seen |= {one.record.log_id: one for one in there}
+                case _:
+                    pass
+    finally:
+        log.__exit__(None, None, None)
+    ingest(path)
+    seen |= {one.record.log_id: one for one in there}
+    rows = rows_of(ingest.lake, "updates")
+    assert sorted(row["log_id"] for row in rows) == sorted(seen)
+    assert all(row["digest"] == seen[row["log_id"]].record.digest for row in rows)
+
+
+def test_a_disk_of_before(ingest: Ingest, tmp_path: Path) -> None:
+    """A journal that went on from an old copy of itself has other records under the same sequences."""
+    updates = session(2, 12)
+    journal(tmp_path / "journal", updates[:4], sealed=True)
+    shutil.copytree(tmp_path / "journal", tmp_path / "old")
+    journal(tmp_path / "journal", updates[4:8], sealed=True)
+    assert ingest(tmp_path / "journal").updates == 8
+    journal(tmp_path / "old", updates[8:], sealed=True)
+    assert [path.name[:20] for path in segments(tmp_path / "old")] == [f"{n:020d}" for n in (1, 5)]
+    done = ingest(tmp_path / "old")
+    assert (done.updates, done.known) == (4, 1)
+    both = ingest(tmp_path / "journal", tmp_path / "old", lake=tmp_path / "both")
+    assert (both.updates, both.segments) == (12, 3)
+
+
 def test_a_new_epoch(ingest: Ingest, tmp_path: Path) -> None:
     """A stream that was made anew counts from one again: its updates are others."""
     first, second = session(2, 20, seed=1), session(2, 20, seed=2)
@@ -203,11 +278,16 @@ def test_damage_that_is_mended(ingest: Ingest, tmp_path: Path) -> None:
     assert ingest(path).known == 1 and len(rows_of(ingest.lake, "updates")) == 200
 
 
-def test_damage_that_must_not_be(ingest: Ingest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_damage_that_must_not_be(
+    ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Told to fail at damage, a job has changed nothing."""
+    if workers:
+        on_workers(monkeypatch)
     path = journal(tmp_path / "journal", session(2, 200), sealed=True)
     flip(segments(path)[0], segments(path)[0].stat().st_size // 2)
-    with pytest.raises(JobFailed, match=r"\.seg.*lorogo log repair"):
+    with pytest.raises(PipelineError, match=r"\.seg.*lorogo log repair"):
         ingest(path, damaged=FAIL)
     assert tables_of(ingest.lake, *INGESTED) == {name: [] for name in INGESTED}
 

@@ -16,7 +16,7 @@ from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.table_rows import bucket_of
 from lorogo_protocol.records import DeletedRecord, ErasedRecord
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, texts
-from tests.pipeline.lakes import documents_of, files_of, rows_of
+from tests.pipeline.lakes import documents_of, files_of, on_workers, rows_of
 from tests.pipeline.test_folding import typed as words
 from tests.pipeline.traced import Traced, concurrent, typed
 
@@ -82,8 +82,13 @@ def test_two_people_at_once(spark: "SparkSession", tmp_path: Path) -> None:
 # --- documents and changes ------------------------------------------------------------------------
 
 
-def test_every_document(spark: "SparkSession", tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [False, True])
+def test_every_document(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: bool
+) -> None:
     """Every document has one row, its changes name the updates, and both are views for SQL."""
+    if workers:
+        on_workers(monkeypatch)
     updates = session(6, 80)
     pipeline = lake_of(spark, tmp_path, updates)
     done = pipeline.materialise()

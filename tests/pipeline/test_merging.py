@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lorogo_pipeline import merging, parquet
+from lorogo_pipeline import parquet
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.lake import DataFile
 from lorogo_pipeline.merging import settle_bucket
@@ -124,11 +124,3 @@ def test_small_files_become_one(bucket: Bucket) -> None:
     old = [bucket.write(event(f"d{number}", "deleted")) for number in range(8)]
     after, _ = bucket.settle(old, [bucket.write(event("x", "deleted"))])
     assert len(after) == 1 and len(bucket.ids(after)) == 9
-
-
-def test_files_do_not_grow_for_ever(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What becomes one is bounded."""
-    monkeypatch.setattr(merging, "_MERGE_BYTES", 1)
-    old = [bucket.write(event(f"d{number}", "deleted")) for number in range(8)]
-    after, _ = bucket.settle(old, [bucket.write(event("x", "deleted"))])
-    assert len(after) == 9 and len(bucket.ids(after)) == 9

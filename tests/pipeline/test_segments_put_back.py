@@ -65,3 +65,17 @@ def test_both_pasts_at_once(spark: "SparkSession", tmp_path: Path, pasts: tuple[
     done = pipeline(spark, tmp_path / "lake", now, before).ingest()
     assert (done.updates, done.damage) == (20, [])
     assert ids(tmp_path / "lake") == sorted(one.record.log_id for one in UPDATES)
+
+
+def test_pasts_that_begin_alike(spark: "SparkSession", tmp_path: Path) -> None:
+    """The same update may be journalled again after a backup was put back: what follows it still differs."""
+    now, before = tmp_path / "now", tmp_path / "before"
+    for place, rest in ((now, UPDATES[15:]), (before, UPDATES[10:15])):
+        log_id = b"the same journal"
+        with Journal(place, log_id=log_id) as journal:
+            journal.add(*UPDATES[:10], *rest)
+            journal.seal()
+    assert len(find_segments([str(now), str(before)])) == 2
+    done = pipeline(spark, tmp_path / "lake", now, before).ingest()
+    assert (done.updates, done.repeated, done.damage) == (20, 10, [])
+    assert ids(tmp_path / "lake") == sorted(one.record.log_id for one in UPDATES)
