@@ -7,7 +7,8 @@ carry a fingerprint of the files they were made of.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 TARGETS = ("documents", "changes")
-_OUT_BYTES = 32 << 20  # in memory of one task, before they are written
+_OUT_BYTES = 8 << 20  # in memory of one task, before they are written
 _OUT_ROWS = 50_000
 _SMALL_BYTES = 4 << 20  # of updates in all: folding them takes less time than starting workers
 
@@ -168,7 +169,6 @@ def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
     counts = {"documents": 0, "updates": 0, "deleted": 0, "incomplete": 0, "changes": 0}
     problems: list[str] = []
     with_changes = "changes" in spec["tables"]
-    out = _Out(writer, spec["bucket"], spec["label"])
     batches = bucket_rows(
         files,
         [DataFile.from_json(one) for one in spec["updates"]],
@@ -176,28 +176,34 @@ def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
         documents=spec["documents"],
         spans=with_changes,
     )
-    for document_id, records in by_document(batches):
-        folded = fold_document(document_id, records, options.as_of_ns)
-        if folded is None:
-            continue
-        if with_changes:
-            try:
-                rows = changing.change_rows(folded, spec["buckets"])
-            except CrdtError as error:
-                folded.problems.append(f"its history cannot be read: {error}")
-            else:
-                counts["changes"] += len(rows)
-                out.put("changes", rows)
-        row = document_row(folded, options)
-        if "documents" in spec["tables"]:
-            out.put("documents", [row], len(row["snapshot"] or b"") + 2 * len(row["json"] or ""))
-        counts["documents"] += 1
-        counts["updates"] += row["updates"]
-        counts["deleted"] += folded.deleted
-        counts["incomplete"] += not row["complete"]
-        if not row["complete"] and len(problems) < _PROBLEMS_MAX:
-            problems.append(f"{document_id}: {row['problem']}")
-    out.flush()
+    with ExitStack() as stack:
+        into = {
+            name: stack.enter_context(writer.growing(name, spec["bucket"], label=spec["label"]))
+            for name in spec["tables"]
+        }
+        out = _Out(into)
+        for document_id, records in by_document(batches):
+            folded = fold_document(document_id, records, options.as_of_ns)
+            if folded is None:
+                continue
+            if with_changes:
+                try:
+                    rows = changing.change_rows(folded, spec["buckets"])
+                except CrdtError as error:
+                    folded.problems.append(f"its history cannot be read: {error}")
+                else:
+                    counts["changes"] += len(rows)
+                    out.put("changes", rows)
+            row = document_row(folded, options)
+            if "documents" in spec["tables"]:
+                out.put("documents", [row], len(row["snapshot"] or b"") + 2 * len(row["json"] or ""))
+            counts["documents"] += 1
+            counts["updates"] += row["updates"]
+            counts["deleted"] += folded.deleted
+            counts["incomplete"] += not row["complete"]
+            if not row["complete"] and len(problems) < _PROBLEMS_MAX:
+                problems.append(f"{document_id}: {row['problem']}")
+        out.flush()
     written = {name: [file.to_json() for file in found] for name, found in writer.written.items()}
     return {"files": written, **counts, "problems": problems}
 
@@ -205,10 +211,8 @@ def fold_bucket(spec: dict[str, Any]) -> dict[str, Any]:
 class _Out:
     """Rows on their way into files; documents come in order, so files are sorted."""
 
-    def __init__(self, writer: parquet.Writer, bucket: int, label: str) -> None:
-        self._writer = writer
-        self._bucket = bucket
-        self._label = label
+    def __init__(self, into: Mapping[str, Callable[[pa.Table], None]]) -> None:
+        self._into = into
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._bytes = 0
 
@@ -221,7 +225,7 @@ class _Out:
     def flush(self) -> None:
         for table, rows in self._rows.items():
             batch = changing.batch_of(rows) if table == "changes" else _documents(rows)
-            self._writer.put(table, self._bucket, pa.Table.from_batches([batch]), label=self._label)
+            self._into[table](pa.Table.from_batches([batch]))
         self._rows.clear()
         self._bytes = 0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +19,8 @@ from lorogo_pipeline.table_rows import ORDER
 _GROUP_BYTES = 8 << 20  # of a row group: what a reader holds of each file
 _GROUP_ROWS_MAX = 65_536
 _ZSTD_LEVEL = 1
-_READ_BYTES = 1 << 20  # of a column, read ahead
-_PIECE_ROWS = 8192
+_READ_BYTES = 256 << 10  # of a column, read ahead
+_PIECE_ROWS = 4096
 #: columns whose values repeat; of others a dictionary would be built and thrown away
 _DICTIONARY = [
     "document_id",
@@ -56,29 +58,50 @@ class Writer:
 
     def put(self, table: str, bucket: int, rows: pa.Table, *, label: str = "all") -> None:
         """One more file; rows are of one bucket, in the table's order. None if there are no rows."""
-        if not rows.num_rows:
-            return
+        with self.growing(table, bucket, label=label) as add:
+            add(rows)
+
+    @contextmanager
+    def growing(self, table: str, bucket: int, *, label: str = "all") -> Iterator[Callable[[pa.Table], None]]:
+        """One more file, as long as the block adds rows to it, in the table's order. None if it adds none."""
         name = file_name(bucket, label, f"{self._run}.{next(self._numbers)}")
         schema = TABLES[table]
-        group = max(256, min(_GROUP_ROWS_MAX, _GROUP_BYTES * rows.num_rows // max(1, rows.nbytes)))
-        with self._files.create(f"{table}/{name}") as file:
-            pq.write_table(
-                rows.select(schema.names).cast(schema),
-                file,
-                compression="zstd",
-                compression_level=_ZSTD_LEVEL,
-                row_group_size=group,
-                use_dictionary=_DICTIONARY,
-                write_statistics=[name for name in schema.names if name in {"document_id", "accepted_at"}],
-            )
-        size = self._files.size(f"{table}/{name}")
-        self.written.setdefault(table, []).append(DataFile(name, rows.num_rows, size))
+        opened: pq.ParquetWriter | None = None
+        total = 0
+        with ExitStack() as stack:
+
+            def add(rows: pa.Table) -> None:
+                nonlocal opened, total
+                if not rows.num_rows:
+                    return
+                if opened is None:
+                    file = stack.enter_context(self._files.create(f"{table}/{name}"))
+                    opened = stack.enter_context(_parquet(file, schema))
+                group = max(256, min(_GROUP_ROWS_MAX, _GROUP_BYTES * rows.num_rows // max(1, rows.nbytes)))
+                opened.write_table(rows.select(schema.names).cast(schema), row_group_size=group)
+                total += rows.num_rows
+
+            yield add
+        if total:
+            size = self._files.size(f"{table}/{name}")
+            self.written.setdefault(table, []).append(DataFile(name, total, size))
 
     def put_pieces(self, table: str, bucket: int, pieces: Sequence[pa.Table]) -> None:
         """One more file of rows of one bucket in any order."""
         rows = pa.concat_tables(pieces).combine_chunks()
         order = [(name, "ascending") for name in ORDER[table]]
         self.put(table, bucket, rows.take(pc.sort_indices(rows, sort_keys=order)))
+
+
+def _parquet(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=_DICTIONARY,
+        write_statistics=[name for name in schema.names if name in {"document_id", "accepted_at"}],
+    )
 
 
 def read(files: Files, table: str, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:

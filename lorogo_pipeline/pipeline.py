@@ -10,7 +10,8 @@ Nothing here makes a session: that is the door's (`lorogo_pipeline.session`), or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +46,31 @@ class Settings:
     journals: tuple[str, ...] = ()
     buckets: int | None = None  # of a lake that is made now
     damaged: str = SKIP
+
+
+#: below this, compiling a question and cutting its answer into parts takes Spark longer than answering it
+_ROWS_SMALL = 1_000_000
+_FEW_ROWS = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def _few_rows(spark: SparkSession) -> Iterator[None]:
+    """While the block runs, the session is set for questions about few rows."""
+    before = {name: spark.conf.get(name, None) for name in _FEW_ROWS}
+    try:
+        for name, value in _FEW_ROWS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 class Pipeline:
@@ -111,7 +137,9 @@ class Pipeline:
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
         versions = {name: table.version for name, table in tables.items()}
         about = report_model.Lake(lake.files.root, versions, tuple(problems))
-        facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
+        small = sum(table.rows() for table in tables.values()) < _ROWS_SMALL
+        with _few_rows(self.spark) if small else nullcontext():
+            facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
         return report_page.render(facts), {"totals": asdict(facts.totals)}
 
     def audit(self, nats: str, *, through_servers: bool = False, scratch: Path | None = None) -> AuditReport:
