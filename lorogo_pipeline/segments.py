@@ -214,8 +214,10 @@ def _facts(directory: Directory, name: str, size: int, first_sequence: int, bega
 
 def _lives(same: list[SegmentFacts]) -> list[list[SegmentFacts]]:
     """Those that end alike: a journal that was put back may begin a segment with the same record again."""
-    ends = sorted({facts.ends for facts in same if facts.ends})
-    return [[facts for facts in same if facts.ends in {0, end}] for end in ends] if len(ends) > 1 else [same]
+    ends = sorted({facts.checksum for facts in same if facts.checksum})
+    if len(ends) < 2:
+        return [same]
+    return [[facts for facts in same if facts.checksum in {0, end}] for end in ends]
 
 
 def _merged(same: list[SegmentFacts]) -> SegmentFacts:
