@@ -8,6 +8,7 @@
 #     .venv/bin/python examples/history.py .lorogo      # or the data folder of a server, or an archive's URL
 
 # %%
+import atexit
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ lake = sys.argv[2] if len(sys.argv) > 2 else str(Path(folder.name) / "lake")
 
 session = open_session()
 spark = session.__enter__()
+atexit.register(session.__exit__, None, None, None)  # a script would say `with open_session() as spark:`
 register(spark)
 
 # %% [markdown]
@@ -46,20 +48,20 @@ pipeline.sql("""
 """).show(truncate=False)
 
 # %% [markdown]
-# ## How a document grew
-# The same table, by the hour, as a DataFrame.
+# ## How much was typed
+# The same table, by the hour, as a DataFrame. What two people delete at once counts twice.
 
 # %%
 from pyspark.sql import functions as f
 
-growth = (
+typed = (
     pipeline.dataframe("changes")
     .where("accepted_at is not null")
     .groupBy("document_id", f.date_trunc("hour", "accepted_at").alias("hour"))
-    .agg((f.sum("inserted") - f.sum("deleted")).alias("grown"))
+    .agg(f.sum("inserted").alias("inserted"), f.sum("deleted").alias("deleted"))
     .orderBy("document_id", "hour")
 )
-growth.show(20, truncate=False)
+typed.show(20, truncate=False)
 
 # %% [markdown]
 # ## Yesterday's text
@@ -88,5 +90,6 @@ records = spark.read.format("lorogo.journal").option("payload", "false").load(jo
 records.groupBy("kind").agg(f.count("*").alias("records"), f.sum("bytes").alias("bytes")).show()
 
 # %%
+atexit.unregister(session.__exit__)
 session.__exit__(None, None, None)
 folder.cleanup()

@@ -103,6 +103,8 @@ def main() -> None:
     options.add_argument("--days", type=int, default=30)
     options.add_argument("--first", default="2026-10-12")
     given = options.parse_args()
+    if given.traces is not None and not given.traces.is_dir():
+        options.error(f"{given.traces} is not a folder")
     first = datetime.fromisoformat(given.first).replace(tzinfo=UTC)
     rng = random.Random(1)
     people = [rng.getrandbits(63) for _ in range(PEOPLE)]

@@ -182,7 +182,7 @@ def compact(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compact the documents that nobody has opened for long: snapshot each, purge the WAL once."""
+    """Compact the documents that nobody has edited for long: snapshot each, purge the WAL once."""
     from lorogo_cli import pipeline_jobs as jobs
 
     _leave(
@@ -195,18 +195,24 @@ def compact(
 @app.command()
 def erase(
     lake: Lake = "lake",
-    document: Documents = None,
+    document: Annotated[
+        list[str] | None, typer.Option("--document", metavar="ID", help="This one, too; may be repeated.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Take erased documents, and those that are named, out of every table and file; prints the proof."""
+    """Take what the journals call erased, and what is named, out of every table and file; prints the proof.
+
+    It is for good: no ingest brings an erased document back into this lake.
+    """
     from lorogo_cli import pipeline_jobs as jobs
 
     door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.erase(door, document or []))
+    _leave(jobs.erase(door, document or [], yes=yes))
 
 
 @app.command()

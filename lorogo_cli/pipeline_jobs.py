@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
-_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j", "py4j.clientserver")
 _TOLD_MAX = 20  # of problems; --json has them all
 _CELL_MAX = 120
 
@@ -46,11 +46,13 @@ class Door:
 
 @contextmanager
 def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
-    """The pipeline on a session that ends with the block."""
+    """The pipeline on a session that ends with the block; what is plainly wrong is said before it starts."""
     configure(verbose=door.verbose)
     with _installed():
         from lorogo_pipeline.pipeline import Settings, build
         from lorogo_pipeline.session import open_session
+    chosen = Settings(lake=door.lake, **settings)
+    chosen.check()
     if not door.verbose:
         for name in _LOUD:  # PySpark prints errors that it raises as well
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -65,7 +67,7 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
             spark = session.__enter__()
         try:
             with progress_bar() as progress:
-                yield build(spark, Settings(lake=door.lake, **settings), progress=progress)
+                yield build(spark, chosen, progress=progress)
         finally:
             session.__exit__(*sys.exc_info())
 
@@ -107,7 +109,18 @@ def _conf(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _as_of(text: str | None) -> int | None:
-    return None if text is None else parse_time(text, now_ns=time.time_ns())
+    if text is None:
+        return None
+    now = time.time_ns()
+    try:
+        moment = parse_time(text, now_ns=now)
+    except Problem:
+        raise Problem(
+            f"{brief(text)} is no time: write 2026-11-16T10:30, or 2d for as it was two days ago"
+        ) from None
+    if moment > now:
+        raise Problem(f"{brief(text)} has not come yet: nobody knows the documents as of then")
+    return moment
 
 
 # --- jobs ------------------------------------------------------------------------------------------
@@ -127,7 +140,9 @@ def ingest(
         raise Problem("name a journal (--journal DIR), or a NATS to take the live stream from (--nats URL)")
     if door.remote is not None and nats is not None and every_seconds is not None:
         raise Problem("--follow with --nats needs a session of its own: leave out --remote")
-    with _opened(door, journals=tuple(journals), buckets=buckets, damaged=damaged) as pipeline:
+    with _opened(
+        door, journals=tuple(journals), buckets=buckets, damaged=damaged, makes_lake=True
+    ) as pipeline:
         if every_seconds is not None:
             return _follow(door, pipeline, nats, every_seconds)
         done = pipeline.ingest() if journals else None
@@ -261,6 +276,7 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
     if not door.lake and not journals:
         raise Problem("name a lake (--lake DIR), or journals to make one of (--journal DIR)")
     began = time.monotonic()
+    named = "" if door.lake else ", ".join(journals)
     with TemporaryDirectory(prefix="lorogo-report-") as folder:
         place = Door(
             door.lake or f"{folder}/lake", door.master, door.remote, door.conf, door.as_json, door.verbose
@@ -269,7 +285,7 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
             started = time.monotonic() - began
             damage = pipeline.ingest().damage if journals else []
             pipeline.materialise()
-            page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage)
+            page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage, name=named)
     _write_whole(out, page)
     seconds = time.monotonic() - began
     if door.as_json:
@@ -348,7 +364,17 @@ def compact(
         say_json(found.as_dict(), pretty=False)
         return not found.failures
     say_table(
-        ["DOCUMENTS", "COLD", "COMPACTED", "MESSAGES", "THEN", "STREAM", "THEN", "ONE PURGE", "PURGED ALONE"],
+        [
+            "DOCUMENTS",
+            "COLD",
+            "COMPACTED",
+            "WAL BEFORE",
+            "AFTER",
+            "SIZE BEFORE",
+            "AFTER",
+            "PURGED TOGETHER",
+            "ONE BY ONE",
+        ],
         [
             [
                 str(found.documents),
@@ -365,13 +391,23 @@ def compact(
     )
     for reason, count in sorted(found.skipped.items()):
         say(f"{count} left alone: {reason}")
+    if dry_run:
+        say(f"{show_count(found.cold, 'document')} would be compacted; nothing was taken, stored or purged")
     for document_id, why in found.failures[:_TOLD_MAX]:
         warn(f"{document_id}: {why}")
     return not found.failures
 
 
-def erase(door: Door, documents: Sequence[str]) -> bool:
+def erase(door: Door, documents: Sequence[str], *, yes: bool) -> bool:
     """True if the proof holds."""
+    if documents and not yes:
+        names = ", ".join(documents)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Problem(f"nobody can be asked whether to erase {names}: say --yes")
+        import typer
+
+        if not typer.confirm(f"Erase {names} from {door.lake}, for good?", err=True):
+            raise Problem(f"{names} was not erased")
     with _opened(door) as pipeline:
         done = pipeline.erase(documents)
     if door.as_json:
@@ -459,5 +495,5 @@ def _json(value: object) -> object:
 
 def _cell(value: object) -> str:
     text = value if isinstance(value, str) else "" if value is None else str(value)
-    line = " ".join(text.split())
+    line = text.replace("\n", " ").replace("\r", " ").replace("\t", " ")
     return line if len(line) <= _CELL_MAX else line[: _CELL_MAX - 3] + "..."

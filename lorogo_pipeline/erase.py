@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lorogo_pipeline import parquet, tasks
-from lorogo_pipeline.errors import PipelineError
+from lorogo_pipeline.errors import BadOption, PipelineError
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.lake import DataFile, Lake
 from lorogo_pipeline.progress import Progress
@@ -62,11 +62,15 @@ class Erased:
 def erase(
     spark: SparkSession, lake: Lake, documents: Sequence[str] = (), *, progress: Progress | None = None
 ) -> Erased:
-    """Erase what is named, and what the journals said is erased. Raises LakeBusy, JobFailed."""
+    """Erase what is named, and what the journals said is erased. Raises BadOption, LakeBusy, JobFailed."""
     for document_id in documents:
         check_document_id(document_id)
     with lake.writing("erase"):
-        ids = sorted({*documents, *_known(lake)})
+        known = _known(lake)
+        for document_id in documents:
+            if document_id not in known and not _holds(lake, document_id):
+                raise BadOption(f"there is nothing of {document_id!r} in this lake; nothing was erased")
+        ids = sorted({*documents, *known})
         done = Erased(ids, {name: TableErased() for name in TABLES})
         if not ids:
             return done
@@ -80,6 +84,18 @@ def erase(
 
 def _is_small(lake: Lake) -> bool:
     return sum(file.bytes for name in TABLES for file in lake.table(name).list()) < _SMALL_BYTES
+
+
+def _holds(lake: Lake, document_id: str) -> bool:
+    bucket = bucket_of(document_id, lake.buckets)
+    return any(
+        pc.any(
+            pc.equal(parquet.read(lake.files, name, file, ["document_id"])["document_id"], document_id)
+        ).as_py()
+        for name in TABLES
+        for file in lake.table(name).list()
+        if file.bucket == bucket
+    )
 
 
 def _known(lake: Lake) -> set[str]:

@@ -85,8 +85,8 @@ class Folded:
     """A document as its records make it."""
 
     document_id: str
-    replica: Replica | None  # None: deleted, or nothing could be made of it
-    last_ns: int  # when its newest record was accepted
+    replica: Replica | None  # None: nothing could be made of it
+    last_ns: int  # when its newest record was accepted; that it was loaded from a snapshot is none
     updates: list[Row] = field(default_factory=list)  # that count, in order
     generation: int = 0
     deleted: bool = False
@@ -174,17 +174,17 @@ def _carefully(document_id: str, rows: list[Row]) -> Folded:
     """What restoring from journals makes of it, and what it says is missing."""
     found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
     updates = [row for row in rows if row.kind == "update" and row.digest_ok]
-    last_ns = rows[-1].accepted_ns
+    last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
     folded = Folded(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
-    if folded.deleted:
-        return folded
     try:
         rebuilt = restore.rebuild(found, _fetch(rows), now_ns=last_ns)
     except CrdtError as error:
         folded.problems.append(f"{UNREADABLE}: {error}")
-        return folded
-    folded.replica = rebuilt.replica
-    folded.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
+    else:
+        folded.replica = rebuilt.replica  # of a deleted one, too: its changes are history
+        folded.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
+    if folded.deleted:
+        folded.problems.clear()  # it has no content that could lack something
     return folded
 
 
@@ -231,7 +231,7 @@ def document_row(folded: Folded, options: FoldOptions) -> dict[str, Any]:
         "json": None,
         "bucket": bucket_of(folded.document_id, options.buckets),
     }
-    if folded.replica is not None:
+    if folded.replica is not None and not folded.deleted:
         try:
             row |= _state(folded.replica, snapshots=options.snapshots)
         except (CrdtError, TooDeep) as error:

@@ -242,7 +242,13 @@ class Lake:
         if not self.files.local:
             yield
             return
-        with Path(self.files.at(lock)).open("a+", encoding="utf-8") as file:
+        try:
+            opened = Path(self.files.at(lock)).open("a+", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise PipelineError(
+                f"the lake in {self.files.root} cannot be written: {error.strerror}"
+            ) from None
+        with opened as file:
             _lock(file, self.files.root)
             file.truncate(0)
             file.write(f"{job}, process {os.getpid()} on {socket.gethostname()}")

@@ -25,14 +25,16 @@ from lorogo_pipeline import materialise as materialising
 from lorogo_pipeline.audit_report import AuditReport
 from lorogo_pipeline.auditing import run_audit
 from lorogo_pipeline.erase import Erased
+from lorogo_pipeline.errors import BadOption, NoLake
 from lorogo_pipeline.export import Exported
 from lorogo_pipeline.ingest import Ingested
-from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.lake import BUCKETS_MAX, Lake
 from lorogo_pipeline.materialise import Materialised
 from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.schemas import TABLES
-from lorogo_pipeline.segments import SKIP
+from lorogo_pipeline.segments import FAIL, SKIP
 from lorogo_pipeline.views import dataframe, open_views
+from lorogo_server.restore_sources import NoSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +47,24 @@ class Settings:
     lake: str
     journals: tuple[str, ...] = ()
     buckets: int | None = None  # of a lake that is made now
+    makes_lake: bool = False  # where there is none; with journals it is made anyway
     damaged: str = SKIP
+
+    def check(self) -> None:
+        """Raise what is plainly wrong, before anybody starts a Spark for it."""
+        if self.damaged not in {FAIL, SKIP}:
+            raise BadOption(f"damaged is {FAIL} or {SKIP}, not {self.damaged!r}")
+        if self.buckets is not None and not 1 <= self.buckets <= BUCKETS_MAX:
+            raise BadOption(f"a lake has 1 to {BUCKETS_MAX} buckets, not {self.buckets}")
+        for place in self.journals:
+            if "://" not in place and not Path(place).is_dir():
+                raise NoSource(f"{place} is not a folder")
+        if self.lake:
+            try:
+                Lake.open(self.lake, buckets=self.buckets)
+            except NoLake:
+                if not self.journals and not self.makes_lake:
+                    raise
 
 
 #: below this, compiling a question and cutting its answer into parts takes Spark longer than answering it
@@ -129,14 +148,14 @@ class Pipeline:
         )
 
     def report(
-        self, *, now: datetime, tz: str = "UTC", problems: Sequence[str] = ()
+        self, *, now: datetime, tz: str = "UTC", problems: Sequence[str] = (), name: str = ""
     ) -> tuple[str, dict[str, Any]]:
         """The page, and its totals; `problems`: what could not be read, in sentences."""
         lake = self.lake()
         tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
         versions = {name: table.version for name, table in tables.items()}
-        about = report_model.Lake(lake.files.root, versions, tuple(problems))
+        about = report_model.Lake(name or lake.files.root, versions, tuple(problems))
         small = sum(table.rows() for table in tables.values()) < _ROWS_SMALL
         with _few_rows(self.spark) if small else nullcontext():
             facts = report_facts.gather(shown, now=now, tz=tz, lake=about)

@@ -11,6 +11,7 @@ A JVM that we start is a child of this process and reads a pipe of ours. It ends
 are killed, it sees the pipe close and ends by itself.
 """
 
+import atexit
 import logging
 import os
 import shutil
@@ -20,15 +21,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lorogo_pipeline import archive, java, session_conf, shipping
-from lorogo_pipeline.session_conf import JAVA_OPTIONS, NEEDED, OURS, Door
+from lorogo_pipeline.session_conf import CLASSIC_ONLY, JAVA_OPTIONS, NEEDED, OURS, Door
 from lorogo_protocol.errors import LorogoError
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
         except PySparkException as error:
             raise NoSpark(f"the Spark Connect server at {url} gave no session: {error}") from error
         stack.callback(spark.stop)
-        _set(spark, {**NEEDED, **OURS, **conf})
+        _set(spark, {**NEEDED, **{key: OURS[key] for key in OURS if key not in CLASSIC_ONLY}, **conf})
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lorogo-ship-"))
         spark.addArtifacts(str(shipping.pack(Path(folder) / "lorogo.zip")), pyfile=True)
         yield spark
@@ -162,6 +164,8 @@ def _ours(
                     f"Spark did not start with the Java in {home}: what it printed above says why, "
                     f"{_INSTALL} mends an incomplete installation"
                 ) from error
+        end = _Once(partial(_stop, spark))
+        atexit.register(end)  # a block that is never left: later, Python would wait for threads that are gone
         try:
             yield spark
         except (ConnectionError, Py4JError) as error:
@@ -172,7 +176,20 @@ def _ours(
                 "try fewer tasks at once, --master 'local[1]'"
             ) from error
         finally:
-            _stop(spark)
+            atexit.unregister(end)
+            end()
+
+
+class _Once:
+    """Something to do when the first one asks for it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
 
 
 def _stop(spark: "SparkSession") -> None:

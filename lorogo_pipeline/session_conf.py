@@ -22,6 +22,9 @@ OURS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",  # slow by surprise is worse than an error
 }
+CLASSIC_ONLY = {
+    "spark.sql.execution.arrow.pyspark.fallback.enabled"
+}  # Connect knows no such thing, and warns
 # Start in half the time: bytes hardly enter the JVM, so it needs neither its best collector nor compiler.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 

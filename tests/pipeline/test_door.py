@@ -114,7 +114,9 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
     """Rows before, rows after, and what was checked."""
     lake = str(tmp_path / "lake")
     assert run(["pipeline", "ingest", "--journal", str(folder), "--lake", lake]) == 0
-    assert run(["pipeline", "erase", "--lake", lake, "--document", "doc-0002"]) == 0
+    assert "say --yes" in refused(capsys, "erase", "--lake", lake, "--document", "doc-0002")
+    assert "nothing of 'nobody'" in refused(capsys, "erase", "--lake", lake, "--document", "nobody", "--yes")
+    assert run(["pipeline", "erase", "--lake", lake, "--document", "doc-0002", "--yes"]) == 0
     told = capsys.readouterr().out
     assert "proved: no file below" in told
     assert run(["pipeline", "erase", "--lake", lake, "--json"]) == 0
@@ -153,14 +155,15 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
         (["ingest", "--journal", "{tmp}/nowhere", "--lake", "{tmp}/lake"], "is not a folder"),
         (["ingest", "--journal", "{tmp}", "--lake", "{tmp}/lake"], "there is no journal in"),
         (["materialise", "--lake", "{tmp}/nowhere"], "there is no lake in"),
-        (["materialise", "--lake", "{lake}", "--as-of", "yesterday"], "is neither a time"),
+        (["materialise", "--lake", "{lake}", "--as-of", "yesterday"], "is no time"),
         (["materialise", "--lake", "{lake}", "--table", "updates"], "documents and changes"),
         (["materialise", "--lake", "{lake}", "--document", "doc-0001"], "--as-of"),
         (["report"], "name a lake"),
         (["report", "--lake", "{lake}", "--tz", "Mars/Olympus", "--out", "{tmp}/r.html"], "no time zone"),
         (["audit"], "name the journals"),
         (["export", "{tmp}/out", "--lake", "{lake}", "--format", "docx"], "jsonl, markdown, parquet"),
-        (["erase", "--lake", "{lake}", "--document", "no such/id"], "is not a document id"),
+        (["erase", "--lake", "{lake}", "--document", "no such/id", "--yes"], "is not a document id"),
+        (["materialise", "--lake", "{lake}", "--as-of", "2999-01-01"], "has not come yet"),
         (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--conf", "spark.x"], "is no setting"),
         (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--buckets", "0"], "1 to 4096 buckets"),
         (["ingest", "--journal", "{journal}", "--lake", "{tmp}/new", "--damaged", "maybe"], "fail or skip"),
