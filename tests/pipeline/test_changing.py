@@ -135,12 +135,13 @@ def test_a_trimmed_snapshot() -> None:
     assert sum(one["ops"] for one in found if one["log_id"]) == 2
 
 
-def test_a_deleted_document_has_none() -> None:
-    """Nothing is said of who changed what is deleted."""
+def test_a_deleted_document_keeps_its_changes() -> None:
+    """Who changed what is history, until it is erased."""
     _, updates = typed("ab")
     gone = Row("deleted", START + SECOND * 9, None, None, 0, None, None, None, 0, None, None, None)
     folded = fold_document("doc", [row(updates[0]), gone])
-    assert folded is not None and change_rows(folded, 8) == []
+    assert folded is not None and folded.deleted
+    assert [(one["log_id"], one["inserted"]) for one in change_rows(folded, 8)] == [("log-1", 2)]
 
 
 # --- kinds ----------------------------------------------------------------------------------------

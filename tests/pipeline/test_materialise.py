@@ -226,7 +226,7 @@ def test_deleted_and_erased(spark: "SparkSession", tmp_path: Path) -> None:
     assert done.deleted == 1
     found = documents_of(tmp_path / "lake")
     assert found.keys() == {"doc-0000", "doc-0002"} and found["doc-0000"]["state"] == "deleted"
-    assert {row["document_id"] for row in rows_of(tmp_path / "lake", "changes")} == {"doc-0002"}
+    assert {row["document_id"] for row in rows_of(tmp_path / "lake", "changes")} == {"doc-0000", "doc-0002"}
 
 
 # --- the rows of a bucket -------------------------------------------------------------------------
