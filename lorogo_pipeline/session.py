@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -195,7 +196,11 @@ class _Once:
 def _stop(spark: "SparkSession") -> None:
     """The session stopped; one whose JVM is gone is only forgotten."""
     if _jvm_exit_code() is None:
-        spark.stop()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", RuntimeWarning
+            )  # "unable to cleanly shutdown": interrupted; it ends now
+            spark.stop()
         return
     from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
@@ -303,9 +308,12 @@ def _quiet_py4j() -> Iterator[None]:
     def is_others(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
 
-    root = logging.getLogger()  # py4j logs to the root
-    root.addFilter(is_others)
+    # a filter is asked only by the logger that was used: py4j uses its own, and the root
+    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver", "py4j.java_gateway")]
+    for logger in loggers:
+        logger.addFilter(is_others)
     try:
         yield
     finally:
-        root.removeFilter(is_others)
+        for logger in loggers:
+            logger.removeFilter(is_others)

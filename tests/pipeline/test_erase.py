@@ -10,7 +10,7 @@ import pytest
 
 from lorogo_pipeline import erase as erasing
 from lorogo_pipeline.erase import TABLES
-from lorogo_pipeline.errors import LakeBusy, PipelineError
+from lorogo_pipeline.errors import BadOption, LakeBusy, PipelineError
 from lorogo_pipeline.files import Files
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.errors import InvalidDocumentId
@@ -117,13 +117,11 @@ def test_nothing_to_erase(pipeline: Pipeline) -> None:
 
 
 def test_a_document_that_nobody_knows(pipeline: Pipeline) -> None:
-    """An unknown id has no rows; that it is erased is noted, so that it never comes."""
-    done = pipeline.erase(["never-seen", "never-seen"])
-    assert done.documents == ["never-seen"] and done.proved
-    assert sum(facts.rows_before for facts in done.tables.values()) == 0
-    assert rows_about(pipeline.settings.lake, "never-seen")["events"] == 1
-    pipeline.erase(["never-seen"])
-    assert rows_about(pipeline.settings.lake, "never-seen")["events"] == 1
+    """A slip of the pen erases nothing, and bans no document that may still come."""
+    with pytest.raises(BadOption, match="never-seen"):
+        pipeline.erase([GONE, "never-seen"])
+    assert rows_about(pipeline.settings.lake, GONE)["updates"] > 0
+    assert rows_about(pipeline.settings.lake, "never-seen")["events"] == 0
 
 
 def test_what_is_no_id(pipeline: Pipeline) -> None:
