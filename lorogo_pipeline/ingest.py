@@ -80,7 +80,9 @@ def ingest(
     if damaged not in {FAIL, SKIP}:
         raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
     with lake.writing("ingest"):
-        return _ingest(spark, lake, find_segments(journals), damaged, progress)
+        done = _ingest(spark, lake, find_segments(journals), damaged, progress)
+        lake.sweep()
+        return done
 
 
 def _ingest(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 BUCKETS = 16
 BUCKETS_MAX = 4096
+LITTER_SECONDS = 86_400.0
 _FACTS = "lake.json"
 LOCK = "lake.lock"
 _ODD = frozenset("*?[]{}\\%")  # in a path: patterns to Spark, escapes to Delta
@@ -235,6 +236,24 @@ class Lake:
 
     def table(self, name: str) -> Table:
         return Table(self.files, name)
+
+    def sweep(self, *, older_seconds: float = LITTER_SECONDS) -> int:
+        """Remove data files that no table names and that are older than a day; gives how many.
+
+        They were replaced, or a job that died left them. Whoever reads an older version has that long. Only on
+        a local disk, where the caller holds the lock: elsewhere a job that is under way may be their owner.
+        """
+        if not self.files.local:
+            return 0
+        removed = 0
+        before = time.time() - older_seconds
+        for name in TABLES:
+            named = {f"{name}/{file.path}" for file in self.table(name).list()}
+            for path in self.files.list(f"{name}/data"):
+                if path not in named and Path(self.files.at(path)).stat().st_mtime < before:
+                    self.files.remove(path)
+                    removed += 1
+        return removed
 
     @contextmanager
     def writing(self, job: str, *, lock: str = LOCK) -> Iterator[None]:

@@ -79,6 +79,7 @@ def materialise(
     began = time.monotonic()
     with lake.writing("materialise"):
         done = _materialise(spark, lake, as_of_ns, documents, tables, progress)
+        lake.sweep()
     done.seconds = round(time.monotonic() - began, 3)
     return done
 

@@ -351,3 +351,17 @@ def test_a_place_that_cannot_be_used() -> None:
 def test_lakes_of_one_module() -> None:
     """The page's numbers are the module's."""
     assert (lakes.BUCKETS, lakes.BUCKETS_MAX) == (16, 4096)
+
+
+def test_litter_goes_after_a_day(lake: Lake) -> None:
+    """Files that no table names are removed when they are old; those that are named, and young ones, stay."""
+    named, old, young = "0000-all-named.parquet", "0000-all-old.parquet", "0000-all-young.parquet"
+    folder = Path(lake.files.at("updates/data"))
+    folder.mkdir(parents=True)
+    for name in (named, old, young):
+        (folder / name).write_bytes(b"rows")
+    lake.table("updates").commit([DataFile(f"data/{named}", 1, 4)])
+    for name in (named, old):
+        os.utime(folder / name, (1, 1))
+    assert lake.sweep() == 1
+    assert sorted(path.name for path in folder.iterdir()) == sorted([named, young])
