@@ -240,8 +240,8 @@ class Lake:
     def sweep(self, *, older_seconds: float = LITTER_SECONDS) -> int:
         """Remove data files that no table names and that are older than a day; gives how many.
 
-        They were replaced, or a job that died left them. Whoever reads an older version has that long. Only on
-        a local disk, where the caller holds the lock: elsewhere a job that is under way may be their owner.
+        They were replaced, or a job that died left them. Whoever reads an older version has that long. Only
+        on a local disk, where the caller holds the lock: elsewhere a job under way may be their owner.
         """
         if not self.files.local:
             return 0

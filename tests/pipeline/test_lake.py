@@ -1,6 +1,7 @@
 """A lake: what is committed counts, what is not does not, and of two jobs one wins."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
