@@ -198,6 +198,9 @@ def erase(
     document: Annotated[
         list[str] | None, typer.Option("--document", metavar="ID", help="This one, too; may be repeated.")
     ] = None,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Also if the lake has nothing of it: keep it out from now on.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
     master: Master = None,
@@ -212,7 +215,7 @@ def erase(
     from lorogo_cli import pipeline_jobs as jobs
 
     door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
-    _leave(jobs.erase(door, document or [], yes=yes))
+    _leave(jobs.erase(door, document or [], unknown=unknown, yes=yes))
 
 
 @app.command()

@@ -398,7 +398,7 @@ def compact(
     return not found.failures
 
 
-def erase(door: Door, documents: Sequence[str], *, yes: bool) -> bool:
+def erase(door: Door, documents: Sequence[str], *, unknown: bool, yes: bool) -> bool:
     """True if the proof holds."""
     if documents and not yes:
         names = ", ".join(documents)
@@ -409,7 +409,7 @@ def erase(door: Door, documents: Sequence[str], *, yes: bool) -> bool:
         if not typer.confirm(f"Erase {names} from {door.lake}, for good?", err=True):
             raise Problem(f"{names} was not erased")
     with _opened(door) as pipeline:
-        done = pipeline.erase(documents)
+        done = pipeline.erase(documents, unknown=unknown)
     if door.as_json:
         say_json(done.to_json(), pretty=False)
         return done.proved

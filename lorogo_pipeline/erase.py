@@ -60,15 +60,24 @@ class Erased:
 
 
 def erase(
-    spark: SparkSession, lake: Lake, documents: Sequence[str] = (), *, progress: Progress | None = None
+    spark: SparkSession,
+    lake: Lake,
+    documents: Sequence[str] = (),
+    *,
+    unknown: bool = False,
+    progress: Progress | None = None,
 ) -> Erased:
-    """Erase what is named, and what the journals said is erased. Raises BadOption, LakeBusy, JobFailed."""
+    """Erase what is named, and what the journals said is erased. Raises BadOption, LakeBusy, JobFailed.
+
+    Of a document that is named the lake must have something, or it is taken for a slip of the pen; with
+    `unknown` it need not: it is kept out from now on.
+    """
     for document_id in documents:
         check_document_id(document_id)
     with lake.writing("erase"):
         known = _known(lake)
         for document_id in documents:
-            if document_id not in known and not _holds(lake, document_id):
+            if not unknown and document_id not in known and not _holds(lake, document_id):
                 raise BadOption(f"there is nothing of {document_id!r} in this lake; nothing was erased")
         ids = sorted({*documents, *known})
         done = Erased(ids, {name: TableErased() for name in TABLES})

@@ -131,9 +131,9 @@ class Pipeline:
             progress=self._progress,
         )
 
-    def erase(self, documents: Sequence[str] = ()) -> Erased:
-        """Documents out of every table and every file."""
-        return erasing.erase(self.spark, self.lake(), documents, progress=self._progress)
+    def erase(self, documents: Sequence[str] = (), *, unknown: bool = False) -> Erased:
+        """Documents out of every table and every file; with `unknown` also such as are not in the lake."""
+        return erasing.erase(self.spark, self.lake(), documents, unknown=unknown, progress=self._progress)
 
     def ingest_stream(self, nats: str) -> Ingested:
         """What JetStream holds now into `updates`."""

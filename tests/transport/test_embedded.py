@@ -1,6 +1,7 @@
 """The embedded nats-server: found, started, stopped, killed, and never left behind."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -191,5 +192,15 @@ async def test_it_does_not_outlive_us(tmp_path: Path) -> None:
     owner.kill()
     await owner.wait()
     await until(lambda: not alive(pid))
+    await until(lambda: unlocked(tmp_path / "lock"))  # the kernel closes its files a moment later
     async with EmbeddedNats(tmp_path):
         pass
+
+
+def unlocked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
