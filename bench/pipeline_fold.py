@@ -166,9 +166,9 @@ def main() -> int:
     parser.add_argument("--payload", type=int, default=120, help="bytes of an update, about")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help="a quick look: 400 documents")
+    parser.add_argument("--small", action="store_true", help="a quick look: 1,600 documents")
     options = parser.parse_args()
-    documents = 400 if options.small else options.documents
+    documents = 1600 if options.small else options.documents
     base = Path(tempfile.mkdtemp(prefix="pipeline-fold-", dir=options.dir or Path.cwd()))
     master = f"local[{options.cores}]"
     try:
