@@ -457,15 +457,15 @@ def reached(path: Path) -> None:
 
 #: the commit that is waited for, and how much later (of a second) the kill comes, at random
 MOMENTS = [
-    ("lake.json", 0.3),
-    ("lake.json", 0.6),
-    ("lake.json", 1.2),
-    ("events/data", 0.01),  # tasks write
-    ("updates/data", 0.2),
+    ("lake.json", 0.0),
+    ("lake.json", 0.02),
+    ("lake.json", 0.1),
+    ("events/data", 0.0),  # tasks write
+    ("updates/data", 0.0),
     ("events/_delta_log/00000000000000000000.json", 0.0),  # the first table is made, nothing is in it
     ("events/_delta_log/00000000000000000001.json", 0.0),  # events are committed, updates are not
     ("answers/_delta_log/00000000000000000001.json", 0.0),  # everything but updates is
-    ("updates/_delta_log/00000000000000000000.json", 0.02),
+    ("updates/_delta_log/00000000000000000000.json", 0.0),
     ("updates/_delta_log/00000000000000000001.json", 0.0),  # all of it is
 ]
 
@@ -498,7 +498,7 @@ def test_killed_and_run_again(ingest: Ingest, tmp_path: Path) -> None:
             assert ingest(one, two, lake=lake).segments == 0
     finally:
         child.kill()
-    assert left.count(0) >= 5, "most of them were killed in the middle"
+    assert left.count(0) >= 5, f"most of them were killed in the middle: {left}"
 
 
 def test_what_an_ingest_says() -> None:
