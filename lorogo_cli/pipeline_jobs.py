@@ -287,14 +287,15 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
             pipeline.materialise()
             page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=damage, name=named)
     _write_whole(out, page)
+    size = len(page.encode())
     seconds = time.monotonic() - began
     if door.as_json:
         say_json(
-            {"out": str(out), "bytes": len(page), "seconds": seconds, "start_up_seconds": started, **facts},
+            {"out": str(out), "bytes": size, "seconds": seconds, "start_up_seconds": started, **facts},
             pretty=False,
         )
     else:
-        say(f"{out}: {show_size(len(page))}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)")
+        say(f"{out}: {show_size(size)}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)")
     _tell("damaged, the rest was read", damage)
     return not damage
 

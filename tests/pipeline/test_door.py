@@ -104,6 +104,7 @@ def test_report_writes_one_page(folder: Path, tmp_path: Path, capsys: pytest.Cap
     told = line(capsys)
     assert told["totals"]["updates"] == 200
     assert told["seconds"] >= told["start_up_seconds"] >= 0
+    assert told["bytes"] == out.stat().st_size
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "doc-0001" in page
