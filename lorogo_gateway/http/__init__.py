@@ -1,0 +1,1 @@
+"""Documents, the feed and the operator's facts over HTTP."""

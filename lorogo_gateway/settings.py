@@ -1,0 +1,59 @@
+"""The gateway's settings: one frozen value, checked when it is made."""
+
+from dataclasses import dataclass, fields
+
+from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB, MIB, UPDATE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Where it listens, how patient it is, and how much it keeps in memory."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any that is free
+    read_only: bool = False  # everybody may read, nobody may write
+
+    # WebSocket, per connection unless it says otherwise
+    frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
+    fragment_bytes: int = 240 * KIB  # of the fragments that we send
+    fragment_seconds: float = 10.0
+    fragments_bytes_max: int = UPDATE_BYTES_MAX  # unfinished
+    update_bytes_max: int = UPDATE_BYTES_MAX
+    presence_bytes_max: int = AWARENESS_BYTES_MAX
+    join_seconds: float = 30.0  # until a document is served
+    rooms_max: int = 64
+    connections_max: int = 10_000  # of the gateway
+    unread_bytes_max: int = 8 * MIB  # of a slow reader
+    unacked_updates_max: int = 256
+    unacked_bytes_max: int = 8 * MIB
+    updates_per_second: float = 1_000.0
+    bytes_per_second: float = 16.0 * MIB
+    burst_seconds: float = 5.0
+    backfill_bytes_max: int = 256 * MIB  # being sent to all newcomers of the gateway together
+    ping_seconds: float = 30.0  # a WebSocket ping; without an answer in as long again it is closed
+
+    # HTTP
+    body_bytes_max: int = UPDATE_BYTES_MAX
+    call_seconds: float = 30.0
+    page_documents_max: int = 1_000
+    feed_unread_events_max: int = 10_000
+    feed_comment_seconds: float = 15.0
+    feeds_max: int = 100  # of the gateway
+
+    # What operators see
+    sample_seconds: float = 5.0  # between two looks at servers and stream
+    samples_max: int = 720  # kept for the charts: an hour
+    top_documents: int = 20
+    close_seconds: float = 5.0  # for what is in flight, at the end
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port must be from 0 to 65535, not {self.port}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("host", "port", "read_only"):
+                continue
+            if not value > 0:
+                raise ValueError(f"{field.name} must be above 0, not {value!r}")
+        if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
+            raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
