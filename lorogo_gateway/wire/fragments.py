@@ -4,6 +4,7 @@ The header names a batch, how many fragments there are and how many bytes in all
 order. What is refused or too late is gone: fragments of it that still come are ignored.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,19 +23,21 @@ _FRAGMENTS_SPARE = 64  # so many may be as small as they like
 _BATCHES_MAX = 64
 
 
-def update_frames(crdt: Crdt, room: str, payload: bytes, batch: bytes, *, fragment_bytes: int) -> list[bytes]:
+def update_frames(
+    crdt: Crdt, room: str, payload: bytes, batch: bytes, *, fragment_bytes: int
+) -> Iterator[bytes]:
     """One DocUpdate, or a header and fragments, ready to be sent."""
     prefix = room_prefix(crdt, room)
     if len(payload) <= fragment_bytes:
-        return [b"%b\x03\x01%b%b%b" % (prefix, uleb128(len(payload)), payload, batch)]
+        yield b"%b\x03\x01%b%b%b" % (prefix, uleb128(len(payload)), payload, batch)
+        return
     count = -(-len(payload) // fragment_bytes)
-    frames = [b"%b\x04%b%b%b" % (prefix, batch, uleb128(count), uleb128(len(payload)))]
+    yield b"%b\x04%b%b%b" % (prefix, batch, uleb128(count), uleb128(len(payload)))
     view = memoryview(payload)
     for index in range(count):
         part = view[index * fragment_bytes : (index + 1) * fragment_bytes]
         head = b"%b\x05%b%b%b" % (prefix, batch, uleb128(index), uleb128(len(part)))
-        frames.append(b"".join((head, part)))
-    return frames
+        yield b"".join((head, part))
 
 
 class BatchKey(NamedTuple):

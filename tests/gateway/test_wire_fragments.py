@@ -54,7 +54,7 @@ def test_an_update_that_was_cut_comes_together_in_any_order(
 
 
 def test_frames_of_a_large_update_fit_into_the_limit() -> None:
-    frames = wire.update_frames(Crdt.LORO, "x" * 128, bytes(1 << 20), BATCH, fragment_bytes=240 * 1024)
+    frames = list(wire.update_frames(Crdt.LORO, "x" * 128, bytes(1 << 20), BATCH, fragment_bytes=240 * 1024))
     assert max(map(len, frames)) <= wire.FRAME_BYTES_MAX
     assert len(frames) == 1 + 5
 
