@@ -31,14 +31,15 @@ class KeptRoom:
         self._busy = False
         self._followed = False
         self._running = False
-        self._merging = 0
+        self._merging = False
         self._last = b""  # what this client surely has
+        self._held = b""  # heard while a merge of this client is under way: it may be its own echo
         self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
         self._rejoining = Rejoining(seat, Crdt.PERSISTED, name)
 
     @property
     def unacked(self) -> int:
-        return self._queue.qsize() + self._merging
+        return self._queue.qsize() + int(self._merging)
 
     def join(self, _version: bytes) -> None:
         """A JoinRequest came."""
@@ -96,10 +97,12 @@ class KeptRoom:
         """Store what comes, one after another; the connection owns this task."""
         while True:
             updates, ref = await self._queue.get()
-            self._merging = 1
+            self._merging = True
             status = await self._stored(updates)
-            self._merging = 0
+            self._merging = False
             self._seat.ack(self.prefix, ref, status)
+            held, self._held = self._held, b""
+            self.heard(held)
             self._queue.task_done()
             if status is Status.APP_ERROR:
                 self._joined = False
@@ -120,7 +123,9 @@ class KeptRoom:
 
     def heard(self, data: bytes) -> None:
         """All that is kept, after somebody's change."""
-        if self._joined and data != self._last:
+        if self._merging:
+            self._held = data
+        elif self._joined and data and data != self._last:
             for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
                 self._seat.send(frame)
 
