@@ -29,7 +29,7 @@ class KeptRoom:
         self._seat = seat
         self._joined = False
         self._busy = False
-        self._followed = False
+        self._left = False
         self._running = False
         self._merging = False
         self._last = b""  # what this client surely has
@@ -52,15 +52,18 @@ class KeptRoom:
         seat, house = self._seat, self._seat.house
         try:
             async with asyncio.timeout(house.settings.join_seconds):
-                if not self._followed:
-                    await house.kept.follow(self.name, self.heard)
-                    self._followed = True
+                await house.kept.follow(self.name, self.heard)
                 kept = await house.kept.bucket.load(self.name)
         except (LorogoError, TimeoutError) as error:
-            self._refuse(error)
+            if not self._left:
+                self._refuse(error)
             return
         finally:
             self._busy = False
+            if self._left:
+                await house.kept.leave(self.name, self.heard)
+        if self._left:
+            return
         self._joined = True
         house.counters.joins += 1
         permission = "read" if house.settings.read_only else "write"
@@ -148,7 +151,6 @@ class KeptRoom:
     async def leave(self) -> None:
         """What is kept stays."""
         self._joined = False
+        self._left = True
         self._rejoining.cancel()
-        if self._followed:
-            self._followed = False
-            await self._seat.house.kept.leave(self.name, self.heard)
+        await self._seat.house.kept.leave(self.name, self.heard)

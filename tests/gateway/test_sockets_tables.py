@@ -28,12 +28,12 @@ async def rejoined(peer: Peer, doc: LoroDoc, room: str = "doc") -> wire.JoinOk:
 # ------------------------------------------------------------------------------------------ join
 
 
-@pytest.mark.parametrize("room", ["", "a b", "a.b", "-a", "_kv", "é", "a*"])
-@pytest.mark.parametrize("kind", [Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED])
-async def test_an_id_outside_our_alphabet_is_refused(world: MemoryNats, room: str, kind: Crdt) -> None:
+async def test_an_id_outside_our_alphabet_is_refused(world: MemoryNats) -> None:
     async with gate(world) as door, door.peer() as one:
-        no = await one.join_error(room, crdt=kind)
-        assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "invalid_document_id")
+        for kind in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+            for room in ("", "a b", "a.b", "-a", "_kv", "é", "a*", "x\x00"):
+                no = await one.join_error(room, crdt=kind)
+                assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "invalid_document_id")
         assert door.stat("members") == 0
 
 
