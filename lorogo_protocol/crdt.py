@@ -194,6 +194,11 @@ class Replica:
             vector = self.doc.frontiers_to_vv(Frontiers.decode(frontiers))
             return None if vector is None else vector.encode()
 
+    def operations_at(self, frontiers: bytes) -> int | None:
+        """How many operations ever led to these heads, trimmed ones included; None if they are not known."""
+        vector = self.vector_of(frontiers)
+        return None if vector is None else sum(counters(vector).values())
+
     def includes(self, vector: bytes) -> bool:
         """Whether the replica has everything that the vector names."""
         with guard():
