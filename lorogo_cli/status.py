@@ -4,7 +4,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from lorogo_cli.connection import connected, is_erased, look, servers, snapshots, unknown
+from lorogo_cli.connection import connected, is_erased, look, snapshots, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
@@ -13,6 +13,7 @@ from lorogo_protocol import calls, subjects
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.limits import STALE_SECONDS
 from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_transport.discovery import ServerStats, server_stats
 from lorogo_transport.errors import NoResponders, RequestTimeout
 from lorogo_transport.snapshots import SnapshotHead
 
@@ -28,7 +29,7 @@ async def of_all(url: str, *, as_json: bool) -> None:
         rows = await _rows(client)
         wal = client.transport.stream(subjects.WAL_STREAM)
         stream = asdict(await wal.state())
-        found = [_server(answer) for answer in await servers(client.transport)]
+        found = [_server(answer) for answer in await server_stats(client.transport.bus)]
     if as_json:
         say_json({"documents": rows, "stream": stream, "servers": found}, pretty=False)
         return
@@ -219,13 +220,11 @@ def _replication(stats: Row) -> list[str]:
     return facts
 
 
-def _server(answer: dict[str, Any]) -> Row:
-    endpoints = answer.get("endpoints") or [{}]
-    data = endpoints[0].get("data") or {}
+def _server(answer: ServerStats) -> Row:
     return {
-        "server": answer.get("metadata", {}).get("server_id", "?"),
-        "version": answer.get("version", "?"),
-        "started": answer.get("started", ""),
-        "documents": data.get("documents", 0),
-        "stats": data,
+        "server": answer.server_id,
+        "version": answer.version,
+        "started": answer.started,
+        "documents": answer.stats.get("documents", 0),
+        "stats": answer.stats,
     }
