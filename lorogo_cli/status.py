@@ -2,31 +2,23 @@
 
 import time
 from dataclasses import asdict
-from typing import Any
 
-from lorogo_cli.connection import connected, is_erased, look, snapshots, unknown
+from lorogo_cli.connection import connected, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
-from lorogo_client import Client
-from lorogo_protocol import calls, subjects
-from lorogo_protocol.lease import Entry
-from lorogo_protocol.limits import STALE_SECONDS
-from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_client import overview
+from lorogo_client.overview import Row
+from lorogo_protocol import subjects
 from lorogo_transport.discovery import ServerStats, server_stats
-from lorogo_transport.errors import NoResponders, RequestTimeout
-from lorogo_transport.snapshots import SnapshotHead
 
-Row = dict[str, Any]
-
-_OWNER_SECONDS = 3.0
 _NEARLY_FULL = 0.7
 
 
 async def of_all(url: str, *, as_json: bool) -> None:
     """Every document, the stream and the servers."""
     async with connected(url, serving=False) as client:
-        rows = await _rows(client)
+        rows = await overview.rows(client.transport, now_ns=time.time_ns())
         wal = client.transport.stream(subjects.WAL_STREAM)
         stream = asdict(await wal.state())
         found = [_server(answer) for answer in await server_stats(client.transport.bus)]
@@ -61,54 +53,16 @@ async def of_one(url: str, document_id: str, *, as_json: bool) -> None:
     """One document, with what its owner says of it."""
     async with connected(url, document_id, serving=False) as client:
         transport = client.transport
-        sight = await look(transport, document_id)
+        sight = await overview.look(transport, document_id)
         if not sight.known:
             raise unknown(document_id)
-        messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
-        row = _row(document_id, sight.status, sight.snapshot, messages)
-        owner = await _ask_owner(client, document_id) if row["state"] == "UP" else None
+        row = await overview.of_one(transport, sight, now_ns=time.time_ns())
+        owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
     if as_json:
         say_json({**row, "owner": owner}, pretty=False)
         return
     for name, value in {**_shown(row), **_owner_shown(owner, row["state"])}.items():
         say(f"{name + ':':<14}{value}")
-
-
-async def _rows(client: Client) -> list[Row]:
-    entries: dict[str, Entry] = {document: entry async for document, entry in client.statuses()}
-    heads = {head.document_id: head async for head in snapshots(client.transport).list()}
-    counts = await client.transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*"))
-    messages = {subjects.document_of(subject): count for subject, count in counts.items()}
-    names = sorted({*entries, *heads, *messages})
-    return [_row(name, entries.get(name), heads.get(name), messages.get(name, 0)) for name in names]
-
-
-def _row(document_id: str, entry: Entry | None, head: SnapshotHead | None, messages: int) -> Row:
-    row: Row = {
-        "document": document_id,
-        "state": "DOWN",
-        "server": "",
-        "changed_ns": None,
-        "lease": 0,
-        "deleted": head is not None and bool(head.facts.get("deleted_ns")),
-        "erased": is_erased(head),
-        "snapshot_bytes": 0 if head is None else head.size,
-        "wal_messages": messages,
-    }
-    if entry is None:
-        return row
-    row |= {"changed_ns": entry.status.time_ns, "server": entry.server, "lease": entry.token}
-    match entry.status:
-        case Down():
-            row |= {"lease": 0, "server": ""}
-        case Up(server_id):
-            row |= {"state": "UP", "server": server_id}
-            row["stale"] = time.time_ns() - entry.status.time_ns > STALE_SECONDS * 1e9
-        case Starting(_, retries):
-            row |= {"state": "STARTING", "retries": retries}
-        case Failed(trace_id):
-            row |= {"state": "ERROR", "trace": trace_id}
-    return row
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -159,17 +113,6 @@ def _owner_shown(owner: Row | None, state: str) -> dict[str, str]:
         "present": str(owner["present"]),
         "durability": str(owner["durability"]),
     }
-
-
-async def _ask_owner(client: Client, document_id: str) -> Row | None:
-    """What the owner says; None if it does not answer. A plain request, which starts nothing."""
-    subject = subjects.call("status", document_id)
-    try:
-        answer = await client.transport.bus.request(subject, timeout=_OWNER_SECONDS)
-    except (NoResponders, RequestTimeout):
-        return None
-    facts = calls.decode(answer.data)
-    return facts if "since_ns" in facts else None
 
 
 def _health(stats: Row, now_ns: int) -> list[str]:

@@ -52,7 +52,12 @@ class DocumentApi:
 
     async def export(self, at: At = None, *, timeout: float | None = None) -> bytes:
         """A Loro snapshot."""
-        return calls.need(await self._ask("export", {"at": at}, timeout), "payload", bytes)
+        return (await self.snapshot(at, timeout=timeout))[0]
+
+    async def snapshot(self, at: At = None, *, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """A Loro snapshot, and its frontiers."""
+        answer = await self._ask("export", {"at": at}, timeout)
+        return calls.need(answer, "payload", bytes), calls.need(answer, "frontiers", bytes)
 
     async def patch(
         self,

@@ -16,6 +16,7 @@
     │   │   ├── StoreLocked     retriable: another process has it
     │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
     │   ├── NotStored           retriable: offline, and the store has no copy of this document
+    │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions)
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
@@ -35,6 +36,7 @@ __all__ = [
     "DocumentDeleted",
     "DocumentFailed",
     "FeedUnavailable",
+    "InvalidMoment",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -208,3 +210,9 @@ class SessionClosed(ClientError):
     """The session, or the client that it came from, is closed."""
 
     code = "session-closed"
+
+
+class InvalidMoment(ClientError):
+    """The text is neither a time nor a version of a document."""
+
+    code = "invalid-moment"

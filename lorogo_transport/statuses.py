@@ -4,7 +4,7 @@ Plain code on `Stream`, so JetStream and the in-memory twin behave alike. What m
 is decided in `lorogo_protocol.lease`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
@@ -33,6 +33,19 @@ class Statuses:
         """What the bucket's leader says now."""
         stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
         return None if stored is None else entry(stored)
+
+    async def read_many(self, document_ids: Iterable[str]) -> dict[str, Entry]:
+        """Those of these documents that have a status; a replica may answer."""
+        keys = [subjects.status_key(document_id) for document_id in document_ids]
+        return {
+            subjects.document_of(stored.subject): entry(stored)
+            async for stored in self._stream.newest_of(keys)
+        }
+
+    async def names(self) -> list[str]:
+        """Every document that has a status; no bodies are moved."""
+        keys = await self._stream.subjects(subjects.STATUS_KEYS_ALL)
+        return [subjects.document_of(key) for key in keys if key != subjects.EPOCH_KEY]
 
     async def write(
         self,
