@@ -35,6 +35,7 @@ _STREAM_SECONDS = 2.0
 _CENSUS_SECONDS = 30.0  # that a census may take
 _CENSUS_SHARE = 20  # a census that took one second is not repeated for so many
 _FAILED_TOLD = 100
+_SAMPLE_SHARE = 0.8  # of the time between two samples: a look that comes sooner makes none
 
 STATES = ("UP", "STARTING", "DOWN", "ERROR")
 
@@ -122,10 +123,14 @@ class Collector:
             self._wake.set()
         self._watched_until = now + WATCHED_SECONDS
 
-    async def newest(self, age_seconds_max: float | None = None) -> Look:
-        """What is known, not older than that (`sample_seconds`, unless said); asked now if need be."""
+    async def newest(self, age_seconds_max: float | None = None, *, asked: bool = True) -> Look:
+        """What is known, not older than that (`sample_seconds`, unless said); looked at now if need be.
+
+        `asked`: by somebody who may want the census, too.
+        """
         most = self._settings.sample_seconds if age_seconds_max is None else age_seconds_max
-        self._asked_until = self._clock.now() + WATCHED_SECONDS
+        if asked:
+            self._asked_until = self._clock.now() + WATCHED_SECONDS
         async with self._looking:  # whoever comes meanwhile is given the same
             if self._look is None or self._clock.now() - self._look.at > most:
                 await self._take()
@@ -182,9 +187,10 @@ class Collector:
             if self._clock.now() < max(self._asked_until, self._watched_until):
                 self._begin_census()
         now, time_ns = self._clock.now(), self._clock.wall_ns()
-        if servers or streams.wal is not None:
-            self._recent.add(takeovers(servers))
-            seconds = None if self._sampled_at is None else now - self._sampled_at
+        self._recent.add(takeovers(servers))
+        seconds = None if self._sampled_at is None else now - self._sampled_at
+        rare = seconds is None or seconds >= _SAMPLE_SHARE * self._settings.sample_seconds
+        if rare and (servers or streams.wal is not None):
             interval = self._progress.step(servers)
             self.samples.append(sample(time_ns, seconds, interval, servers, streams))
             self._sampled_at = now

@@ -91,10 +91,14 @@ async def _gather(
     return found
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _read_stats(data: bytes) -> ServerStats | None:
     """What one answer says; None for one that we cannot use."""
     try:
-        answer = json.loads(data)
+        answer = json.loads(data, parse_constant=_no_number)
         stats = (answer.get("endpoints") or [{}])[0].get("data") or {}
         server_id = answer["metadata"]["server_id"]
         if not is_token(server_id) or not isinstance(stats, dict):
