@@ -1,12 +1,13 @@
 """What operators see: servers, the overview and its charts, refused updates, the size of a document."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from lorogo_client import Client, overview
 from lorogo_client.health import health
@@ -24,7 +25,8 @@ from lorogo_transport.ports import StreamState
 
 Sockets = Callable[[], Mapping[str, Any]]  # what the WebSockets of this gateway count
 
-_REJECTED_DEFAULT, _REJECTED_MAX = 50, 200
+_FRESH = {"Cache-Control": "no-store"}
+_REJECTED_DEFAULT, _REJ, 200
 _SIZES_DEFAULT, _SIZES_MAX = 500, 1_000
 
 
@@ -119,7 +121,7 @@ class _Facts:
         self._collector.watched()
         look = await self._collector.newest()
         now_ns = self._clock.wall_ns()
-        return JSONResponse({"servers": [server_facts(server, now_ns) for server in look.servers]})
+        return _json({"servers": [server_facts(server, now_ns) for server in look.servers]})
 
     async def overview(self, _: Request) -> Response:
         self._collector.watched()
@@ -137,17 +139,17 @@ class _Facts:
             for one in self._collector.takeovers
         ]
         shown["sockets"] = None if self._sockets is None else dict(self._sockets())
-        return JSONResponse(shown)
+        return _json(shown)
 
     async def samples(self, _: Request) -> Response:
         self._collector.watched()
         await self._collector.newest()
-        return JSONResponse(columns(list(self._collector.samples)))
+        return _json(columns(list(self._collector.samples)))
 
     async def rejected(self, request: Request) -> Response:
         limit = _limit(request, _REJECTED_DEFAULT, _REJECTED_MAX)
         rows = await newest(self._client.transport, limit)
-        return JSONResponse({"rejected": [{**asdict(row), "time": show_time(row.time, UTC)} for row in rows]})
+        return _json({"rejected": [{**asdict(row), "time": show_time(row.time, UTC)} for row in rows]})
 
     async def sizes(self, request: Request) -> Response:
         document_id = check_document_id(request.path_params["id"])
@@ -159,7 +161,7 @@ class _Facts:
         document = self._client.document(document_id)
         status = await document.status()
         versions = (await document.history(limit, operations=True))[::-1]
-        return JSONResponse(
+        return _json(
             {
                 "document": document_id,
                 "time": [show_time(number(version, "time_ns"), UTC) for version in versions],
@@ -184,8 +186,21 @@ def server_facts(server: ServerStats, now_ns: int) -> dict[str, object]:
         "documents": number(server.stats, "documents"),
         "ready": is_ready(server.stats),
         "health": told,
-        "stats": dict(server.stats),
+        "stats": _plain(server.stats),
     }
+
+
+def _plain(stats: Mapping[str, Any]) -> object:
+    """What may be in JSON that every browser reads; nothing, if it may not."""
+    try:
+        return json.loads(json.dumps(stats, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _json(content: object) -> Response:
+    """ASCII: texts of others may hold half of a surrogate pair."""
+    return Response(json.dumps(content, separators=(",", ":")), media_type="application/json", headers=_FRESH)
 
 
 def columns(samples: list[Sample]) -> dict[str, object]:
