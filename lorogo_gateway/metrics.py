@@ -17,7 +17,6 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.utils import floatToGoString
 
 from lorogo_gateway.collector import Census, Look
 from lorogo_gateway.figures import counts, is_ready, number, reasons
@@ -180,7 +179,7 @@ def _histogram(name: str, about: str, servers: tuple[ServerStats, ...], key: str
     for server in servers:
         found = counts(server.stats, f"{key}_counts")
         ends = list(accumulate(found + [0] * (latency.COUNTS_MAX - len(found))))
-        buckets = [(floatToGoString((1 << at) / 1e6), ends[at]) for at in _BUCKETS]
+        buckets = [(repr((1 << at) / 1e6), ends[at]) for at in _BUCKETS]
         family.add_metric(
             [server.server_id],
             [*buckets, ("+Inf", ends[-1])],

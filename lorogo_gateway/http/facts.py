@@ -15,10 +15,10 @@ from lorogo_client.versions import show_time
 from lorogo_gateway.collector import STATES, Census, Collector, Look
 from lorogo_gateway.figures import Sample, is_ready, number
 from lorogo_gateway.http import fact_schemas as schemas
-from lorogo_gateway.http.operations import Answer, Operation, Parameter
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.rejected import newest
-from lorogo_protocol.ids import check_document_id
+from lorogo_gateway.http.schemas import DOCUMENT_ID
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.discovery import ServerStats
 from lorogo_transport.ports import StreamState
@@ -26,7 +26,7 @@ from lorogo_transport.ports import StreamState
 Sockets = Callable[[], Mapping[str, Any]]  # what the WebSockets of this gateway count
 
 _FRESH = {"Cache-Control": "no-store"}
-_REJECTED_DEFAULT, _REJ, 200
+_REJECTED_DEFAULT, _REJECTED_MAX = 50, 200
 _SIZES_DEFAULT, _SIZES_MAX = 500, 1_000
 
 
@@ -95,7 +95,7 @@ def operations(
             facts.sizes,
             {200: Answer("Columns of equal length, and bytes now.", {"application/json": schemas.SIZES})},
             (
-                Parameter("id", "path", "The document.", {"type": "string"}, required=True),
+                Parameter("id", "path", "The document.", DOCUMENT_ID, required=True),
                 Parameter(
                     "limit",
                     "query",
@@ -104,6 +104,7 @@ def operations(
                 ),
             ),
             group="operations",
+            problems=(404, 410),
         ),
     ]
 
@@ -147,13 +148,11 @@ class _Facts:
         return _json(columns(list(self._collector.samples)))
 
     async def rejected(self, request: Request) -> Response:
-        limit = _limit(request, _REJECTED_DEFAULT, _REJECTED_MAX)
-        rows = await newest(self._client.transport, limit)
+        rows = await newest(self._client.transport, asked(request).values["limit"])
         return _json({"rejected": [{**asdict(row), "time": show_time(row.time, UTC)} for row in rows]})
 
     async def sizes(self, request: Request) -> Response:
-        document_id = check_document_id(request.path_params["id"])
-        limit = _limit(request, _SIZES_DEFAULT, _SIZES_MAX)
+        document_id, limit = asked(request).values["id"], asked(request).values["limit"]
         sight = await overview.look(self._client.transport, document_id)
         if not sight.known:
             raise Problem(404, "not-found", f"there is no document {document_id!r}")
@@ -250,10 +249,3 @@ def _stream(state: StreamState | None) -> dict[str, int] | None:
     if state is None:
         return None
     return {"bytes": state.bytes, "bytes_max": state.bytes_max, "messages": state.messages}
-
-
-def _limit(request: Request, default: int, most: int) -> int:
-    text = request.query_params.get("limit", str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= most):
-        raise Problem(400, "invalid-parameter", f"limit must be from 1 to {most}")
-    return int(text)

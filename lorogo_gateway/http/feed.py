@@ -19,8 +19,9 @@ from lorogo_client import Client
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
 from lorogo_client.feed.reader import UpdateFeed
 from lorogo_client.versions import parse_time, show_time, show_time_down
-from lorogo_gateway.http.operations import Answer, Operation, Parameter
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.http.schemas import DOCUMENT_ID
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.logs import get_logger
@@ -84,7 +85,7 @@ class Feeds:
                         "document",
                         "query",
                         "Only of this document; may be repeated.",
-                        {"type": "array", "items": {"type": "string"}, "maxItems": _DOCUMENTS_MAX},
+                        {"type": "array", "items": DOCUMENT_ID, "maxItems": _DOCUMENTS_MAX},
                     ),
                     Parameter(
                         "last-event-id",
@@ -110,11 +111,8 @@ class Feeds:
         """Open the feed first, so that what is wrong is a problem and not a broken stream."""
         if self._ended.is_set():
             raise Problem(503, "closing", "this gateway stops; ask again", headers={"Retry-After": "1"})
-        documents = request.query_params.getlist("document") or None
-        if documents is not None and len(documents) > _DOCUMENTS_MAX:
-            raise Problem(400, "invalid-parameter", f"a feed may name at most {_DOCUMENTS_MAX} documents")
-        resumed = request.headers.get("last-event-id", "").strip()
-        since = _since(resumed or request.query_params.get("since", "now"))
+        values = asked(request).values
+        since = _since(values.get("last-event-id", "").strip() or values["since"])
         if self._open >= self._settings.feeds_max:
             raise Problem(
                 503,
@@ -126,7 +124,7 @@ class Feeds:
             self._entered()
             undo.callback(self._left)
             try:
-                feed = await undo.enter_async_context(self._client.feed(since, documents))
+                feed = await undo.enter_async_context(self._client.feed(since, values.get("document")))
             except (ValueError, TypeError) as error:
                 raise Problem(400, "invalid-parameter", str(error)) from None
             return _Stream(self, feed, undo.pop_all())
