@@ -39,7 +39,7 @@ class GatewaySettings:
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     call_seconds: float = 30.0
     page_documents_max: int = 1_000
-    feed_unread_events_max: int = 10_000
+    feed_stall_seconds: float = 30.0  # a reader that takes nothing for so long is ended, and resumes
     feed_comment_seconds: float = 15.0
     feeds_max: int = 100  # of the gateway
 

@@ -195,6 +195,11 @@ class Replica:
             vector = None if wanted is None else self.doc.frontiers_to_vv(wanted)
             return None if vector is None else vector.encode()
 
+    def operations_at(self, frontiers: bytes) -> int | None:
+        """How many operations ever led to these heads, trimmed ones included; None if they are not known."""
+        vector = self.vector_of(frontiers)
+        return None if vector is None else sum(counters(vector).values())
+
     def _known(self, frontiers: bytes) -> Frontiers | None:
         """The heads, if each is an operation that we have: Loro panics over others, and stays broken."""
         wanted = Frontiers.decode(frontiers)
