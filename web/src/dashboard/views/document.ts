@@ -1,0 +1,140 @@
+// One document: what is known of it, how it grew, what happened to it.
+
+import { h } from "../../common/dom";
+import { documentPath, get, Refusal } from "../api";
+import { Chart } from "../chart";
+import { bytes, count, moment } from "../format";
+import { historyOf, sizesOf, statusOf, type DocumentStatus, type Version } from "../model";
+import { cell, notice, panel, pill, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
+import { Poller } from "../poller";
+import { resetControl } from "../reset";
+import { column } from "../series";
+
+const VERSIONS = 50;
+const SLOW_MS = 10_000; // history and sizes cost the owner more than its status
+
+export function documentView(id: string): Mounted {
+  const state = pill();
+  const edited = timeAgo();
+  const gone = h("span", { class: "gone", hidden: true }, "deleted");
+  const open = h("a", { class: "button", href: `/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
+  const facts = new FactList();
+  const problem = notice();
+  const reset = h("div", { id: "reset", hidden: true }, h("p", {},
+    "In ERROR: servers tried to load it and failed each time. When the cause is gone, reset it."));
+  const size = new Chart({
+    id: "chart-size", title: "Size over time", format: bytes, binary: true, days: true, steps: true,
+    lines: [{ label: "snapshot", colour: "--series-1", fill: true }, { label: "journal", colour: "--series-4" }],
+  });
+  const versions = table("history", "History, newest first", ["When", "Sequence", "Version"]);
+  const rows = new Rows<Version>(versions.body, (one) => one.version, versionRow);
+  const none = notice();
+  none.show("loading…");
+  const body = h("div", { class: "view-body" }, reset,
+    panel("Facts", {}, facts.element), size.element,
+    panel("History", { class: "panel flush titled" }, versions.element, none.element));
+  const element = h("div", { class: "view" },
+    h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "Documents")),
+    h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
+    problem.element, body);
+  body.hidden = true;
+
+  const fast = new Poller<DocumentStatus>({
+    load: async (signal) => statusOf(await get(documentPath(id, "status"), signal)),
+    show: (status) => {
+      body.hidden = false;
+      problem.show("");
+      state.show(status.state);
+      gone.hidden = !status.deleted;
+      edited.show(status.edited);
+      facts.show(status, edited.element);
+      const failing = status.state === "ERROR";
+      if (failing && reset.childElementCount < 2) reset.append(resetControl(id, () => fast.now()));
+      reset.hidden = !failing;
+      put(reset, "class", failing ? "panel" : null);
+      put(reset, "data-tone", "bad");
+    },
+    refused: (refusal) => {
+      state.show(null);
+      body.hidden = true;
+      problem.show(refusal.status === 404 ? "no document has this id" : refusal.message, "bad");
+    },
+    heard: (hearing) => {
+      put(body, "data-old", hearing.failures > 0 ? "" : null);
+      if (hearing.failures > 0 && body.hidden) problem.show(`not loaded: ${hearing.problem}`, "bad");
+    },
+  });
+  const past = new Poller({
+    everyMs: SLOW_MS,
+    load: async (signal) => historyOf(await get(`${documentPath(id, "history")}?limit=${VERSIONS}`, signal)),
+    show: (history) => {
+      rows.show(history);
+      versions.element.hidden = history.length === 0;
+      none.show(history.length > 0 ? "" : "no history");
+    },
+    refused: (refusal) => {
+      versions.element.hidden = true;
+      none.show(refusal.message);
+    },
+    heard: (hearing) => hearing.failures > 0 && versions.body.childElementCount === 0 && none.show(`not loaded: ${hearing.problem}`, "bad"),
+  });
+  const sizes = new Poller({
+    everyMs: SLOW_MS,
+    load: async (signal) => sizesOf(await get(documentPath(id, "sizes"), signal)),
+    show: (samples) => size.show(samples.times, [column(samples, "snapshot_bytes"), column(samples, "journal_bytes")]),
+    refused: (_: Refusal) => size.show([], []),
+  });
+  return {
+    element,
+    title: id,
+    close() {
+      for (const poller of [fast, past, sizes]) poller.close();
+      size.close();
+    },
+  };
+}
+
+const FACTS: readonly (readonly [string, (it: DocumentStatus) => string])[] = [
+  ["owner", (it) => it.owner ?? "–"],
+  ["up since", (it) => moment(it.since)],
+  ["last edit", () => ""],
+  ["sequence", (it) => count(it.sequence)],
+  ["snapshot", (it) => bytes(it.snapshotBytes)],
+  ["WAL", (it) => `${bytes(it.walBytes)} in ${count(it.walMessages)} messages`],
+  ["operations", (it) => count(it.operations)],
+  ["changes", (it) => count(it.changes)],
+  ["present", (it) => count(it.present)],
+  ["lease", (it) => count(it.lease)],
+  ["durability", (it) => it.durability ?? "–"],
+  ["trace", (it) => it.trace ?? "–"],
+];
+
+class FactList {
+  private readonly values = FACTS.map(([name]) => h("dd", { "data-testid": `fact-${name.replace(" ", "-").toLowerCase()}` }));
+  private readonly items = FACTS.map(([name], at) => h("div", {}, h("dt", {}, name), this.values[at]));
+  readonly element = h("dl", { class: "figures", id: "facts" }, ...this.items);
+
+  show(status: DocumentStatus, edited: HTMLElement): void {
+    FACTS.forEach(([name, figure], at) => {
+      const value = this.values[at] as HTMLElement;
+      if (name === "last edit") {
+        if (edited.parentElement !== value) value.replaceChildren(edited);
+      } else say(value, figure(status));
+      if (name === "trace") (this.items[at] as HTMLElement).hidden = status.trace === null;
+    });
+  }
+}
+
+function versionRow(first: Version): Row<Version> {
+  const when = timeAgo();
+  const sequence = cell("Sequence", "number");
+  const element = h("tr", {}, cell("When", "", when.element), sequence,
+    cell("Version", "wide", h("code", { title: first.version }, first.version)));
+  return {
+    element,
+    update(one) {
+      when.show(one.at);
+      say(sequence, count(one.sequence));
+    },
+  };
+}

@@ -1,0 +1,182 @@
+// The whole of it at a glance: tiles, charts, what moved lately.
+
+import { h } from "../../common/dom";
+import { get } from "../api";
+import { Chart } from "../chart";
+import { bytes, count, fraction, many, microseconds, percent, rate } from "../format";
+import { samplesFrom, STATES, type Failure, type Overview, type Takeover } from "../model";
+import { panel, put, Rows, say, timeAgo, type Mounted } from "../page";
+import { Poller } from "../poller";
+import { formatRoute } from "../route";
+import { column, positive, withGaps, type Samples } from "../series";
+
+export const WAL_ALARM = 0.7;
+const TAKEOVERS_SHOWN = 20;
+
+export interface OverviewView extends Mounted {
+  show(overview: Overview): void;
+}
+
+export function overviewView(): OverviewView {
+  const tiles = new Tiles();
+  const throughput = new Chart({
+    id: "chart-throughput", title: "Updates per second", format: rate,
+    lines: [{ label: "accepted", colour: "--series-1", fill: true }],
+  });
+  const latency = new Chart({
+    id: "chart-latency", title: "ACK latency", format: microseconds, log: true,
+    lines: [{ label: "p50", colour: "--series-3" }, { label: "p99", colour: "--series-2" }],
+  });
+  const wal = new Chart({
+    id: "chart-wal", title: "WAL", format: bytes, binary: true,
+    lines: [{ label: "bytes", colour: "--series-5", fill: true }],
+  });
+  const stored = new Chart({
+    id: "chart-journal", title: "Journals and snapshots", format: bytes, binary: true,
+    lines: [{ label: "journals", colour: "--series-4" }, { label: "snapshots", colour: "--series-5" }],
+  });
+  const charts = [throughput, latency, wal, stored];
+
+  const takeovers = new Rows<Takeover>(
+    h("ol", { id: "takeovers", "data-testid": "takeovers", class: "events", reversed: true }), takeoverKey, takeoverRow);
+  const calm = h("p", { class: "notice", hidden: true }, "no document has moved since this gateway looks");
+  const errors = new Rows<Failure>(h("ul", { id: "failing", "data-testid": "failing", class: "events" }), (one) => one.document, failureRow);
+  const failing = panel("In ERROR", { hidden: "", "data-tone": "bad" }, errors.parent,
+    h("p", { class: "more" }, h("a", { href: "#/errors" }, "all of them, with reset")));
+
+  const element = h("div", { class: "view" },
+    h("h1", { class: "visually-hidden", tabindex: -1 }, "Overview"),
+    tiles.element,
+    failing,
+    h("div", { class: "charts" }, ...charts.map((chart) => chart.element)),
+    panel("Documents that moved", {}, takeovers.parent, calm));
+
+  let walMax: number | null = null;
+  let samples: Samples | null = null;
+  const draw = (): void => {
+    if (samples === null) return;
+    const { times } = samples;
+    throughput.show(times, [column(samples, "updates_per_second")]);
+    latency.show(times, [positive(column(samples, "ack_p50_us")), positive(column(samples, "ack_p99_us"))]);
+    const alarm = walMax === null ? null : { at: WAL_ALARM * walMax, label: `alarm at ${WAL_ALARM * 100} %` };
+    wal.show(times, [column(samples, "wal_bytes")], alarm);
+    stored.show(times, [column(samples, "journal_bytes"), column(samples, "snapshot_bytes")]);
+  };
+  const poller = new Poller({
+    load: async (signal) => withGaps(samplesFrom(await get("/v1/overview/samples", signal))),
+    show: (fresh) => {
+      samples = fresh;
+      draw();
+    },
+  });
+
+  return {
+    element,
+    title: "Overview",
+    show(overview) {
+      tiles.show(overview);
+      walMax = overview.walBytesMax;
+      takeovers.show(overview.takeovers.slice(0, TAKEOVERS_SHOWN));
+      calm.hidden = overview.takeovers.length > 0;
+      failing.hidden = overview.errors.length === 0;
+      errors.show(overview.errors.slice(0, 5));
+    },
+    close() {
+      poller.close();
+      for (const chart of charts) chart.close();
+    },
+  };
+}
+
+/** A figure with its name; `tone` says whether it is a reason to look. */
+class Tile {
+  readonly value = h("span", { class: "tile-value" }, "–");
+  readonly note = h("span", { class: "tile-note" });
+  readonly element: HTMLElement;
+
+  constructor(id: string, label: string, ...more: Node[]) {
+    this.element = h("div", { class: "tile", id: `tile-${id}`, "data-testid": `tile-${id}` },
+      h("span", { class: "tile-label" }, label), this.value, ...more, this.note);
+  }
+
+  show(value: string, note: string, tone: "" | "warn" | "bad" = ""): void {
+    say(this.value, value);
+    say(this.note, note);
+    put(this.element, "data-tone", tone === "" ? null : tone);
+  }
+}
+
+class Tiles {
+  private readonly shares = STATES.map((state) => h("i", { "data-state": state }));
+  private readonly counts = STATES.map((state) => h("b", { "data-testid": `count-${state}` }, "–"));
+  private readonly documents = new Tile("documents", "Documents",
+    h("span", { class: "shares", "aria-hidden": "true" }, ...this.shares),
+    h("span", { class: "states" }, ...STATES.map((state, at) =>
+      h("span", { class: "key" }, h("i", { "data-state": state }), this.counts[at], ` ${state}`))));
+  private readonly servers = new Tile("servers", "Servers ready");
+  private readonly updates = new Tile("updates", "Updates per second");
+  private readonly ack = new Tile("ack", "ACK p50 / p99");
+  private readonly fill = h("i", {});
+  private readonly wal = new Tile("wal", "WAL",
+    h("span", { class: "meter", "aria-hidden": "true" }, this.fill, h("b", { style: `left: ${WAL_ALARM * 100}%` })));
+  private readonly journal = new Tile("journal", "Journals");
+  private readonly snapshots = new Tile("snapshots", "Snapshots");
+  private readonly sockets = new Tile("connections", "Connections");
+  readonly element = h("div", { class: "tiles", id: "tiles" }, ...[this.documents, this.servers, this.updates, this.ack,
+    this.wal, this.journal, this.snapshots, this.sockets].map((tile) => tile.element));
+
+  show(it: Overview): void {
+    this.documents.show(count(it.documents), "", it.states.ERROR ? "bad" : "");
+    STATES.forEach((state, at) => {
+      const share = fraction(it.states[state], it.documents) ?? 0;
+      this.shares[at]?.style.setProperty("flex-grow", String(share));
+      const element = this.counts[at];
+      if (element) say(element, count(it.states[state]));
+    });
+    const { serversReady: ready, servers: all } = it;
+    const lacking = ready !== null && all !== null && ready < all;
+    this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all take documents" : "",
+      ready === 0 ? "bad" : lacking ? "warn" : "");
+    this.updates.show(rate(it.updatesPerSecond), it.bytesPerSecond === null ? "" : `${bytes(it.bytesPerSecond)}/s`);
+    this.ack.show(`${microseconds(it.ackP50)} / ${microseconds(it.ackP99)}`, "on disk, applied, recoverable");
+    this.showWal(it);
+    this.journal.show(bytes(it.journalBytes), "on the servers' disks");
+    this.snapshots.show(bytes(it.snapshotBytes), "in the object store");
+    this.sockets.show(count(it.connections), `${many(it.rooms, "room")} at this gateway`);
+  }
+
+  private showWal(it: Overview): void {
+    const full = fraction(it.walBytes, it.walBytesMax);
+    const tone = full === null || full < WAL_ALARM ? "" : full < 0.9 ? "warn" : "bad";
+    const bound = it.walBytesMax === null ? "no bound known" : `${percent(it.walBytes, it.walBytesMax)} of ${bytes(it.walBytesMax)}`;
+    this.wal.show(bytes(it.walBytes), `${bound}${tone === "" ? "" : ": NEARLY FULL"}`, tone);
+    this.fill.style.width = `${Math.min(1, full ?? 0) * 100}%`;
+  }
+}
+
+export function documentLink(id: string): HTMLAnchorElement {
+  return h("a", { class: "id", href: formatRoute({ view: "document", id }), title: id }, id);
+}
+
+const takeoverKey = (one: Takeover): string => JSON.stringify([one.document, one.from, one.to, one.at]);
+
+function takeoverRow(one: Takeover): { element: HTMLElement; update(one: Takeover): void } {
+  const when = timeAgo();
+  const server = (name: string | null): HTMLElement => h("span", { class: "id server" }, name ?? "–");
+  const element = h("li", {}, h("span", { class: "what" }, documentLink(one.document),
+    " moved from ", server(one.from), " to ", server(one.to)), when.element);
+  return { element, update: (fresh) => when.show(fresh.at) };
+}
+
+function failureRow(one: Failure): { element: HTMLElement; update(one: Failure): void } {
+  const when = timeAgo();
+  const trace = h("span", { class: "id" });
+  const element = h("li", {}, h("span", { class: "what" }, documentLink(one.document), " trace ", trace), when.element);
+  return {
+    element,
+    update(fresh) {
+      say(trace, fresh.trace ?? "–");
+      when.show(fresh.at);
+    },
+  };
+}
