@@ -107,7 +107,7 @@ export class Chart {
     this.plot = new uPlot({
       width,
       height: HEIGHT,
-      padding: [8, 8, 0, 0],
+      padding: [8, 16, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: {
@@ -115,11 +115,12 @@ export class Chart {
         y: log ? { distr: 3 } : { range: (_u, _low, high) => [0, high > 0 ? high * 1.15 : 1] },
       },
       axes: [
-        { ...axis, size: 26, gap: 6, space: 70, values: timeTicks(this.options.days === true) },
+        { ...axis, size: 26, gap: 6, space: 84, values: timeTicks(this.options.days === true) },
         {
           ...axis, size: 66, gap: 6, space: 32,
           ...(binary ? { incrs: BINARY } : {}),
-          values: (_u, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))),
+          ...(log ? { filter: decades, grid: { ...grid, filter: decades } } : {}),
+          values: (_u, ticks) => ticks.map((tick) => (tick === null ? "" : tickText(format(tick)))),
         },
       ],
       series: [
@@ -162,9 +163,9 @@ export class Chart {
     ctx.moveTo(bbox.left, y);
     ctx.lineTo(bbox.left + bbox.width, y);
     ctx.stroke();
-    ctx.textAlign = "right";
+    ctx.textAlign = "left";
     ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(this.box).fontFamily}`;
-    ctx.fillText(mark.label, bbox.left + bbox.width - 4, y - 4 * devicePixelRatio);
+    ctx.fillText(mark.label, bbox.left + 6 * devicePixelRatio, y - 4 * devicePixelRatio);
     ctx.restore();
   }
 
@@ -180,6 +181,16 @@ export class Chart {
 function faded(colour: string): string {
   const parts = colour.match(/[\d.]+/g) ?? [];
   return `rgb(${parts.slice(0, 3).join(" ")} / 0.12)`;
+}
+
+/** Round figures need no decimals on an axis. */
+function tickText(text: string): string {
+  return text.replace(/\.0+(?=\D|$)/, "");
+}
+
+/** On a logarithmic axis: powers of ten alone, for the eye. */
+function decades(_plot: uPlot, ticks: number[]): (number | null)[] {
+  return ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-9 ? tick : null));
 }
 
 function timeTicks(days: boolean): uPlot.Axis.DynamicValues {

@@ -217,7 +217,7 @@ export function statusOf(body: unknown): DocumentStatus {
   return {
     ...rowOf(body),
     trace: text(it["trace"]),
-    lease: number(it["lease"]),
+    lease: number(it["lease"]) || null,
     since: time(owner["since_ns"]),
     sequence: number(owner["sequence"]),
     operations: number(owner["operations"]),

@@ -4,7 +4,7 @@ import { button, h } from "../common/dom";
 import { documentPath, post, Refusal } from "./api";
 import { put, say } from "./page";
 
-/** `done` is called after the gateway did it. */
+/** `done` is called after the gateway did it; what went wrong is said here. */
 export function resetControl(id: string, done: () => void): HTMLElement {
   const first = button({ "data-testid": "reset", "aria-label": `Reset ${id}` }, "Reset…");
   const yes = button({ class: "button danger", "data-testid": "reset-confirm" }, "Reset it");
@@ -32,7 +32,7 @@ export function resetControl(id: string, done: () => void): HTMLElement {
     tell("resetting…", "quiet");
     post(documentPath(id, "reset"), new AbortController().signal).then(
       () => {
-        tell("reset: the next edit starts it", "ok");
+        tell("", "ok");
         done();
       },
       (error: unknown) => {

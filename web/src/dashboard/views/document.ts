@@ -20,6 +20,7 @@ export function documentView(id: string): Mounted {
   const open = h("a", { class: "button", href: `/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
   const facts = new FactList();
   const problem = notice();
+  const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-said", "data-tone": "ok" });
   const reset = h("div", { id: "reset", hidden: true }, h("p", {},
     "In ERROR: servers tried to load it and failed each time. When the cause is gone, reset it."));
   const size = new Chart({
@@ -36,8 +37,13 @@ export function documentView(id: string): Mounted {
   const element = h("div", { class: "view" },
     h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "Documents")),
     h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
-    problem.element, body);
+    problem.element, said, body);
   body.hidden = true;
+  const afterReset = (): void => {
+    say(said, "reset: the next edit starts it");
+    said.focus();
+    fast.now();
+  };
 
   const fast = new Poller<DocumentStatus>({
     load: async (signal) => statusOf(await get(documentPath(id, "status"), signal)),
@@ -49,7 +55,7 @@ export function documentView(id: string): Mounted {
       edited.show(status.edited);
       facts.show(status, edited.element);
       const failing = status.state === "ERROR";
-      if (failing && reset.childElementCount < 2) reset.append(resetControl(id, () => fast.now()));
+      if (failing && reset.childElementCount < 2) reset.append(resetControl(id, afterReset));
       reset.hidden = !failing;
       put(reset, "class", failing ? "panel" : null);
       put(reset, "data-tone", "bad");
@@ -128,7 +134,7 @@ class FactList {
 function versionRow(first: Version): Row<Version> {
   const when = timeAgo();
   const sequence = cell("Sequence", "number");
-  const element = h("tr", {}, cell("When", "", when.element), sequence,
+  const element = h("tr", {}, cell("When", "", h("span", { class: "at" }, moment(first.at)), when.element), sequence,
     cell("Version", "wide", h("code", { title: first.version }, first.version)));
   return {
     element,

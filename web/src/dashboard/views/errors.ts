@@ -13,24 +13,25 @@ export interface ErrorsView extends Mounted {
 /** `refresh` asks for a new overview, after a reset. */
 export function errorsView(refresh: () => void): ErrorsView {
   const found = table("errors", "Documents in ERROR", ["Document", "Since", "Trace", "Reset"]);
-  const rows = new Rows<Failure>(found.body, (one) => one.document, (one) => failureRow(one, refresh));
+  const rows = new Rows<Failure>(found.body, (one) => one.document, (one) => failureRow(one, () => afterReset(one.document)));
+  const afterReset = (id: string): void => {
+    say(said, `${id} was reset: the next edit starts it`);
+    said.focus();
+    refresh();
+  };
   const fine = notice();
-  const said = h("p", { class: "result", role: "status", "data-testid": "errors-said" });
+  const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "errors-said", "data-tone": "ok" });
   const element = h("div", { class: "view" },
     h("div", { class: "bar" }, h("h1", { tabindex: -1 }, "Errors")),
     h("p", { class: "quiet" }, "A document is in ERROR when servers tried to load it and failed each time. The trace is in their logs. When the cause is gone, reset it."),
     said,
     h("div", { class: "panel flush" }, found.element, fine.element));
   found.element.hidden = true;
-  let before: readonly string[] = [];
   return {
     element,
     title: "Errors",
     show(overview) {
       const now = overview.errors.map((one) => one.document);
-      const left = before.filter((id) => !now.includes(id));
-      if (left.length > 0) say(said, `no longer in ERROR: ${left.join(", ")}`);
-      before = now;
       rows.show(overview.errors);
       found.element.hidden = now.length === 0;
       fine.show(now.length > 0 ? "" : overview.states.ERROR ? "documents are in ERROR, but which is not known yet" : "no document is in ERROR");

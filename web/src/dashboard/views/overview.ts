@@ -40,14 +40,12 @@ export function overviewView(): OverviewView {
   const takeovers = new Rows<Takeover>(
     h("ol", { id: "takeovers", "data-testid": "takeovers", class: "events", reversed: true }), takeoverKey, takeoverRow);
   const calm = h("p", { class: "notice", hidden: true }, "no document has moved since this gateway looks");
-  const errors = new Rows<Failure>(h("ul", { id: "failing", "data-testid": "failing", class: "events" }), (one) => one.document, failureRow);
-  const failing = panel("In ERROR", { hidden: "", "data-tone": "bad" }, errors.parent,
-    h("p", { class: "more" }, h("a", { href: "#/errors" }, "all of them, with reset")));
+  const failing = new FailingBanner();
 
   const element = h("div", { class: "view" },
     h("h1", { class: "visually-hidden", tabindex: -1 }, "Overview"),
     tiles.element,
-    failing,
+    failing.element,
     h("div", { class: "charts" }, ...charts.map((chart) => chart.element)),
     panel("Documents that moved", {}, takeovers.parent, calm));
 
@@ -78,8 +76,7 @@ export function overviewView(): OverviewView {
       walMax = overview.walBytesMax;
       takeovers.show(overview.takeovers.slice(0, TAKEOVERS_SHOWN));
       calm.hidden = overview.takeovers.length > 0;
-      failing.hidden = overview.errors.length === 0;
-      errors.show(overview.errors.slice(0, 5));
+      failing.show(overview.errors);
     },
     close() {
       poller.close();
@@ -112,7 +109,7 @@ class Tiles {
   private readonly documents = new Tile("documents", "Documents",
     h("span", { class: "shares", "aria-hidden": "true" }, ...this.shares),
     h("span", { class: "states" }, ...STATES.map((state, at) =>
-      h("span", { class: "key" }, h("i", { "data-state": state }), this.counts[at], ` ${state}`))));
+      h("span", { class: "key" }, h("i", { "data-state": state }), this.counts[at], state))));
   private readonly servers = new Tile("servers", "Servers ready");
   private readonly updates = new Tile("updates", "Updates per second");
   private readonly ack = new Tile("ack", "ACK p50 / p99");
@@ -168,15 +165,19 @@ function takeoverRow(one: Takeover): { element: HTMLElement; update(one: Takeove
   return { element, update: (fresh) => when.show(fresh.at) };
 }
 
-function failureRow(one: Failure): { element: HTMLElement; update(one: Failure): void } {
-  const when = timeAgo();
-  const trace = h("span", { class: "id" });
-  const element = h("li", {}, h("span", { class: "what" }, documentLink(one.document), " trace ", trace), when.element);
-  return {
-    element,
-    update(fresh) {
-      say(trace, fresh.trace ?? "–");
-      when.show(fresh.at);
-    },
-  };
+/** One line: which documents need somebody, and where to go. */
+class FailingBanner {
+  private readonly words = h("b", {});
+  private readonly names = new Rows<Failure>(h("span", { class: "names" }), (one) => one.document, (one) => {
+    const element = documentLink(one.document);
+    return { element, update: () => undefined };
+  });
+  readonly element = h("p", { id: "failing", "data-testid": "failing", class: "panel banner", hidden: true },
+    this.words, this.names.parent, h("a", { href: "#/errors" }, "see and reset"));
+
+  show(errors: readonly Failure[]): void {
+    this.element.hidden = errors.length === 0;
+    say(this.words, `${many(errors.length, "document")} in ERROR`);
+    this.names.show(errors.slice(0, 5));
+  }
 }
