@@ -23,13 +23,13 @@ test("what is no number is a hole: a short column, a text, a missing name", () =
 });
 
 test("no line is drawn over a time when nobody looked", () => {
-  const samples = withGaps(samplesOf([0, 5, 10, 60, 65], { rate: [1, 2, 3, 4, 5] }));
-  assert.deepEqual(samples.times, [0, 5, 10, 35, 60, 65]);
+  const samples = withGaps(samplesOf([0, 5, 10, 110, 115], { rate: [1, 2, 3, 4, 5] }));
+  assert.deepEqual(samples.times, [0, 5, 10, 60, 110, 115]);
   assert.deepEqual(column(samples, "rate"), [1, 2, 3, null, 4, 5]);
 });
 
-test("even samples have no gap", () => {
-  const samples = samplesOf([0, 5, 10], { rate: [1, 2, 3] });
+test("samples every 5 s while somebody looks and every 30 s otherwise have no gap", () => {
+  const samples = samplesOf([0, 5, 10, 40, 70], { rate: [1, 2, 3, 4, 5] });
   assert.equal(withGaps(samples), samples);
   assert.deepEqual(withGaps(samplesOf([], {})).times, []);
 });

@@ -38,14 +38,15 @@ export function positive(values: Column): Column {
   return values.map((value) => (value !== null && value > 0 ? value : null));
 }
 
-/** A hole between two samples that are much further apart than usual, so that no line pretends to know. */
-export function withGaps(samples: Samples, factor = 4): Samples {
+// A gateway that nobody watches looks every 30 s; what is further apart was not looked at.
+const GAP_SECONDS = 90;
+
+/** A hole between two samples that are far apart, so that no line pretends to know. */
+export function withGaps(samples: Samples, seconds = GAP_SECONDS): Samples {
   const { times } = samples;
-  const usual = median(times.slice(1).map((time, at) => time - (times[at] ?? time)));
-  if (usual === null || usual <= 0) return samples;
   const cuts = new Set<number>();
   for (let at = 1; at < times.length; at++) {
-    if ((times[at] ?? 0) - (times[at - 1] ?? 0) > factor * usual) cuts.add(at);
+    if ((times[at] ?? 0) - (times[at - 1] ?? 0) > seconds) cuts.add(at);
   }
   if (cuts.size === 0) return samples;
   const spread = <T>(values: readonly T[], hole: (at: number) => T): T[] =>
@@ -61,9 +62,4 @@ export function latest(values: Column): number | null {
 
 export function largest(values: Column): number | null {
   return values.reduce<number | null>((most, value) => (value === null ? most : Math.max(most ?? value, value)), null);
-}
-
-function median(values: number[]): number | null {
-  const sorted = [...values].sort((one, other) => one - other);
-  return sorted[Math.floor(sorted.length / 2)] ?? null;
 }

@@ -31,6 +31,7 @@ export function documentView(id: string): Mounted {
   const rows = new Rows<Version>(versions.body, (one) => one.version, versionRow);
   const none = notice();
   none.show("loading…");
+  versions.element.hidden = true;
   const body = h("div", { class: "view-body" }, reset,
     panel("Facts", {}, facts.element), size.element,
     panel("History", { class: "panel flush titled" }, versions.element, none.element));

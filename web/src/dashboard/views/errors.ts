@@ -1,6 +1,7 @@
 // Documents in ERROR: nobody serves them until somebody resets them.
 
 import { h } from "../../common/dom";
+import { count } from "../format";
 import type { Failure, Overview } from "../model";
 import { cell, notice, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
 import { resetControl } from "../reset";
@@ -31,13 +32,21 @@ export function errorsView(refresh: () => void): ErrorsView {
     element,
     title: "Errors",
     show(overview) {
-      const now = overview.errors.map((one) => one.document);
       rows.show(overview.errors);
-      found.element.hidden = now.length === 0;
-      fine.show(now.length > 0 ? "" : overview.states.ERROR ? "documents are in ERROR, but which is not known yet" : "no document is in ERROR");
+      found.element.hidden = overview.errors.length === 0;
+      fine.show(wordsFor(overview));
     },
     close: () => undefined,
   };
+}
+
+/** What the table does not say: that there are none, or more than it has. */
+function wordsFor({ states, errors }: Overview): string {
+  if (states.ERROR !== null && states.ERROR > errors.length) {
+    return errors.length === 0 ? `${count(states.ERROR)} are in ERROR; which ones is not known yet` : `the newest ${errors.length} of ${count(states.ERROR)}`;
+  }
+  if (errors.length > 0) return "";
+  return states.ERROR === null ? "how many are in ERROR is not known yet" : "no document is in ERROR";
 }
 
 function failureRow(first: Failure, refresh: () => void): Row<Failure> {

@@ -11,7 +11,7 @@ import { formatRoute } from "../route";
 import { column, positive, withGaps, type Samples } from "../series";
 
 export const WAL_ALARM = 0.7;
-const TAKEOVERS_SHOWN = 20;
+const TAKEOVERS_SHOWN = 10;
 
 export interface OverviewView extends Mounted {
   show(overview: Overview): void;
@@ -76,7 +76,7 @@ export function overviewView(): OverviewView {
       walMax = overview.walBytesMax;
       takeovers.show(overview.takeovers.slice(0, TAKEOVERS_SHOWN));
       calm.hidden = overview.takeovers.length > 0;
-      failing.show(overview.errors);
+      failing.show(overview);
     },
     close() {
       poller.close();
@@ -175,9 +175,10 @@ class FailingBanner {
   readonly element = h("p", { id: "failing", "data-testid": "failing", class: "panel banner", hidden: true },
     this.words, this.names.parent, h("a", { href: "#/errors" }, "see and reset"));
 
-  show(errors: readonly Failure[]): void {
-    this.element.hidden = errors.length === 0;
-    say(this.words, `${many(errors.length, "document")} in ERROR`);
+  show({ states, errors }: Overview): void {
+    const all = states.ERROR ?? errors.length;
+    this.element.hidden = all === 0;
+    say(this.words, `${many(all, "document")} in ERROR`);
     this.names.show(errors.slice(0, 5));
   }
 }
