@@ -37,7 +37,8 @@ const documents = Array.from({ length: 300 }, (_, at) => {
     sequence: Math.floor(random() * 9000), since: started - Math.floor(random() * 3e6),
   };
 });
-documents.push({ ...documents[0], document: "<img src=x onerror=alert(1)>" + "w".repeat(120), state: "UP", server: "<script>alert(2)</script>" });
+documents.push({ ...documents[0], document: "a" + "w".repeat(180), state: "UP", server: "<script>alert(2)</script>" });
+documents.push({ ...documents[2], document: "<img src=x onerror=alert(1)>", stale: true, state: "UP", server: "<b>bold</b>" });
 documents.sort((one, other) => (one.document < other.document ? -1 : 1));
 
 const takeovers = [];
@@ -138,7 +139,7 @@ function answer(method, url) {
   const one = documents.find((document) => document.document === decodeURIComponent(id ?? ""));
   if (one === undefined) return problem(404, "not_found", "no such document");
   if (rest === "status") {
-    const owner = { since_ns: one.since * 1e6, sequence: one.sequence, operations: one.sequence * 31, changes: one.sequence * 2, present: 2, durability: "fsync" };
+    const owner = { server: one.server, since: iso(one.since), wal_bytes: one.wal_bytes, sequence: one.sequence, operations: one.sequence * 31, changes: one.sequence * 2, present: 2, durability: "fsync" };
     return [200, { ...one, last_edit: one.last_edit && iso(one.last_edit), owner: one.state === "UP" ? owner : null }];
   }
   if (rest === "history") {
@@ -150,9 +151,9 @@ function answer(method, url) {
     return [200, { time: at.map((step) => iso(started - (60 - step) * 5.4e6)), snapshot_bytes: at.map((step) => Math.floor(step / 6) * 21_000 + 4000), journal_bytes: at.map((step) => step * 5200) }];
   }
   if (rest === "reset" && method === "POST") {
-    if (one.state !== "ERROR") return problem(409, "not_failed", "the document is not in ERROR");
+    if (one.state !== "ERROR") return [200, { document: one.document, reset: false }];
     Object.assign(one, { state: "DOWN", trace: undefined });
-    return [200, { document: one.document, state: "DOWN" }];
+    return [200, { document: one.document, reset: true }];
   }
   return problem(404, "not_found", "no such path");
 }

@@ -170,9 +170,10 @@ export interface DocumentRow {
   readonly owner: string | null;
   readonly snapshotBytes: number | null;
   readonly walMessages: number | null;
-  readonly walBytes: number | null;
   readonly edited: number | null;
+  readonly stale: boolean; // UP, and not renewed for too long
   readonly deleted: boolean;
+  readonly erased: boolean;
 }
 
 export interface DocumentPage {
@@ -193,10 +194,16 @@ function rowOf(value: unknown): DocumentRow {
     owner: text(it["server"]),
     snapshotBytes: number(it["snapshot_bytes"]),
     walMessages: number(it["wal_messages"]),
-    walBytes: number(it["wal_bytes"]),
     edited: time(it["last_edit"]),
+    stale: flag(it["stale"]) ?? false,
     deleted: flag(it["deleted"]) ?? false,
+    erased: flag(it["erased"]) ?? false,
   };
+}
+
+/** In a word, why nobody can edit it; nothing if somebody can. */
+export function goneWord(row: DocumentRow): string {
+  return row.erased ? "erased" : row.deleted ? "deleted" : "";
 }
 
 export interface DocumentStatus extends DocumentRow {
@@ -208,7 +215,7 @@ export interface DocumentStatus extends DocumentRow {
   readonly changes: number | null;
   readonly present: number | null;
   readonly durability: string | null;
-  readonly version: string | null;
+  readonly walBytes: number | null;
 }
 
 export function statusOf(body: unknown): DocumentStatus {
@@ -218,13 +225,13 @@ export function statusOf(body: unknown): DocumentStatus {
     ...rowOf(body),
     trace: text(it["trace"]),
     lease: number(it["lease"]) || null,
-    since: time(owner["since_ns"]),
+    since: time(owner["since"]),
     sequence: number(owner["sequence"]),
     operations: number(owner["operations"]),
     changes: number(owner["changes"]),
     present: number(owner["present"]),
     durability: text(owner["durability"]),
-    version: text(owner["version"]),
+    walBytes: number(owner["wal_bytes"]),
   };
 }
 
@@ -244,4 +251,9 @@ export function historyOf(body: unknown): Version[] {
 /** Size over time: points or columns of one document, as `series` wants them. */
 export function sizesOf(body: unknown): Samples {
   return samplesFrom(body);
+}
+
+/** What a reset did. */
+export function resetOf(id: string, body: unknown): string {
+  return flag(facts(body)["reset"]) === false ? `${id} was not in ERROR any more` : `${id} was reset: the next edit starts it`;
 }

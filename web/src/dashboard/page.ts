@@ -55,13 +55,14 @@ export class Rows<T> {
 const STATES: Readonly<Record<string, string>> = { UP: "ok", STARTING: "warn", DOWN: "quiet", ERROR: "bad" };
 
 /** A state in words and colour. */
-export function pill(): { element: HTMLElement; show(state: string | null): void } {
+export function pill(): { element: HTMLElement; show(state: string | null, stale?: boolean): void } {
   const element = h("span", { class: "pill" });
   return {
     element,
-    show(state) {
-      say(element, state ?? "–");
-      put(element, "data-tone", STATES[(state ?? "").replace("?", "")] ?? "quiet");
+    show(state, stale = false) {
+      say(element, `${state ?? "–"}${stale ? "?" : ""}`);
+      put(element, "data-tone", stale ? "warn" : (STATES[state ?? ""] ?? "quiet"));
+      put(element, "title", stale ? "not renewed for more than 5 s; its server may be gone" : null);
     },
   };
 }

@@ -2,10 +2,11 @@
 
 import { button, h } from "../common/dom";
 import { documentPath, post, Refusal } from "./api";
+import { resetOf } from "./model";
 import { put, say } from "./page";
 
-/** `done` is called after the gateway did it; what went wrong is said here. */
-export function resetControl(id: string, done: () => void): HTMLElement {
+/** `done` is told what the gateway did; what went wrong is said here. */
+export function resetControl(id: string, done: (words: string) => void): HTMLElement {
   const first = button({ "data-testid": "reset", "aria-label": `Reset ${id}` }, "Reset…");
   const yes = button({ class: "button danger", "data-testid": "reset-confirm" }, "Reset it");
   const no = button({ class: "button quiet", "data-testid": "reset-cancel" }, "Cancel");
@@ -31,9 +32,9 @@ export function resetControl(id: string, done: () => void): HTMLElement {
     first.disabled = true;
     tell("resetting…", "quiet");
     post(documentPath(id, "reset"), new AbortController().signal).then(
-      () => {
+      (body) => {
         tell("", "ok");
-        done();
+        done(resetOf(id, body));
       },
       (error: unknown) => {
         const again = error instanceof Refusal ? "" : "; whether it was done is not known, look at its state";

@@ -3,20 +3,20 @@
 import { h } from "../../common/dom";
 import { documentPath, get, Refusal } from "../api";
 import { Chart } from "../chart";
-import { bytes, count, moment } from "../format";
-import { historyOf, sizesOf, statusOf, type DocumentStatus, type Version } from "../model";
-import { cell, notice, panel, pill, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
+import { bytes, count, many, moment } from "../format";
+import { goneWord, sizesOf, statusOf, type DocumentStatus } from "../model";
+import { notice, panel, pill, put, say, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { resetControl } from "../reset";
 import { column } from "../series";
+import { HistoryPanel } from "./history";
 
-const VERSIONS = 50;
-const SLOW_MS = 10_000; // history and sizes cost the owner more than its status
+const SLOW_MS = 10_000; // sizes cost more than a status, and change less
 
 export function documentView(id: string): Mounted {
   const state = pill();
   const edited = timeAgo();
-  const gone = h("span", { class: "gone", hidden: true }, "deleted");
+  const gone = h("span", { class: "gone" });
   const open = h("a", { class: "button", href: `/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
   const facts = new FactList();
   const problem = notice();
@@ -27,21 +27,16 @@ export function documentView(id: string): Mounted {
     id: "chart-size", title: "Size over time", format: bytes, binary: true, days: true, steps: true,
     lines: [{ label: "snapshot", colour: "--series-1", fill: true }, { label: "journal", colour: "--series-4" }],
   });
-  const versions = table("history", "History, newest first", ["When", "Sequence", "Version"]);
-  const rows = new Rows<Version>(versions.body, (one) => one.version, versionRow);
-  const none = notice();
-  none.show("loading…");
-  versions.element.hidden = true;
+  const past = new HistoryPanel(id);
   const body = h("div", { class: "view-body" }, reset,
-    panel("Facts", {}, facts.element), size.element,
-    panel("History", { class: "panel flush titled" }, versions.element, none.element));
+    panel("Facts", {}, facts.element), size.element, past.element);
   const element = h("div", { class: "view" },
     h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "Documents")),
     h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
     problem.element, said, body);
   body.hidden = true;
-  const afterReset = (): void => {
-    say(said, "reset: the next edit starts it");
+  const afterReset = (words: string): void => {
+    say(said, words);
     said.focus();
     fast.now();
   };
@@ -51,8 +46,9 @@ export function documentView(id: string): Mounted {
     show: (status) => {
       body.hidden = false;
       problem.show("");
-      state.show(status.state);
-      gone.hidden = !status.deleted;
+      state.show(status.state, status.stale);
+      say(gone, goneWord(status));
+      past.follow(status);
       edited.show(status.edited);
       facts.show(status, edited.element);
       const failing = status.state === "ERROR";
@@ -71,20 +67,6 @@ export function documentView(id: string): Mounted {
       if (hearing.failures > 0 && body.hidden) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
   });
-  const past = new Poller({
-    everyMs: SLOW_MS,
-    load: async (signal) => historyOf(await get(`${documentPath(id, "history")}?limit=${VERSIONS}`, signal)),
-    show: (history) => {
-      rows.show(history);
-      versions.element.hidden = history.length === 0;
-      none.show(history.length > 0 ? "" : "no history");
-    },
-    refused: (refusal) => {
-      versions.element.hidden = true;
-      none.show(refusal.message);
-    },
-    heard: (hearing) => hearing.failures > 0 && versions.body.childElementCount === 0 && none.show(`not loaded: ${hearing.problem}`, "bad"),
-  });
   const sizes = new Poller({
     everyMs: SLOW_MS,
     load: async (signal) => sizesOf(await get(documentPath(id, "sizes"), signal)),
@@ -95,8 +77,7 @@ export function documentView(id: string): Mounted {
     element,
     title: id,
     close() {
-      for (const poller of [fast, past, sizes]) poller.close();
-      size.close();
+      for (const part of [fast, sizes, past, size]) part.close();
     },
   };
 }
@@ -106,8 +87,8 @@ const FACTS: readonly (readonly [string, (it: DocumentStatus) => string])[] = [
   ["up since", (it) => moment(it.since)],
   ["last edit", () => ""],
   ["sequence", (it) => count(it.sequence)],
-  ["snapshot", (it) => bytes(it.snapshotBytes)],
-  ["WAL", (it) => `${bytes(it.walBytes)} in ${count(it.walMessages)} messages`],
+  ["snapshot", (it) => (it.snapshotBytes === 0 ? "none" : bytes(it.snapshotBytes))],
+  ["WAL", (it) => `${many(it.walMessages, "message")}${it.walBytes === null ? "" : `, ${bytes(it.walBytes)}`}`],
   ["operations", (it) => count(it.operations)],
   ["changes", (it) => count(it.changes)],
   ["present", (it) => count(it.present)],
@@ -130,18 +111,4 @@ class FactList {
       if (name === "trace") (this.items[at] as HTMLElement).hidden = status.trace === null;
     });
   }
-}
-
-function versionRow(first: Version): Row<Version> {
-  const when = timeAgo();
-  const sequence = cell("Sequence", "number");
-  const element = h("tr", {}, cell("When", "", h("span", { class: "at" }, moment(first.at)), when.element), sequence,
-    cell("Version", "wide", h("code", { title: first.version }, first.version)));
-  return {
-    element,
-    update(one) {
-      when.show(one.at);
-      say(sequence, count(one.sequence));
-    },
-  };
 }

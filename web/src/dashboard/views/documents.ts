@@ -3,7 +3,7 @@
 import { button, h } from "../../common/dom";
 import { get } from "../api";
 import { bytes, count } from "../format";
-import { documentsOf, type DocumentPage, type DocumentRow } from "../model";
+import { documentsOf, goneWord, type DocumentPage, type DocumentRow } from "../model";
 import { cell, notice, pill, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
 import { follow, previous, START, type Trail } from "../paging";
 import { Poller } from "../poller";
@@ -98,7 +98,7 @@ export function documentsView(prefix: string, after: string): DocumentsView {
 function documentRow(first: DocumentRow): Row<DocumentRow> {
   const state = pill();
   const edited = timeAgo();
-  const gone = h("span", { class: "gone", hidden: true }, "deleted");
+  const gone = h("span", { class: "gone" });
   const owner = h("span", { class: "id server" });
   const snapshot = cell("Snapshot", "number");
   const wal = cell("WAL", "number");
@@ -108,13 +108,13 @@ function documentRow(first: DocumentRow): Row<DocumentRow> {
   return {
     element,
     update(row) {
-      state.show(row.state);
+      state.show(row.state, row.stale);
       edited.show(row.edited);
-      gone.hidden = !row.deleted;
+      say(gone, goneWord(row));
       say(owner, row.owner ?? "–");
       put(owner, "title", row.owner);
-      say(snapshot, bytes(row.snapshotBytes));
-      say(wal, row.walMessages === null ? bytes(row.walBytes) : `${count(row.walMessages)} msg`);
+      say(snapshot, row.snapshotBytes === 0 ? "none" : bytes(row.snapshotBytes));
+      say(wal, `${count(row.walMessages)} msg`);
     },
   };
 }

@@ -14,9 +14,9 @@ export interface ErrorsView extends Mounted {
 /** `refresh` asks for a new overview, after a reset. */
 export function errorsView(refresh: () => void): ErrorsView {
   const found = table("errors", "Documents in ERROR", ["Document", "Since", "Trace", "Reset"]);
-  const rows = new Rows<Failure>(found.body, (one) => one.document, (one) => failureRow(one, () => afterReset(one.document)));
-  const afterReset = (id: string): void => {
-    say(said, `${id} was reset: the next edit starts it`);
+  const rows = new Rows<Failure>(found.body, (one) => one.document, (one) => failureRow(one, afterReset));
+  const afterReset = (words: string): void => {
+    say(said, words);
     said.focus();
     refresh();
   };
@@ -49,11 +49,11 @@ function wordsFor({ states, errors }: Overview): string {
   return states.ERROR === null ? "how many are in ERROR is not known yet" : "no document is in ERROR";
 }
 
-function failureRow(first: Failure, refresh: () => void): Row<Failure> {
+function failureRow(first: Failure, afterReset: (words: string) => void): Row<Failure> {
   const when = timeAgo();
   const trace = h("code", {});
   const element = h("tr", { "data-document": first.document }, h("th", { scope: "row" }, documentLink(first.document)),
-    cell("Since", "", when.element), cell("Trace", "wide", trace), cell("Reset", "", resetControl(first.document, refresh)));
+    cell("Since", "", when.element), cell("Trace", "wide", trace), cell("Reset", "", resetControl(first.document, afterReset)));
   return {
     element,
     update(one) {
