@@ -98,13 +98,13 @@ function overview() {
   const states = { UP: 0, STARTING: 0, DOWN: 0, ERROR: 0 };
   for (const one of documents) states[one.state]++;
   return {
-    time: iso(Date.now()), documents: states, servers: { ready: 2, total: 3 },
-    throughput: { updates_per_second: last("updates_per_second"), bytes_per_second: last("updates_per_second") * 180 },
+    time: iso(Date.now()), connected: true, documents: states, sync: { p50_us: 420, p99_us: 2900 }, waiting: { journal: 0, intake: 0, acks: 3, loads: 0 }, servers: { ready: 2, total: 3 },
+    throughput: { updates_per_second: last("updates_per_second"), bytes_per_second: last("updates_per_second") * 180, nacks_per_second: 0.2 },
     ack: { p50_us: last("ack_p50_us"), p99_us: last("ack_p99_us") },
     wal: { bytes: last("wal_bytes"), bytes_max: 1024 * MIB, messages: 48_211 },
     snapshot_bytes: last("snapshot_bytes"), journal_bytes: last("journal_bytes"), takeovers,
     errors: documents.filter((one) => one.state === "ERROR").map((one) => ({ document: one.document, trace: one.trace, time: iso(one.since) })),
-    sockets: { connections: last("connections"), rooms: 212 },
+    sockets: { connections: last("connections"), rooms: 212, documents: 97 },
   };
 }
 
@@ -114,8 +114,8 @@ function servers() {
     health: [["journal copied by srv-basalt-2, srv-cedar-3", "journal and stream compared 41s ago", "archive up to date"],
       ["ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by srv-amber-1", "comparing journal and stream"],
       ["JOURNAL STOPPED (no space left on the disk of /data)", "NOT READY", "3 updates LOST (kept in loro-rejected)"]][at],
-    stats: { ready: at < 2, accepted: 1_204_311 - at * 40_000 + clock, refused: at * 3, ack_us_p50: at === 2 ? null : 1500, ack_us_p99: at === 2 ? null : 9100,
-      loads: 412 + at, durability: "fsync", journal_bytes: at === 2 ? null : 520 * MIB },
+    ready: at < 2, stats: { accepted: 1_204_311 - at * 40_000 + clock, refused: at * 3, ack_us_p50: at === 2 ? null : 1500, ack_us_p99: at === 2 ? null : 9100,
+      loads: 412 + at, durability: "fsync", journal_disk_bytes: at === 2 ? null : 520 * MIB, takeovers: at },
   }));
 }
 
@@ -148,7 +148,7 @@ function answer(method, url) {
   }
   if (rest === "sizes") {
     const at = Array.from({ length: 60 }, (_, step) => step);
-    return [200, { time: at.map((step) => iso(started - (60 - step) * 5.4e6)), snapshot_bytes: at.map((step) => Math.floor(step / 6) * 21_000 + 4000), journal_bytes: at.map((step) => step * 5200) }];
+    return [200, { document: one.document, time: at.map((step) => iso(started - (60 - step) * 5.4e6)), sequence: at, operations: at.map((step) => (step === 9 ? null : Math.round(step ** 1.4) * 77)), operations_now: 26_000, changes: 9, snapshot_bytes: 1, wal_bytes: 1, wal_messages: 1 }];
   }
   if (rest === "reset" && method === "POST") {
     if (one.state !== "ERROR") return [200, { document: one.document, reset: false }];

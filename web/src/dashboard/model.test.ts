@@ -9,12 +9,35 @@ const NONSENSE: unknown[] = [null, undefined, 7, "text", [], [null, 3, "x", [], 
 
 test("nonsense from a gateway is shown as unknown, and breaks nothing", () => {
   for (const body of NONSENSE) {
-    for (const read of [overviewOf, samplesFrom, serversOf, rejectedOf, documentsOf, statusOf, historyOf, sizesOf]) {
+    for (const read of [overviewOf, samplesFrom, serversOf, rejectedOf, documentsOf, statusOf, historyOf, (it: unknown) => sizesOf(it, 5)]) {
       assert.doesNotThrow(() => read(body), `${read.name} of ${JSON.stringify(body)}`);
     }
     assert.equal(overviewOf(body).walBytes, null);
     assert.equal(statusOf(body).sequence, null);
   }
+});
+
+test("what only servers know is unknown while none answers, and everything of them while none can be asked", () => {
+  const body = { connected: true, servers: { total: 0, ready: 0 }, journal_bytes: 0, waiting: { acks: 0 } };
+  const alone = overviewOf(body);
+  assert.deepEqual([alone.servers, alone.serversReady, alone.journalBytes, alone.acksWaiting], [0, 0, null, null]);
+  const cut = overviewOf({ ...body, connected: false });
+  assert.deepEqual([cut.servers, cut.serversReady, cut.journalBytes], [null, null, null]);
+  const there = overviewOf({ ...body, servers: { total: 1, ready: 1 } });
+  assert.deepEqual([there.servers, there.journalBytes, there.acksWaiting], [1, 0, 0]);
+  const samples = samplesFrom({ time: ["2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z"], servers: [0, 1], journal_bytes: [0, 7] });
+  assert.deepEqual(samples.columns.get("journal_bytes"), [null, 7]);
+});
+
+test("a stream without a bound has none", () => {
+  assert.equal(overviewOf({ wal: { bytes: 5, bytes_max: -1 } }).walBytesMax, null);
+  assert.equal(overviewOf({ wal: null }).walBytes, null);
+});
+
+test("a document's size goes on until now", () => {
+  const sizes = sizesOf({ time: ["1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z"], operations: [10, null], operations_now: 30 }, 60);
+  assert.deepEqual(sizes.times, [1, 2, 60]);
+  assert.deepEqual(sizes.columns.get("operations"), [10, null, 30]);
 });
 
 test("facts are what they should be, or null", () => {

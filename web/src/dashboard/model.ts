@@ -19,21 +19,26 @@ export interface Failure {
 }
 
 export interface Overview {
+  readonly connected: boolean | null; // the gateway, to NATS
   readonly states: Readonly<Record<(typeof STATES)[number], number | null>>;
   readonly documents: number | null;
   readonly serversReady: number | null;
   readonly servers: number | null;
   readonly updatesPerSecond: number | null;
   readonly bytesPerSecond: number | null;
+  readonly refusedPerSecond: number | null;
   readonly ackP50: number | null; // microseconds
   readonly ackP99: number | null;
+  readonly acksWaiting: number | null;
+  readonly syncP50: number | null; // of the journals' fdatasync, microseconds
+  readonly syncP99: number | null;
   readonly walBytes: number | null;
   readonly walBytesMax: number | null;
   readonly walMessages: number | null;
   readonly snapshotBytes: number | null;
   readonly journalBytes: number | null;
   readonly connections: number | null;
-  readonly rooms: number | null;
+  readonly socketDocuments: number | null; // that connections of this gateway have joined
   readonly takeovers: readonly Takeover[];
   readonly errors: readonly Failure[];
 }
@@ -46,6 +51,11 @@ export function overviewOf(body: unknown): Overview {
   const ack = facts(it["ack"]);
   const wal = facts(it["wal"]);
   const sockets = facts(it["sockets"]);
+  const sync = facts(it["sync"]);
+  const connected = flag(it["connected"]);
+  // what servers tell is known only if some answered; how many there are, only if they could be asked
+  const asked = connected !== false;
+  const told = asked && number(servers["total"]) !== 0;
   const states = {
     UP: number(documents["UP"]),
     STARTING: number(documents["STARTING"]),
@@ -53,21 +63,26 @@ export function overviewOf(body: unknown): Overview {
     ERROR: number(documents["ERROR"]),
   };
   return {
+    connected,
     states,
     documents: sum(Object.values(states)),
-    serversReady: number(servers["ready"]),
-    servers: number(servers["total"]),
+    serversReady: asked ? number(servers["ready"]) : null,
+    servers: asked ? number(servers["total"]) : null,
     updatesPerSecond: number(throughput["updates_per_second"]),
     bytesPerSecond: number(throughput["bytes_per_second"]),
+    refusedPerSecond: number(throughput["nacks_per_second"]),
     ackP50: number(ack["p50_us"]),
     ackP99: number(ack["p99_us"]),
+    acksWaiting: told ? number(facts(it["waiting"])["acks"]) : null,
+    syncP50: number(sync["p50_us"]),
+    syncP99: number(sync["p99_us"]),
     walBytes: number(wal["bytes"]),
     walBytesMax: bound(wal["bytes_max"]),
     walMessages: number(wal["messages"]),
     snapshotBytes: number(it["snapshot_bytes"]),
-    journalBytes: number(it["journal_bytes"]),
+    journalBytes: told ? number(it["journal_bytes"]) : null,
     connections: number(sockets["connections"]),
-    rooms: number(sockets["rooms"]),
+    socketDocuments: number(sockets["documents"]),
     takeovers: list(it["takeovers"]).map(takeoverOf),
     errors: list(it["errors"]).map(failureOf),
   };
@@ -95,7 +110,13 @@ export function samplesFrom(body: unknown): Samples {
     const at = time(value);
     return at === null ? null : at / 1000;
   });
-  return times.length === 0 ? NO_SAMPLES : samplesOf(times, it);
+  if (times.length === 0) return NO_SAMPLES;
+  const samples = samplesOf(times, it);
+  const servers = samples.columns.get("servers");
+  const journals = samples.columns.get("journal_bytes");
+  if (servers === undefined || journals === undefined) return samples;
+  const known = journals.map((value, at) => (servers[at] === 0 ? null : value)); // nobody told is not nothing
+  return { times: samples.times, columns: new Map(samples.columns).set("journal_bytes", known) };
 }
 
 export interface Server {
@@ -124,16 +145,16 @@ export function serversOf(body: unknown): Server[] {
       version: text(it["version"]),
       started: time(it["started"]),
       documents: number(it["documents"]),
-      ready: flag(stats["ready"]),
+      ready: flag(it["ready"]),
       health: list(it["health"]).map(String),
       accepted: number(stats["accepted"]),
       refused: number(stats["refused"]),
       ackP50: number(stats["ack_us_p50"]),
       ackP99: number(stats["ack_us_p99"]),
       durability: text(stats["durability"]),
-      journalBytes: number(stats["journal_bytes"]),
+      journalBytes: number(stats["journal_disk_bytes"]),
       loads: number(stats["loads"]),
-      takeovers: number(stats["step_downs"]),
+      takeovers: number(stats["takeovers"]),
     };
   });
 }
@@ -248,9 +269,14 @@ export function historyOf(body: unknown): Version[] {
   });
 }
 
-/** Size over time: points or columns of one document, as `series` wants them. */
-export function sizesOf(body: unknown): Samples {
-  return samplesFrom(body);
+/** How many operations a document had when, and has at `now`, in seconds. */
+export function sizesOf(body: unknown, now: number): Samples {
+  const it = facts(body);
+  const times = list(it["time"]).map((value) => {
+    const at = time(value);
+    return at === null ? null : at / 1000;
+  });
+  return samplesOf([...times, now], { operations: [...list(it["operations"]).slice(0, times.length), it["operations_now"]] });
 }
 
 /** What a reset did. */

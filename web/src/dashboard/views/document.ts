@@ -1,17 +1,13 @@
 // One document: what is known of it, how it grew, what happened to it.
 
 import { h } from "../../common/dom";
-import { documentPath, get, Refusal } from "../api";
-import { Chart } from "../chart";
+import { documentPath, get } from "../api";
 import { bytes, count, many, moment } from "../format";
-import { goneWord, sizesOf, statusOf, type DocumentStatus } from "../model";
+import { goneWord, statusOf, type DocumentStatus } from "../model";
 import { notice, panel, pill, put, say, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { resetControl } from "../reset";
-import { column } from "../series";
-import { HistoryPanel } from "./history";
-
-const SLOW_MS = 10_000; // sizes cost more than a status, and change less
+import { Past } from "./past";
 
 export function documentView(id: string): Mounted {
   const state = pill();
@@ -23,13 +19,9 @@ export function documentView(id: string): Mounted {
   const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-said", "data-tone": "ok" });
   const reset = h("div", { id: "reset", hidden: true }, h("p", {},
     "In ERROR: servers tried to load it and failed each time. When the cause is gone, reset it."));
-  const size = new Chart({
-    id: "chart-size", title: "Size over time", format: bytes, binary: true, days: true, steps: true,
-    lines: [{ label: "snapshot", colour: "--series-1", fill: true }, { label: "journal", colour: "--series-4" }],
-  });
-  const past = new HistoryPanel(id);
+  const past = new Past(id);
   const body = h("div", { class: "view-body" }, reset,
-    panel("Facts", {}, facts.element), size.element, past.element);
+    panel("Facts", {}, facts.element), past.size.element, past.element);
   const element = h("div", { class: "view" },
     h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "Documents")),
     h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
@@ -67,17 +59,12 @@ export function documentView(id: string): Mounted {
       if (hearing.failures > 0 && body.hidden) problem.show(`not loaded: ${hearing.problem}`, "bad");
     },
   });
-  const sizes = new Poller({
-    everyMs: SLOW_MS,
-    load: async (signal) => sizesOf(await get(documentPath(id, "sizes"), signal)),
-    show: (samples) => size.show(samples.times, [column(samples, "snapshot_bytes"), column(samples, "journal_bytes")]),
-    refused: (_: Refusal) => size.show([], []),
-  });
   return {
     element,
     title: id,
     close() {
-      for (const part of [fast, sizes, past, size]) part.close();
+      fast.close();
+      past.close();
     },
   };
 }

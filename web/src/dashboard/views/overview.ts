@@ -42,8 +42,11 @@ export function overviewView(): OverviewView {
   const calm = h("p", { class: "notice", hidden: true }, "no document has moved since this gateway looks");
   const failing = new FailingBanner();
 
+  const cut = h("p", { id: "cut", "data-testid": "cut", class: "panel banner", hidden: true },
+    h("b", {}, "The gateway is not connected to NATS:"), " what is shown may be old.");
   const element = h("div", { class: "view" },
     h("h1", { class: "visually-hidden", tabindex: -1 }, "Overview"),
+    cut,
     tiles.element,
     failing.element,
     h("div", { class: "charts" }, ...charts.map((chart) => chart.element)),
@@ -73,6 +76,7 @@ export function overviewView(): OverviewView {
     title: "Overview",
     show(overview) {
       tiles.show(overview);
+      cut.hidden = overview.connected !== false;
       walMax = overview.walBytesMax;
       takeovers.show(overview.takeovers.slice(0, TAKEOVERS_SHOWN));
       calm.hidden = overview.takeovers.length > 0;
@@ -134,12 +138,14 @@ class Tiles {
     const lacking = ready !== null && all !== null && ready < all;
     this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all take documents" : "",
       ready === 0 ? "bad" : lacking ? "warn" : "");
-    this.updates.show(rate(it.updatesPerSecond), it.bytesPerSecond === null ? "" : `${bytes(it.bytesPerSecond)}/s`);
-    this.ack.show(`${microseconds(it.ackP50)} / ${microseconds(it.ackP99)}`, "on disk, applied, recoverable");
+    const refused = it.refusedPerSecond ? `, ${rate(it.refusedPerSecond)} refused` : "";
+    this.updates.show(rate(it.updatesPerSecond), it.bytesPerSecond === null ? "" : `${bytes(it.bytesPerSecond)}/s${refused}`);
+    this.ack.show(`${microseconds(it.ackP50)} / ${microseconds(it.ackP99)}`,
+      it.acksWaiting ? `${many(it.acksWaiting, "ACK")} waiting` : "on disk, applied, recoverable");
     this.showWal(it);
-    this.journal.show(bytes(it.journalBytes), "on the servers' disks");
+    this.journal.show(bytes(it.journalBytes), it.syncP50 === null ? "on the servers' disks" : `fdatasync ${microseconds(it.syncP50)} / ${microseconds(it.syncP99)}`);
     this.snapshots.show(bytes(it.snapshotBytes), "in the object store");
-    this.sockets.show(count(it.connections), `${many(it.rooms, "room")} at this gateway`);
+    this.sockets.show(count(it.connections), `on ${many(it.socketDocuments, "document")}, at this gateway`);
   }
 
   private showWal(it: Overview): void {

@@ -1,15 +1,21 @@
-// A document's dated versions. To tell them its owner is needed: a document that is down is not started by a look.
+// How a document grew, and its dated versions. Its owner tells them: a document that is down is not started by a look.
 
 import { button, h } from "../../common/dom";
 import { documentPath, get } from "../api";
+import { Chart } from "../chart";
 import { count, moment } from "../format";
-import { historyOf, type DocumentStatus, type Version } from "../model";
+import { historyOf, sizesOf, type DocumentStatus, type Version } from "../model";
 import { cell, notice, panel, Rows, say, table, timeAgo, type Row } from "../page";
+import { column } from "../series";
 
 const VERSIONS = 50;
 const REST_MS = 10_000; // between two questions, however fast it is edited
 
-export class HistoryPanel {
+export class Past {
+  readonly size = new Chart({
+    id: "chart-size", title: "Size over time", format: count, days: true, steps: true,
+    lines: [{ label: "operations", colour: "--series-1", fill: true }],
+  });
   private readonly found = table("history", "History, newest first", ["When", "Sequence", "Version"]);
   private readonly rows = new Rows<Version>(this.found.body, (one) => one.version, versionRow);
   private readonly words = notice();
@@ -23,6 +29,7 @@ export class HistoryPanel {
 
   constructor(private readonly id: string) {
     this.found.element.hidden = true;
+    this.size.show([], []);
     this.start.addEventListener("click", () => {
       this.words.show("loading…");
       void this.load(null);
@@ -42,6 +49,7 @@ export class HistoryPanel {
 
   close(): void {
     this.closing.abort();
+    this.size.close();
   }
 
   private async load(sequence: number | null): Promise<void> {
@@ -50,7 +58,12 @@ export class HistoryPanel {
     this.start.hidden = true;
     this.asked = Date.now();
     try {
-      const versions = historyOf(await get(`${documentPath(this.id, "history")}?limit=${VERSIONS}`, this.closing.signal));
+      const { signal } = this.closing;
+      const [history, sizes] = await Promise.all([
+        get(`${documentPath(this.id, "history")}?limit=${VERSIONS}`, signal), get(documentPath(this.id, "sizes"), signal)]);
+      const versions = historyOf(history);
+      const grown = sizesOf(sizes, Date.now() / 1000);
+      this.size.show(grown.times, [column(grown, "operations")]);
       this.shownAt = sequence;
       this.rows.show(versions);
       this.found.element.hidden = versions.length === 0;
