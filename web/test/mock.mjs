@@ -49,8 +49,8 @@ function sample(at) {
   const busy = 220 + 140 * Math.sin(clock / 40) + 60 * random();
   const hit = clock % 130 === 90;
   const now = {
-    time: iso(at), updates_per_second: hit ? 12 : busy, ack_p50_us: hit ? null : 1400 + 500 * random(),
-    ack_p99_us: hit ? null : 6000 + 9000 * random() ** 4 + (clock % 130 > 90 && clock % 130 < 96 ? 400_000 : 0),
+    time: iso(at), updates_per_second: hit ? 12 : busy, ack_p50_us: hit || (clock % 90 > 60 && clock % 5 !== 0) ? null : 1400 + 500 * random(),
+    ack_p99_us: hit || (clock % 90 > 60 && clock % 5 !== 0) ? null : 6000 + 9000 * random() ** 4 + (clock % 130 > 90 && clock % 130 < 96 ? 400_000 : 0),
     wal_bytes: 300 * MIB + (clock % 180) * 2.6 * MIB, journal_bytes: 1400 * MIB + clock * 0.9 * MIB,
     snapshot_bytes: 260 * MIB + Math.floor(clock / 30) * 4 * MIB, connections: 120 + Math.round(20 * random()),
   };
@@ -115,7 +115,7 @@ function servers() {
       ["ONLY 1 OF 2 REPLICAS: ACKs would wait", "journal copied by srv-amber-1", "comparing journal and stream"],
       ["JOURNAL STOPPED (no space left on the disk of /data)", "NOT READY", "3 updates LOST (kept in loro-rejected)"]][at],
     ready: at < 2, stats: { accepted: 1_204_311 - at * 40_000 + clock, refused: at * 3, ack_us_p50: at === 2 ? null : 1500, ack_us_p99: at === 2 ? null : 9100,
-      loads: 412 + at, durability: "fsync", journal_disk_bytes: at === 2 ? null : 520 * MIB, takeovers: at },
+      loads: 412 + at, durability: "journal", journal_disk_bytes: at === 2 ? null : 520 * MIB, takeovers: at },
   }));
 }
 
@@ -139,7 +139,7 @@ function answer(method, url) {
   const one = documents.find((document) => document.document === decodeURIComponent(id ?? ""));
   if (one === undefined) return problem(404, "not_found", "no such document");
   if (rest === "status") {
-    const owner = { server: one.server, since: iso(one.since), wal_bytes: one.wal_bytes, sequence: one.sequence, operations: one.sequence * 31, changes: one.sequence * 2, present: 2, durability: "fsync" };
+    const owner = { server: one.server, since: iso(one.since), wal_bytes: one.wal_bytes, sequence: one.sequence, operations: one.sequence * 31, changes: one.sequence * 2, present: 2, durability: "journal" };
     return [200, { ...one, last_edit: one.last_edit && iso(one.last_edit), owner: one.state === "UP" ? owner : null }];
   }
   if (rest === "history") {

@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import { h } from "../common/dom";
 import { clock, moment, UNKNOWN } from "./format";
 import { say } from "./page";
-import { largest, latest, type Column } from "./series";
+import { largest, latest, lonely, type Column } from "./series";
 
 export interface Line {
   readonly label: string;
@@ -128,7 +128,8 @@ export class Chart {
         ...lines.map((line): uPlot.Series => {
           const stroke = this.colour(line.colour);
           return {
-            label: line.label, stroke, width: 1.75, points: { show: false }, spanGaps: false,
+            label: line.label, stroke, width: 1.75, spanGaps: false,
+            points: { show: false, size: 5, fill: stroke, filter: (plot, at) => lonely((plot.data[at] ?? []) as Column) },
             ...(paths ? { paths } : {}),
             ...(line.fill ? { fill: faded(stroke) } : {}),
           };

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { column, largest, latest, positive, samplesOf, withGaps } from "./series";
+import { column, largest, latest, lonely, positive, samplesOf, withGaps } from "./series";
 
 test("columns keep their place beside the times", () => {
   const samples = samplesOf([1, 2, 3], { rate: [10, null, 30] });
@@ -36,6 +36,11 @@ test("samples every 5 s while somebody looks and every 30 s otherwise have no ga
 
 test("a logarithmic axis has no place for zero", () => {
   assert.deepEqual(positive([0, -1, null, 5]), [null, null, null, 5]);
+});
+
+test("a value alone between holes is found, so that it can be a point", () => {
+  assert.deepEqual(lonely([1, null, 2, 3, null, 0, null, 5]), [0, 5, 7]);
+  assert.deepEqual(lonely([]), []);
 });
 
 test("the last and the largest are of what is known", () => {

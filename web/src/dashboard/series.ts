@@ -55,6 +55,11 @@ export function withGaps(samples: Samples, seconds = GAP_SECONDS): Samples {
   return { times: spread(times, (at) => ((times[at] ?? 0) + (times[at - 1] ?? 0)) / 2), columns };
 }
 
+/** Where a value has nothing known beside it: a line would not show it. */
+export function lonely(values: Column): number[] {
+  return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
+}
+
 /** The last that is known. */
 export function latest(values: Column): number | null {
   return values.findLast((value) => value !== null) ?? null;

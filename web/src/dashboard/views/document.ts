@@ -23,7 +23,7 @@ export function documentView(id: string): Mounted {
   const body = h("div", { class: "view-body" }, reset,
     panel("Facts", {}, facts.element), past.size.element, past.element);
   const element = h("div", { class: "view" },
-    h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "Documents")),
+    h("p", { class: "crumbs" }, h("a", { href: "#/documents" }, "← Documents")),
     h("div", { class: "bar" }, h("h1", { class: "id", tabindex: -1 }, id), state.element, gone, h("span", { class: "space" }), open),
     problem.element, said, body);
   body.hidden = true;

@@ -29,7 +29,7 @@ export class Past {
 
   constructor(private readonly id: string) {
     this.found.element.hidden = true;
-    this.size.show([], []);
+    this.size.element.hidden = true;
     this.start.addEventListener("click", () => {
       this.words.show("loading…");
       void this.load(null);
@@ -43,7 +43,7 @@ export class Past {
     if (up) {
       if (status.sequence !== this.shownAt && Date.now() - this.asked >= REST_MS) void this.load(status.sequence);
     } else if (this.shownAt === undefined && !this.asking) {
-      this.words.show(status.state === "ERROR" ? "known again when it is reset" : status.deleted ? "deleted" : "nobody serves it; its owner would tell");
+      this.words.show(status.state === "ERROR" ? "known again when it is reset" : status.deleted ? "deleted" : "its owner tells how it grew and its versions; nobody owns it now");
     }
   }
 
@@ -63,6 +63,7 @@ export class Past {
         get(`${documentPath(this.id, "history")}?limit=${VERSIONS}`, signal), get(documentPath(this.id, "sizes"), signal)]);
       const versions = historyOf(history);
       const grown = sizesOf(sizes, Date.now() / 1000);
+      this.size.element.hidden = false;
       this.size.show(grown.times, [column(grown, "operations")]);
       this.shownAt = sequence;
       this.rows.show(versions);

@@ -14,8 +14,9 @@ export function rejectedView(): Mounted {
   const found = table("rejected", "Rejected updates", ["When", "Document", "Reason", "What was said", "Size"]);
   const rows = new Rows<Rejected>(found.body, (one) => one.key, rejectedRow);
   const problem = notice();
+  const howMany = h("p", { class: "quiet" });
   const element = h("div", { class: "view" },
-    h("div", { class: "bar" }, h("h1", { tabindex: -1 }, "Rejected updates"), h("p", { class: "quiet" }, `the newest ${SHOWN}`)),
+    h("div", { class: "bar" }, h("h1", { tabindex: -1 }, "Rejected updates"), howMany),
     h("div", { class: "panel flush" }, found.element, problem.element));
   let some = false;
   found.element.hidden = true;
@@ -24,6 +25,7 @@ export function rejectedView(): Mounted {
     show: (rejected) => {
       some = rejected.length > 0;
       rows.show(rejected);
+      say(howMany, rejected.length >= SHOWN ? `the newest ${SHOWN}` : some ? `${rejected.length}, newest first` : "");
       found.element.hidden = !some;
       problem.show(some ? "" : "no update was rejected");
     },

@@ -31,10 +31,10 @@ export function serversView(): Mounted {
 
 const FIGURES: readonly (readonly [string, (one: Server) => string])[] = [
   ["open documents", (one) => count(one.documents)],
-  ["ACK p50", (one) => microseconds(one.ackP50)],
-  ["ACK p99", (one) => microseconds(one.ackP99)],
+  ["ACK p50 / p99", (one) => `${microseconds(one.ackP50)} / ${microseconds(one.ackP99)}`],
   ["accepted", (one) => count(one.accepted)],
   ["refused", (one) => count(one.refused)],
+  ["takeovers", (one) => count(one.takeovers)],
   ["loads", (one) => count(one.loads)],
   ["journal", (one) => bytes(one.journalBytes)],
   ["durability", (one) => one.durability ?? "–"],
