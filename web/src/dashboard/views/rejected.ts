@@ -9,6 +9,7 @@ import { Poller } from "../poller";
 import { documentLink } from "./overview";
 
 const SHOWN = 200;
+const EVERY_MS = 10_000; // the gateway reads them with their bodies
 
 export function rejectedView(): Mounted {
   const found = table("rejected", "Rejected updates", ["When", "Document", "Reason", "What was said", "Size"]);
@@ -21,6 +22,7 @@ export function rejectedView(): Mounted {
   let some = false;
   found.element.hidden = true;
   const poller = new Poller({
+    everyMs: EVERY_MS,
     load: async (signal) => rejectedOf(await get(`/v1/rejected?limit=${SHOWN}`, signal)),
     show: (rejected) => {
       some = rejected.length > 0;
