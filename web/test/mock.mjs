@@ -9,7 +9,7 @@ import { createServer } from "node:http";
 import { dirname, extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const PAGES = join(dirname(fileURLToPath(import.meta.url)), "../../lorogo_gateway/pages");
+const PAGES = join(dirname(fileURLToPath(import.meta.url)), "../../lorogo_gateway/built");
 const PORT = Number(process.argv[2] ?? 8099);
 const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'";
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm", ".svg": "image/svg+xml" };
