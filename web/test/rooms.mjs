@@ -19,6 +19,8 @@ export class Rooms {
   /** An application code to answer the next joins of documents with, or null. */
   refuseJoin = null;
   permission = "write";
+  /** So many joins are answered by closing the connection. */
+  cutJoins = 0;
   #batch = 0;
 
   constructor(options) {
@@ -94,6 +96,11 @@ export class Rooms {
   #join(socket, member, { crdt, roomId, version }) {
     if (crdt === CrdtType.Loro && this.refuseJoin) {
       this.#send(socket, { type: MessageType.JoinError, crdt, roomId, code: JoinErrorCode.AppError, message: this.refuseJoin, appCode: this.refuseJoin });
+      return;
+    }
+    if (this.cutJoins > 0) {
+      this.cutJoins -= 1;
+      socket.close(1013, "not served yet");
       return;
     }
     member.rooms.add(`${crdt}${roomId}`);

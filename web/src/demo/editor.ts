@@ -2,7 +2,7 @@
 
 import type { LoroDoc } from "loro-crdt";
 import {
-  LoroEphemeralCursorPlugin, LoroSyncPlugin, LoroUndoPlugin, loroSyncPluginKey, type LoroDocType,
+  LoroEphemeralCursorPlugin, LoroSyncPlugin, LoroUndoPlugin, loroSyncPluginKey, loroUndoPluginKey, type LoroDocType,
 } from "loro-prosemirror";
 import { baseKeymap } from "prosemirror-commands";
 import { keymap } from "prosemirror-keymap";
@@ -16,6 +16,7 @@ import type { Presence } from "./presence";
 import { schema } from "./schema";
 
 const FROM_OTHERS = "non-local-updates";
+const CARETS_MAX = 500;
 
 export interface EditorOptions {
   readonly place: HTMLElement;
@@ -49,7 +50,7 @@ export function createEditor({ place, doc, presence, editable, changed }: Editor
       "aria-multiline": "true", "aria-label": "Document text", spellcheck: "true",
     },
     dispatchTransaction(transaction) {
-      const small = fromOthers(transaction) ? smallest(view.state, transaction) : transaction;
+      const small = fromOthers(transaction) && !isUndoing(view.state) ? smallest(view.state, transaction) : transaction;
       // While state is computed the binding may "repair" a cursor into our entry: presence.ts
       const state = presence.hold(() => view.state.apply(small));
       view.updateState(state);
@@ -103,10 +104,24 @@ function fromOthers(transaction: Transaction): boolean {
   return meta?.type === FROM_OTHERS;
 }
 
+/** While undoing, the binding needs its own nodes in the document, and sets the selection itself. */
+function isUndoing(state: EditorState): boolean {
+  return loroUndoPluginKey.getState(state)?.isUndoing.current === true;
+}
+
+/** Carets are drawn anew for many reasons; only one that moved shows its name again. */
+const stillSince = new Map<string, { readonly at: string; readonly time: number }>();
+
 function caret(presence: Presence, peer: string): HTMLElement {
   const { name, color } = presence.person(peer);
+  const at = `${name} ${presence.position(peer)}`;
+  const now = performance.now();
+  const known = stillSince.get(peer);
+  const time = known?.at === at ? known.time : now;
+  if (stillSince.size > CARETS_MAX) stillSince.clear();
+  stillSince.set(peer, { at, time });
   return h(
-    "span", { class: "their-caret", style: `--who: ${color}`, "data-testid": "their-caret", "data-name": name },
+    "span", { class: "their-caret", style: `--who: ${color}; --age: ${Math.round(time - now)}ms`, "data-testid": "their-caret", "data-name": name },
     "\u2060", h("span", { class: "their-name" }, name), "\u2060",
   );
 }

@@ -140,6 +140,12 @@ export class Presence extends CursorEphemeralStore {
     };
   }
 
+  /** Tells one place of a cursor from another. */
+  position(peer: string): string {
+    const entry = this.get(peer) as { focus?: unknown } | undefined;
+    return entry?.focus instanceof Uint8Array ? entry.focus.join() : "";
+  }
+
   /** Everybody, the reader first, then by name. */
   people(): Person[] {
     const keys = this.keys().filter((key) => key !== this.#self && /^\d{1,20}$/.test(key) && this.#isEntry(key));
