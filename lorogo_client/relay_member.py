@@ -109,6 +109,7 @@ class Member:
     def send(self, payload: bytes) -> Sent:
         """Send an update after those before it; the future is the owner's receipt, or why there is none.
 
+        The receipt has no frontiers: nobody here knows them.
         UpdateRefused, TooLargeUpdate, StorageFull, DocumentDeleted; GivenUp: nothing is known about it, and
         the member was told to join again.
         """

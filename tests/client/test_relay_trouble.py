@@ -307,6 +307,6 @@ async def test_a_join_that_is_cancelled_leaves_nothing_behind(world: MemoryNats)
         joining.cancel()
         with pytest.raises(asyncio.CancelledError):
             await joining
-        assert client._relays["doc"]._audience == ()
+        assert client._relays["doc"]._audience() == ()
         async with FakeOwner(world):
             await page.join()
