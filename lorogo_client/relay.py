@@ -70,12 +70,14 @@ class Relay:
         """A member, who has not joined."""
         member = Member(self._context, self, listener)
         self.members[member] = None
+        started = False
         try:
             async with self._starting:
                 await self._start()
-        except BaseException:
-            del self.members[member]
-            raise
+            started = True
+        finally:
+            if not started:
+                del self.members[member]
         return member
 
     async def leave(self, member: Member) -> None:
