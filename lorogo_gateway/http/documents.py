@@ -17,7 +17,12 @@ _ONE = "/v1/documents/{id}"
 _ETAG = {"ETag": "The version, in quotes."}
 
 _ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
-_TAGS: Schema = {"type": "string", "pattern": etags.PATTERN, "description": '"v...", or several, or *'}
+_TAGS: Schema = {
+    "anyOf": [
+        {"type": "string", "const": "*"},
+        {"type": "string", "pattern": etags.PATTERN, "description": 'entity tags are: "v...", or * alone'},
+    ],
+}
 
 
 def operations(
@@ -95,7 +100,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
                 ),
                 304: Answer("You have it.", headers=_ETAG),
             },
-            problems=(404, 410, 413),
+            problems=(404, 410, 413, 422),
         ),
         Operation(
             method="GET",
