@@ -148,7 +148,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             ),
             body={"application/json-patch+json": schemas.PATCH, JSON: schemas.PATCH},
             answers={200: receipt},
-            problems=(409, 410, 412, 422, 429, 507),
+            problems=(409, 410, 412, 422, 507),
         ),
         Operation(
             method="PUT",
@@ -159,7 +159,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             parameters=(_ID,),
             body={SNAPSHOT: schemas.SNAPSHOT, JSON: schemas.CONTENT},
             answers={200: receipt, 201: Answer("Saved, in a new document.", {JSON: schemas.RECEIPT}, _ETAG)},
-            problems=(409, 410, 422, 429, 507),
+            problems=(409, 410, 422, 507),
         ),
         Operation(
             method="DELETE",
@@ -196,7 +196,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             parameters=(_ID,),
             body={JSON: schemas.REVERT},
             answers={200: receipt},
-            problems=(404, 409, 410, 422, 429, 507),
+            problems=(404, 409, 410, 422, 507),
         ),
         Operation(
             method="POST",

@@ -36,6 +36,8 @@ async def test_json_goes_in_and_comes_out(gate: Gate) -> None:
     assert got.json() == content
     assert got.headers["etag"] == response.headers["etag"]
     assert got.headers["vary"] == "Accept"
+    assert got.headers["cache-control"] == "no-cache"
+    assert got.headers["x-content-type-options"] == "nosniff"
     assert (await gate.client.document("doc").get())["value"] == content
 
 
