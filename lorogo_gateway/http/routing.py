@@ -74,6 +74,8 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await _answered(self._answer(request), request)
+        response.headers.setdefault("Cache-Control", "no-cache")  # or ask again with the ETag
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
         if scope["method"] == "HEAD":
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         await response(scope, receive, send)
