@@ -222,7 +222,7 @@ def _of_documents(census: Census) -> Iterator[Metric]:
 def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
     yield GaugeMetricFamily("lorogo_gateway_nats_connected", "Whether NATS is connected", look.connected)
     yield GaugeMetricFamily(
-        "lorogo_gateway_look_time_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
+        "lorogo_gateway_look_timestamp_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
     )
     yield GaugeMetricFamily("lorogo_gateway_feeds", "Open feeds", own.feeds_open)
     yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds that were opened", own.feeds_opened)

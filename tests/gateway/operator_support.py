@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from starlette.applications import Starlette
@@ -114,7 +114,7 @@ class Reader:
         self._text = ""
         self.task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Reader":
+    async def __aenter__(self) -> Self:
         self.task = asyncio.create_task(self._app(self._scope, self._receive, self._send))
         return self
 
