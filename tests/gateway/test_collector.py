@@ -25,7 +25,7 @@ from lorogo_gateway.figures import (
     takeovers,
 )
 from lorogo_protocol import subjects
-from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_transport.discovery import ServerStats
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import ServiceInfo, StreamState
@@ -326,13 +326,14 @@ async def test_the_census_counts_documents_by_state_and_names_those_in_error() -
     world = await new_world()
     transport = world.connect()
     statuses, wal = Statuses(transport), transport.stream(subjects.WAL_STREAM)
-    for name, status in {
+    given: dict[str, Status] = {
         "up": Up("s", 1),
         "starting": Starting("op", 0, 1),
         "down": Down(1),
         "bad": Failed("trace-1", 5),
         "worse": Failed("trace-2", 9),
-    }.items():
+    }
+    for name, status in given.items():
         await statuses.write(name, status, expected_revision=0)
     for name, count in {"up": 3, "alone": 2, "-odd": 5}.items():
         for _ in range(count):

@@ -140,14 +140,17 @@ def test_the_gateway_tells_of_itself() -> None:
     assert values(made["lorogo_gateway_feeds"]) == {("",): 1}
     assert values(made["lorogo_gateway_feed_events"]) == {("_total",): 3}
     assert values(made["lorogo_gateway_websocket_connections"]) == {("",): 7}
-    assert values(made["lorogo_gateway_websocket_acks"]) == {("_total", "ok"): 5, ("_total", "rate_limited"): 1}
+    assert values(made["lorogo_gateway_websocket_acks"]) == {
+        ("_total", "ok"): 5,
+        ("_total", "rate_limited"): 1,
+    }
     assert values(made["lorogo_gateway_websocket_closed"]) == {("_total", "slow"): 2}
     assert not any("unknown" in name for name in made)
     assert not any("websocket" in name for name in everything(own=Own()))
 
 
 def test_names_say_what_is_measured_and_in_what() -> None:
-    """lorogo first; base units only, at the end of the name; counters are named for what they count."""
+    """Ours first; base units only, at the end of the name; counters are named for what they count."""
     for name, family in everything().items():
         assert re.fullmatch(r"lorogo_[a-z0-9_]+", name), name
         assert family.documentation, name
@@ -206,7 +209,7 @@ async def test_a_scraper_that_prefers_openmetrics_is_given_it() -> None:
         accept = {"accept": "application/openmetrics-text; version=1.0.0"}
         response = await gate.http.get("/metrics", headers=accept)
     assert "openmetrics" in response.headers["content-type"]
-    found = {family.name for family in parse_openmetrics(response.text)}
+    found = {family.name for family in parse_openmetrics(response.text)}  # type: ignore[no-untyped-call]  # theirs
     assert {"lorogo_updates_accepted", "lorogo_ack_latency_seconds", "lorogo_server"} <= found
 
 

@@ -18,7 +18,9 @@ MIB = 1 << 20
 WELL = {"ready": True, "journal": "open"}
 
 
-def look(*stats: dict[str, Any], filled: int | None = 0, most: int = 1000 * MIB, connected: bool = True) -> Look:
+def look(
+    *stats: dict[str, Any], filled: int | None = 0, most: int = 1000 * MIB, connected: bool = True
+) -> Look:
     servers = tuple(ServerStats(f"s{at}", "1", "", one) for at, one in enumerate(stats))
     wal = None if filled is None else StreamState(1, 1, 1, filled, 0, most)
     return Look(0.0, 0, connected, servers, Streams(wal=wal))
