@@ -107,7 +107,7 @@ export class Chart {
     this.plot = new uPlot({
       width,
       height: HEIGHT,
-      padding: [8, 16, 0, 0],
+      padding: [8, 26, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: {
