@@ -1,24 +1,38 @@
-// Bundles every src/**/*.test.ts and runs it with `node --test`.
+// Bundles every *.test.ts of src/ and test/ with Vite into a temporary folder, and runs them with node --test.
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { dirname, join, relative, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join, resolve } from "node:path";
 import { build } from "vite";
 
-const web = resolve(dirname(fileURLToPath(import.meta.url)), "..");
-const tests = readdirSync(join(web, "src"), { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".test.ts"));
+const web = resolve(import.meta.dirname, "..");
+const found = ["src", "test"].flatMap((folder) =>
+  readdirSync(join(web, folder), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".test.ts"))
+    .map((name) => join(folder, name)),
+);
+const input = Object.fromEntries(found.map((name) => [name.replaceAll("/", "-").replace(/\.ts$/, ""), join(web, name)]));
 const out = mkdtempSync(join(web, "node_modules", ".tests-")); // inside, so that packages are found
 try {
-  const input = Object.fromEntries(tests.map((name) => [name.replaceAll("/", "-").replace(/\.ts$/, ""), join(web, "src", name)]));
   await build({
-    root: web, configFile: false, logLevel: "warn", publicDir: false,
-    build: { ssr: true, target: "node20", outDir: relative(web, out), emptyOutDir: true, minify: false,
-      rollupOptions: { input, output: { entryFileNames: "[name].mjs" } } },
+    root: web,
+    configFile: false,
+    logLevel: "warn",
+    publicDir: false,
+    // bundled, because their entry points name packages that we do not have
+    ssr: { noExternal: ["loro-websocket", "loro-adaptors"] },
+    build: {
+      ssr: true,
+      target: "node20",
+      outDir: out,
+      emptyOutDir: true,
+      minify: false,
+      rollupOptions: { input, output: { entryFileNames: "[name].mjs" } },
+    },
   });
   const files = Object.keys(input).map((name) => join(out, `${name}.mjs`));
-  const run = spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit" });
-  process.exitCode = run.status ?? 1;
+  const { status } = spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit", cwd: web });
+  process.exitCode = status ?? 1;
 } finally {
   rmSync(out, { recursive: true, force: true });
 }

@@ -7,7 +7,7 @@
  */
 
 import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
-import { Mark, Node, type Schema } from "prosemirror-model";
+import { Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
 
@@ -44,14 +44,23 @@ export function hasContent(doc: LoroDoc): boolean {
 
 /** The document's nodes; whatever does not fit the schema is left out. */
 export function read(schema: Schema, doc: LoroDoc): Node {
-  const children = childrenOf(schema, doc.getMap(ROOT));
-  const whole = schema.topNodeType.createAndFill(null, children);
-  return whole ?? (schema.topNodeType.createAndFill() as Node);
+  const type = schema.topNodeType;
+  return type.createAndFill(null, fitting(type, childrenOf(schema, doc.getMap(ROOT)))) ?? (type.createAndFill() as Node);
 }
 
 /** Plain text, blocks apart by an empty line. */
 export function plainText(node: Node): string {
   return node.textBetween(0, node.content.size, "\n\n", "\n").trim();
+}
+
+/** Those of the children that may stand there. */
+function fitting(type: NodeType, children: readonly Node[]): Node[] {
+  let match = type.contentMatch;
+  return children.filter((child) => {
+    const found = match.matchType(child.type);
+    if (found) match = found;
+    return found !== null && type.allowsMarks(child.marks);
+  });
 }
 
 function childrenOf(schema: Schema, map: LoroMap): Node[] {
@@ -72,7 +81,7 @@ function nodeOf(schema: Schema, map: LoroMap): Node[] {
   const children = childrenOf(schema, map);
   const values = attributes instanceof LoroMap ? (attributes.toJSON() as Record<string, unknown>) : {};
   try {
-    const node = type.createAndFill(values, children);
+    const node = type.createAndFill(values, fitting(type, children));
     return node ? [node] : [];
   } catch {
     return [];

@@ -34,11 +34,16 @@ const PIECE_MIN = 8;
 /** Some programs note milliseconds. */
 const SECONDS_MAX = 100_000_000_000;
 
-export function steps(changes: readonly Change[], stepsMax: number = STEPS_MAX): Step[] {
+/** `base`: the version that a trimmed history begins with. */
+export function steps(
+  changes: readonly Change[],
+  stepsMax: number = STEPS_MAX,
+  base: ReadonlyMap<string, number> = new Map(),
+): Step[] {
   const total = changes.reduce((sum, change) => sum + change.length, 0);
   const size = Math.max(PIECE_MIN, Math.ceil(total / stepsMax));
   const result: Step[] = [];
-  const version = new Map<string, number>();
+  const version = new Map(base);
   let added = new Map<string, number>();
   let operations = 0;
   let time = 0;
