@@ -28,11 +28,11 @@ export function overviewView(): OverviewView {
     lines: [{ label: "p50", colour: "--series-3" }, { label: "p99", colour: "--series-2" }],
   });
   const wal = new Chart({
-    id: "chart-wal", title: "WAL", format: bytes, binary: true,
+    id: "chart-wal", title: "WAL", format: bytes, ticks: "bytes",
     lines: [{ label: "bytes", colour: "--series-5", fill: true }],
   });
   const stored = new Chart({
-    id: "chart-journal", title: "Journals and snapshots", format: bytes, binary: true,
+    id: "chart-journal", title: "Journals and snapshots", format: bytes, ticks: "bytes",
     lines: [{ label: "journals", colour: "--series-4" }, { label: "snapshots", colour: "--series-5" }],
   });
   const charts = [throughput, latency, wal, stored];
