@@ -79,7 +79,7 @@ const FACTS: readonly (readonly [string, (it: DocumentStatus) => string])[] = [
   ["operations", (it) => count(it.operations)],
   ["changes", (it) => count(it.changes)],
   ["present", (it) => count(it.present)],
-  ["lease", (it) => count(it.lease)],
+  ["lease", (it) => (it.lease === null ? "–" : String(it.lease))],
   ["durability", (it) => it.durability ?? "–"],
   ["trace", (it) => it.trace ?? "–"],
 ];
