@@ -2,7 +2,7 @@
 
 import { LoroDoc, type ContainerID, type PeerID } from "loro-crdt";
 import type { EditorView } from "prosemirror-view";
-import { hasContent, plainText, read, seed } from "./content";
+import { hasContent, isSeedPeer, makeRoom, plainText, read, seed } from "./content";
 import { createEditor, refresh } from "./editor";
 import { Link, type Closed } from "./link";
 import { cleanName, Presence, type Identity } from "./presence";
@@ -148,9 +148,10 @@ export class Session {
 
   async #loadCopies(): Promise<void> {
     try {
-      for (const bytes of await this.#copies.load()) {
+      for (const { bytes, promised } of await this.#copies.load()) {
         try {
           this.doc.import(bytes);
+          this.#state = next(this.#state, { type: "remembered", version: new Map(promised) });
         } catch {
           // a damaged copy; the server has the rest
         }
@@ -176,7 +177,9 @@ export class Session {
     queueMicrotask(() => {
       this.#noted = false;
       if (this.#over) return;
-      this.#input({ type: "local", version: this.doc.version().toJSON() });
+      // The seed is nobody's edit: everybody can make it again.
+      const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
+      this.#input({ type: "local", version: new Map(version) });
       this.#unkept = this.doc.opCount() > 0;
       this.#keepSoon();
     });
@@ -209,6 +212,9 @@ export class Session {
       changed: (view, own) => {
         if (own && !this.#authorNoted) this.#noteAuthor();
         this.#events.edited(view);
+      },
+      emptied: (blocks) => {
+        if (blocks.filter((id) => makeRoom(this.doc, id)).length > 0) this.doc.commit({ origin: NOT_UNDONE });
       },
     });
     this.#events.ready(this.#view);
@@ -257,7 +263,7 @@ export class Session {
     this.#keepCost = performance.now() - began;
     const version = this.doc.version();
     try {
-      const kept = await this.#copies.save(bytes, waiting(this.#state) > 0);
+      const kept = await this.#copies.save(bytes, [...this.#state.promised], waiting(this.#state) > 0);
       if (kept && this.doc.version().compare(version) === 0) this.#unkept = false;
     } catch {
       // full or forbidden: still unkept, and the next change tries again
