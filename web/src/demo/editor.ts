@@ -64,13 +64,6 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
   return view;
 }
 
-/** Show what the document has now, after it was changed by something that the binding does not look at. */
-export function refresh(view: EditorView, doc: LoroDoc): void {
-  const now = read(schema, doc);
-  const transaction = view.state.tr.replace(0, view.state.doc.content.size, new Slice(now.content, 0, 0));
-  view.dispatch(transaction.setMeta(loroSyncPluginKey, { type: FROM_OTHERS }));
-}
-
 export function isEmpty(node: Node): boolean {
   const only = node.childCount === 1 ? node.firstChild : null;
   return node.childCount === 0 || (only?.type === schema.nodes.paragraph && only.content.size === 0);
@@ -82,10 +75,13 @@ export function isEmpty(node: Node): boolean {
  * that differs is replaced here; the selection then stays by itself.
  */
 function smallest(state: EditorState, transaction: Transaction): Transaction {
+  return become(state, transaction.doc).setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
+}
+
+/** The document becomes `after`, by replacing only the part that differs. */
+export function become(state: EditorState, after: Node): Transaction {
   const before = state.doc;
-  const after = transaction.doc;
-  const result = state.tr.setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
-  result.setMeta("addToHistory", false);
+  const result = state.tr;
   const start = before.content.findDiffStart(after.content);
   const ends = before.content.findDiffEnd(after.content as never);
   if (start === null || !ends) return result;
@@ -94,9 +90,9 @@ function smallest(state: EditorState, transaction: Transaction): Transaction {
     result.replace(start, ends.a + overlap, after.slice(start, ends.b + overlap));
     if (result.doc.eq(after)) return result;
   } catch {
-    // the cut does not fit: the whole document, as the binding would have it
+    // the cut does not fit: the whole document, below
   }
-  return transaction;
+  return state.tr.replace(0, before.content.size, new Slice(after.content, 0, 0));
 }
 
 function emptyBlocks(transaction: Transaction, state: EditorState): ContainerID[] {

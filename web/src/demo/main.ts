@@ -47,8 +47,8 @@ function open(id: string): void {
   const panel = createHistoryPanel({
     doc: () => session.doc,
     nameOf: (peer) => session.nameOf(peer),
-    restore: (frontiers) => {
-      session.restore(frontiers);
+    restore: (past) => {
+      session.restore(past);
       session.view?.focus();
       byId("announce").textContent = "The older version is back, as a new edit.";
     },
