@@ -6,7 +6,7 @@
  * past nor one of another program must suffer.
  */
 
-import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
+import { LoroDoc, LoroList, LoroMap, LoroText, type ContainerID } from "loro-crdt";
 import { Fragment, Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
@@ -28,7 +28,7 @@ export function seed(): Uint8Array {
   const paragraph = root.setContainer("children", new LoroList()).insertContainer(0, new LoroMap());
   paragraph.set("nodeName", "paragraph");
   paragraph.setContainer("attributes", new LoroMap());
-  paragraph.setContainer("children", new LoroList());
+  paragraph.setContainer("children", new LoroList()).insertContainer(0, new LoroText());
   doc.commit();
   return doc.export({ mode: "update" });
 }
@@ -65,6 +65,19 @@ function fitting(type: NodeType, children: readonly Node[]): Node[] {
     match = found;
   }
   return result;
+}
+
+/**
+ * An empty block gets its (empty) text at once. The binding makes a text with
+ * the first letter; two people who begin in the same empty block would make
+ * two, and its repair of that doubles what they wrote.
+ */
+export function makeRoom(doc: LoroDoc, block: ContainerID): boolean {
+  const map = doc.getContainerById(block);
+  const list = map instanceof LoroMap ? map.get("children") : undefined;
+  if (!(list instanceof LoroList) || list.length > 0) return false;
+  list.insertContainer(0, new LoroText());
+  return true;
 }
 
 function childrenOf(schema: Schema, map: LoroMap): Node[] {

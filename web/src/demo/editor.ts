@@ -1,6 +1,6 @@
 /** The editor: ProseMirror bound to a LoroDoc, with the cursors of others. */
 
-import type { LoroDoc } from "loro-crdt";
+import type { ContainerID, LoroDoc } from "loro-crdt";
 import {
   LoroEphemeralCursorPlugin, LoroSyncPlugin, LoroUndoPlugin, loroSyncPluginKey, loroUndoPluginKey, type LoroDocType,
 } from "loro-prosemirror";
@@ -25,9 +25,11 @@ export interface EditorOptions {
   readonly editable: () => boolean;
   /** After every change of text or selection; `own` is true for the reader's edits. */
   readonly changed: (view: EditorView, own: boolean) => void;
+  /** The reader's edit left these blocks empty. */
+  readonly emptied: (blocks: ContainerID[]) => void;
 }
 
-export function createEditor({ place, doc, presence, editable, changed }: EditorOptions): EditorView {
+export function createEditor({ place, doc, presence, editable, changed, emptied }: EditorOptions): EditorView {
   const view: EditorView = new EditorView(place, {
     // The text is there at once; the binding takes over in the next turn.
     state: EditorState.create({
@@ -54,17 +56,12 @@ export function createEditor({ place, doc, presence, editable, changed }: Editor
       // While state is computed the binding may "repair" a cursor into our entry: presence.ts
       const state = presence.hold(() => view.state.apply(small));
       view.updateState(state);
-      changed(view, small.docChanged && !isSync(small));
+      const own = small.docChanged && !isSync(small);
+      if (own) emptied(emptyBlocks(small, state));
+      changed(view, own);
     },
   });
   return view;
-}
-
-/** Show what the document has now, after it was changed by something that the binding does not look at. */
-export function refresh(view: EditorView, doc: LoroDoc): void {
-  const now = read(schema, doc);
-  const transaction = view.state.tr.replace(0, view.state.doc.content.size, new Slice(now.content, 0, 0));
-  view.dispatch(transaction.setMeta(loroSyncPluginKey, { type: FROM_OTHERS }));
 }
 
 export function isEmpty(node: Node): boolean {
@@ -78,10 +75,13 @@ export function isEmpty(node: Node): boolean {
  * that differs is replaced here; the selection then stays by itself.
  */
 function smallest(state: EditorState, transaction: Transaction): Transaction {
+  return become(state, transaction.doc).setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
+}
+
+/** The document becomes `after`, by replacing only the part that differs. */
+export function become(state: EditorState, after: Node): Transaction {
   const before = state.doc;
-  const after = transaction.doc;
-  const result = state.tr.setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
-  result.setMeta("addToHistory", false);
+  const result = state.tr;
   const start = before.content.findDiffStart(after.content);
   const ends = before.content.findDiffEnd(after.content as never);
   if (start === null || !ends) return result;
@@ -90,9 +90,25 @@ function smallest(state: EditorState, transaction: Transaction): Transaction {
     result.replace(start, ends.a + overlap, after.slice(start, ends.b + overlap));
     if (result.doc.eq(after)) return result;
   } catch {
-    // the cut does not fit: the whole document, as the binding would have it
+    // the cut does not fit: the whole document, below
   }
-  return transaction;
+  return state.tr.replace(0, before.content.size, new Slice(after.content, 0, 0));
+}
+
+function emptyBlocks(transaction: Transaction, state: EditorState): ContainerID[] {
+  const blocks = new Set<Node>();
+  const size = state.doc.content.size;
+  transaction.mapping.maps.forEach((map, index) => map.forEach((_from, _to, start, end) => {
+    const later = transaction.mapping.slice(index + 1);
+    const from = Math.max(0, later.map(start, -1) - 2);
+    const to = Math.min(size, later.map(end) + 2);
+    state.doc.nodesBetween(from, to, (node) => {
+      if (node.isTextblock && node.content.size === 0) blocks.add(node);
+    });
+  }));
+  if (blocks.size === 0) return [];
+  const known = loroSyncPluginKey.getState(state)?.mapping ?? new Map<ContainerID, Node | Node[]>();
+  return [...known].flatMap(([id, node]) => (blocks.has(node as Node) ? [id] : []));
 }
 
 function isSync(transaction: Transaction): boolean {

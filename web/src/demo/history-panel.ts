@@ -1,7 +1,7 @@
 /** The slider through a document's past. It works on a copy; the live document is never detached. */
 
 import { LoroDoc, VersionVector, type PeerID } from "loro-crdt";
-import { DOMSerializer } from "prosemirror-model";
+import { DOMSerializer, type Node } from "prosemirror-model";
 import { byId, h } from "../common/dom";
 import { isSeedPeer, read } from "./content";
 import { steps, type Change, type Step } from "./history";
@@ -10,8 +10,8 @@ import { schema } from "./schema";
 export interface HistoryHost {
   readonly doc: () => LoroDoc;
   readonly nameOf: (peer: string) => string;
-  /** Make the document what it was at these frontiers, as a new change. */
-  readonly restore: (frontiers: { peer: PeerID; counter: number }[]) => void;
+  /** Make the document this again, as a new change. */
+  readonly restore: (past: Node) => void;
   readonly mayEdit: () => boolean;
   readonly opened: (open: boolean) => void;
 }
@@ -31,6 +31,7 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
   const restore = byId<HTMLButtonElement>("history-restore");
   const serializer = DOMSerializer.fromSchema(schema);
   let copy: LoroDoc | null = null;
+  let shown: LoroDoc | null = null;
   let past: Step[] = [];
   let drawn = -1;
   let asked = 0;
@@ -43,6 +44,7 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
     slider.max = String(Math.max(0, past.length - 1));
     slider.value = slider.max;
     slider.disabled = past.length < 2;
+    shown = null;
     drawn = -1;
     draw();
   };
@@ -61,8 +63,8 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
     slider.setAttribute("aria-valuetext", [place.textContent, time.textContent, who.textContent].filter(Boolean).join(", "));
     restore.disabled = last || !step || !host.mayEdit();
     if (step) {
-      copy.checkout(copy.vvToFrontiers(new VersionVector(step.version as Map<PeerID, number>)));
-      const node = read(schema, copy);
+      shown = travel(copy, shown, step.version);
+      const node = read(schema, shown);
       view.replaceChildren(serializer.serializeFragment(node.content));
       if (node.textContent === "") view.replaceChildren(h("p", { class: "nothing" }, "Empty here."));
     }
@@ -81,8 +83,8 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
       begin();
       slider.focus();
     } else {
-      copy?.free();
       copy = null;
+      shown = null;
       past = [];
       view.replaceChildren();
     }
@@ -95,11 +97,10 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
   });
   restore.addEventListener("click", () => {
     draw();
-    const step = past[drawn];
-    if (!copy || !step) return;
-    const frontiers = copy.vvToFrontiers(new VersionVector(step.version as Map<PeerID, number>));
+    if (!shown) return;
+    const chosen = read(schema, shown);
     toggle(false);
-    host.restore(frontiers);
+    host.restore(chosen);
   });
   byId("history-close").addEventListener("click", () => toggle(false));
   panel.addEventListener("keydown", (event) => {
@@ -107,6 +108,28 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
   });
 
   return { toggle, get open() { return !panel.hidden; } };
+}
+
+/**
+ * A document at this version. Forward, `from` gets what it lacks; back, a new
+ * one gets everything up to there. Loro's checkout goes back in seconds to
+ * tens of seconds where there are many containers; a trimmed history has
+ * no other way.
+ */
+function travel(whole: LoroDoc, from: LoroDoc | null, version: ReadonlyMap<string, number>): LoroDoc {
+  if (whole.isShallow()) {
+    whole.checkout(whole.vvToFrontiers(new VersionVector(version as Map<PeerID, number>)));
+    return whole;
+  }
+  const known = from?.version().toJSON() ?? new Map<PeerID, number>();
+  const forward = [...known].every(([peer, end]) => end <= (version.get(peer) ?? 0));
+  const doc = from && forward ? from : new LoroDoc();
+  const spans = [...version].flatMap(([peer, end]) => {
+    const counter = doc === from ? (known.get(peer as PeerID) ?? 0) : 0;
+    return end > counter ? [{ id: { peer: peer as PeerID, counter }, len: end - counter }] : [];
+  });
+  if (spans.length > 0) doc.import(whole.export({ mode: "updates-in-range", spans }));
+  return doc;
 }
 
 function changesOf(doc: LoroDoc): Change[] {

@@ -31,6 +31,8 @@ export const STEPS_MAX = 200;
 /** Operations below which a change is not cut: a paragraph is born in about that many. */
 const PIECE_MIN = 8;
 
+const PAUSE_SECONDS = 60;
+
 /** Some programs note milliseconds. */
 const SECONDS_MAX = 100_000_000_000;
 
@@ -58,7 +60,7 @@ export function steps(
 
   for (const { change, time: made } of ordered(changes)) {
     // A pause is a better place for a step than a number of operations.
-    if (result.length + 1 < stepsMax && operations > 0 && made - time > 60) close();
+    if (operations > 0 && made - time > PAUSE_SECONDS) close();
     let at = change.counter;
     const end = change.counter + change.length;
     while (at < end) {
@@ -108,22 +110,22 @@ function ordered(changes: readonly Change[]): Timed[] {
   return timed.sort((a, b) => a.time - b.time || a.rank - b.rank || (a.change.peer < b.change.peer ? -1 : 1));
 }
 
-/** Evenly fewer steps; the last one stays. */
+/** Fewer steps, of about as many operations each; the last one stays. */
 function thinned(all: readonly Step[], stepsMax: number): Step[] {
+  const total = all.reduce((sum, step) => sum + step.operations, 0);
   const result: Step[] = [];
-  let from = 0;
-  for (let index = 1; index <= stepsMax; index += 1) {
-    const to = Math.round((index * all.length) / stepsMax);
-    const part = all.slice(from, to);
-    const last = part.at(-1);
-    if (last) {
-      result.push({
-        ...last,
-        peers: [...new Set(part.flatMap((step) => step.peers))],
-        operations: part.reduce((sum, step) => sum + step.operations, 0),
-      });
-    }
-    from = to;
+  let part: Step[] = [];
+  let seen = 0;
+  for (const step of all) {
+    part.push(step);
+    seen += step.operations;
+    if (seen * stepsMax < total * (result.length + 1)) continue;
+    result.push({
+      ...step,
+      peers: [...new Set(part.flatMap(({ peers }) => peers))],
+      operations: part.reduce((sum, { operations }) => sum + operations, 0),
+    });
+    part = [];
   }
   return result;
 }

@@ -28,6 +28,10 @@ export interface LinkEvents {
 
 /** Close codes after which trying again cannot help; the client's own list is longer. */
 const FATAL_CLOSE = [4400];
+/** A connection that is silent for so long is asked, and left if it does not answer. */
+const SILENCE_MS = 20_000;
+const ANSWER_MS = 8_000;
+const LOOK_MS = 4_000;
 const STATUS_NAMES = new Map<number, string>([
   [UpdateStatusCode.Unknown, "unknown"],
   [UpdateStatusCode.PermissionDenied, "permission_denied"],
@@ -50,6 +54,10 @@ export class Link {
   #member = false;
   #presenceMember = false;
   #over = false;
+  #heard = 0;
+  #asked = 0;
+  readonly #timer = setInterval(() => this.#look(), LOOK_MS);
+  readonly #offline = (): void => this.#leaveSocket();
 
   constructor(url: string, id: string, doc: LoroDoc, presence: EphemeralStore, events: LinkEvents) {
     this.#id = id;
@@ -61,11 +69,16 @@ export class Link {
       pingIntervalMs: 10_000,
       reconnect: { maxDelayMs: 5_000, fatalCloseCodes: FATAL_CLOSE },
     });
+    globalThis.addEventListener?.("offline", this.#offline);
     // Joining only on an open socket: a first join that was cut off is never repeated by the client.
     this.#client.onStatusChange((status) => {
-      if (status === "connected" && !this.#over) {
+      if (this.#over) return;
+      if (status === "connected") {
         this.#watch(this.#client.socket);
         this.#join();
+      } else if (status === "disconnected") {
+        // Also when the browser says that it is offline, long before the socket notices.
+        this.#events.input({ type: "closed" });
       }
     });
   }
@@ -89,6 +102,8 @@ export class Link {
 
   close(): void {
     this.#over = true;
+    clearInterval(this.#timer);
+    globalThis.removeEventListener?.("offline", this.#offline);
     this.#adaptor?.destroy();
     this.#client.destroy();
   }
@@ -123,19 +138,37 @@ export class Link {
     this.#events.joined();
   }
 
+  /** The client closes dead sockets with a code that browsers do not allow, so they stay; we close them. */
+  #leaveSocket(): void {
+    this.#events.input({ type: "closed" });
+    this.#client.socket?.close();
+  }
+
+  #look(): void {
+    const now = Date.now();
+    if (this.#client.getStatus() !== "connected" || now - this.#heard < SILENCE_MS) return;
+    if (this.#asked <= this.#heard) {
+      this.#asked = now;
+      this.#client.socket.send("ping");
+    } else if (now - this.#asked > ANSWER_MS) {
+      this.#leaveSocket();
+      void this.#client.retryNow().catch(() => undefined);
+    }
+  }
+
   #watch(socket: WebSocket): void {
+    this.#heard = Date.now();
     const send = socket.send.bind(socket);
     socket.send = (data) => {
       if (data instanceof Uint8Array) this.#outgoing(tryDecode(data));
       send(data);
     };
     socket.addEventListener("message", (event: MessageEvent<unknown>) => {
+      this.#heard = Date.now();
       if (event.data instanceof ArrayBuffer) this.#incoming(tryDecode(new Uint8Array(event.data)));
     });
     socket.addEventListener("close", (event) => {
-      if (this.#over) return;
-      this.#events.input({ type: "closed" });
-      if (FATAL_CLOSE.includes(event.code)) this.#fail(event.reason || `closed by the server (${event.code})`);
+      if (!this.#over && FATAL_CLOSE.includes(event.code)) this.#fail(event.reason || `closed by the server (${event.code})`);
     });
   }
 

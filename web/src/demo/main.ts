@@ -11,6 +11,7 @@ import type { Closed } from "./link";
 import { reasonText, showMark } from "./mark";
 import { setUpName, showPeople } from "./people";
 import { identity } from "./presence";
+import { REFUSALS, type Mark } from "./saved";
 import { Session } from "./session";
 import { createToolbar } from "./toolbar";
 
@@ -46,8 +47,8 @@ function open(id: string): void {
   const panel = createHistoryPanel({
     doc: () => session.doc,
     nameOf: (peer) => session.nameOf(peer),
-    restore: (frontiers) => {
-      session.restore(frontiers);
+    restore: (past) => {
+      session.restore(past);
       session.view?.focus();
       byId("announce").textContent = "The older version is back, as a new edit.";
     },
@@ -61,7 +62,10 @@ function open(id: string): void {
 
   const start = (): Session => {
     const made: Session = new Session(id, own, {
-      marked: showMark,
+      marked: (mark) => {
+        showMark(mark);
+        refused(mark);
+      },
       people: () => showPeople(made.presence.people()),
       ready: (view) => {
         byId("opening").hidden = true;
@@ -85,7 +89,7 @@ function open(id: string): void {
   };
 
   const closed = (why: Closed, unsaved: number, text: string): void => {
-    const copy = unsaved > 0 && text !== "" ? copyText(text) : null;
+    const copy = unsaved > 0 && text !== "" ? copyText(() => text) : null;
     const lost = unsaved > 0 ? " Your last edits were not saved; copy your text before you go on." : "";
     if (why === "history_trimmed") {
       // This copy builds on history that the server no longer has: begin with a new one.
@@ -106,7 +110,19 @@ function open(id: string): void {
       untell();
       session.retry();
     });
-    tell(why, "The document cannot be synced.", `${reasonText(why)}.${lost}`, copy, again);
+    tell(why, "The document cannot be synced:", `${reasonText(why)}.${lost}`, copy, again);
+  };
+
+  const refused = (mark: Mark): void => {
+    const is = mark.state === "problem" && mark.waiting > 0 && byId("banner").dataset["code"] !== "refused" && REFUSALS.has(mark.reason ?? "");
+    if (mark.state === "saved" && byId("banner").dataset["code"] === "refused") untell();
+    if (!is) return;
+    const discard = button({ "data-testid": "discard" }, "Discard what is not saved");
+    discard.addEventListener("click", () => {
+      session.close();
+      void session.forget().then(() => location.reload());
+    });
+    tell("refused", "Your last edits cannot be saved:", `${reasonText(mark.reason)}. Copy your text before you go on.`, copyText(() => session.text()), discard);
   };
 
   let session = start();
@@ -157,9 +173,9 @@ async function toClipboard(text: string): Promise<boolean> {
   }
 }
 
-function copyText(text: string): HTMLButtonElement {
+function copyText(text: () => string): HTMLButtonElement {
   const element = button({ "data-testid": "copy-text" }, "Copy my text");
-  element.addEventListener("click", () => void toClipboard(text).then((copied) => {
+  element.addEventListener("click", () => void toClipboard(text()).then((copied) => {
     element.textContent = copied ? "Copied" : "Could not copy";
   }));
   return element;
@@ -173,15 +189,15 @@ function tell(code: string, title: string, text: string, ...actions: (HTMLElemen
   const banner = byId("banner");
   banner.dataset["code"] = code;
   banner.hidden = false;
-  const sentence = text.charAt(0).toUpperCase() + text.slice(1);
   banner.replaceChildren(
-    h("p", {}, h("strong", {}, title), " ", sentence),
+    h("p", {}, h("strong", {}, title), " ", text),
     h("div", { class: "actions" }, ...actions),
   );
 }
 
 function untell(): void {
   byId("banner").hidden = true;
+  delete byId("banner").dataset["code"];
 }
 
 main();

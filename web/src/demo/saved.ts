@@ -24,6 +24,8 @@ export type Input =
   | { readonly type: "acked"; readonly batch: string }
   | { readonly type: "refused"; readonly batch: string; readonly reason: string }
   | { readonly type: "received"; readonly spans: readonly Span[] }
+  /** What a server promised to an earlier page of this browser. */
+  | { readonly type: "remembered"; readonly version: Version }
   | { readonly type: "joined"; readonly version: Version; readonly readOnly: boolean }
   | { readonly type: "rejoining" }
   | { readonly type: "closed" }
@@ -51,7 +53,7 @@ export interface Mark {
 }
 
 /** Refusals that sending the same bytes again cannot change. */
-const FINAL: ReadonlySet<string> = new Set(["invalid_update", "permission_denied", "payload_too_large"]);
+export const REFUSALS: ReadonlySet<string> = new Set(["invalid_update", "permission_denied", "payload_too_large"]);
 
 export const START: State = {
   room: "connecting",
@@ -87,6 +89,8 @@ function step(state: State, input: Input): State {
     }
     case "received":
       return promise(state, input.spans);
+    case "remembered":
+      return promise(state, [...input.version].map(([peer, end]) => ({ peer, start: 0, end })));
     case "joined":
       // Replaced, not merged: if the server knows less than it promised, that is not saved.
       return {
@@ -115,7 +119,7 @@ export function mark(state: State): Mark {
     state: name, waiting: count, reason, readOnly: state.readOnly,
   });
   if (state.room === "failed") return say("problem", state.failure);
-  if (count > 0 && state.refusal !== null && FINAL.has(state.refusal)) return say("problem", state.refusal);
+  if (count > 0 && state.refusal !== null && REFUSALS.has(state.refusal)) return say("problem", state.refusal);
   if (state.room === "connecting") return say("connecting", null);
   if (state.room === "away") return say("offline", null);
   return count === 0 ? say("saved", null) : say("saving", state.refusal);
@@ -124,7 +128,7 @@ export function mark(state: State): Mark {
 /** True if the server dropped something that is worth sending again, and nothing is under way. */
 export function mustSendAgain(state: State): boolean {
   return state.room === "joined" && !state.readOnly && state.inFlight.size === 0 && waiting(state) > 0
-    && (state.refusal === null || !FINAL.has(state.refusal));
+    && (state.refusal === null || !REFUSALS.has(state.refusal));
 }
 
 function promise(state: State, spans: readonly Span[]): State {

@@ -1,9 +1,10 @@
 /** One open document: the LoroDoc, its room, its copy in this browser, its editor. */
 
-import { LoroDoc, type ContainerID, type PeerID } from "loro-crdt";
+import { LoroDoc, type PeerID } from "loro-crdt";
+import type { Node } from "prosemirror-model";
 import type { EditorView } from "prosemirror-view";
-import { hasContent, plainText, read, seed } from "./content";
-import { createEditor, refresh } from "./editor";
+import { hasContent, isSeedPeer, makeRoom, plainText, read, seed } from "./content";
+import { become, createEditor } from "./editor";
 import { Link, type Closed } from "./link";
 import { cleanName, Presence, type Identity } from "./presence";
 import { START, mark, mustSendAgain, next, waiting, type Input, type Mark, type State } from "./saved";
@@ -21,7 +22,6 @@ export interface SessionEvents {
 
 /** Names of authors by peer, so that the history can tell them after they left. */
 const AUTHORS = "people";
-const AUTHORS_CONTAINER: ContainerID = `cid:root-${AUTHORS}:Map`;
 /** The undo plugin leaves commits of this origin alone. */
 const NOT_UNDONE = "sys:init";
 /** Edits of one peer within so many seconds are one change with one time. */
@@ -102,15 +102,13 @@ export class Session {
     return present?.name ?? cleanName(this.doc.getMap(AUTHORS).get(peer)) ?? `peer ${peer.slice(-4)}`;
   }
 
-  /** A new change that makes the text what it was at these frontiers; it syncs, and can be undone. */
-  restore(frontiers: { peer: PeerID; counter: number }[]): void {
-    if (!this.editable || !this.#view) return;
-    this.doc.commit();
-    const back = this.doc.diff(this.doc.frontiers(), frontiers, false).filter(([id]) => id !== AUTHORS_CONTAINER);
-    this.doc.applyDiff(back, { fullState: true });
-    this.doc.commit({ origin: "restore" });
-    refresh(this.#view, this.doc);
-    this.#noteAuthor();
+  /**
+   * Makes the text what it was, as an edit like any other: it syncs and can be
+   * undone. (Loro's own way back, `revertTo` or `diff`, takes seconds where
+   * the document is large, and would take back the names of authors as well.)
+   */
+  restore(past: Node): void {
+    if (this.editable && this.#view) this.#view.dispatch(become(this.#view.state, past));
   }
 
   text(): string {
@@ -148,9 +146,10 @@ export class Session {
 
   async #loadCopies(): Promise<void> {
     try {
-      for (const bytes of await this.#copies.load()) {
+      for (const { bytes, promised } of await this.#copies.load()) {
         try {
           this.doc.import(bytes);
+          this.#state = next(this.#state, { type: "remembered", version: new Map(promised) });
         } catch {
           // a damaged copy; the server has the rest
         }
@@ -176,7 +175,9 @@ export class Session {
     queueMicrotask(() => {
       this.#noted = false;
       if (this.#over) return;
-      this.#input({ type: "local", version: this.doc.version().toJSON() });
+      // The seed is nobody's edit: everybody can make it again.
+      const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
+      this.#input({ type: "local", version: new Map(version) });
       this.#unkept = this.doc.opCount() > 0;
       this.#keepSoon();
     });
@@ -209,6 +210,9 @@ export class Session {
       changed: (view, own) => {
         if (own && !this.#authorNoted) this.#noteAuthor();
         this.#events.edited(view);
+      },
+      emptied: (blocks) => {
+        if (blocks.filter((id) => makeRoom(this.doc, id)).length > 0) this.doc.commit({ origin: NOT_UNDONE });
       },
     });
     this.#events.ready(this.#view);
@@ -257,7 +261,7 @@ export class Session {
     this.#keepCost = performance.now() - began;
     const version = this.doc.version();
     try {
-      const kept = await this.#copies.save(bytes, waiting(this.#state) > 0);
+      const kept = await this.#copies.save(bytes, [...this.#state.promised], waiting(this.#state) > 0);
       if (kept && this.doc.version().compare(version) === 0) this.#unkept = false;
     } catch {
       // full or forbidden: still unkept, and the next change tries again

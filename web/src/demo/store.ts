@@ -20,7 +20,11 @@ interface Copy {
   /** 1 or 0, to be sorted by: saved copies come first. */
   readonly unsaved: number;
   readonly bytes: Uint8Array;
+  /** The version that the server had promised to keep. */
+  readonly promised: readonly (readonly [string, number])[];
 }
+
+export type Loaded = Pick<Copy, "bytes" | "promised">;
 
 type Stamp = Pick<Copy, "tab" | "revision">;
 
@@ -39,23 +43,24 @@ export class Copies {
   }
 
   /** All copies of this document, of this and of other tabs. */
-  async load(): Promise<Uint8Array[]> {
+  async load(): Promise<Loaded[]> {
     const database = await this.#database;
     const store = database.transaction(COPIES, "readonly").objectStore(COPIES);
     const copies = (await answer(store.getAll(range(this.#id)))) as Copy[];
     this.#loaded = copies.map(({ tab, revision }) => ({ tab, revision }));
-    return copies.map(({ bytes }) => bytes);
+    return copies;
   }
 
   /** False if it is too large to keep. */
-  async save(bytes: Uint8Array, unsaved: boolean): Promise<boolean> {
+  async save(bytes: Uint8Array, promised: Copy["promised"], unsaved: boolean): Promise<boolean> {
     if (bytes.length > COPY_BYTES_MAX) return false;
     const database = await this.#database;
     const transaction = database.transaction(COPIES, "readwrite");
     const store = transaction.objectStore(COPIES);
     this.#revision += 1;
     const copy: Copy = {
-      id: this.#id, tab: this.#tab, revision: this.#revision, time: Date.now(), unsaved: unsaved ? 1 : 0, bytes,
+      id: this.#id, tab: this.#tab, revision: this.#revision, time: Date.now(), unsaved: unsaved ? 1 : 0,
+      bytes, promised,
     };
     store.put(copy);
     for (const stamp of this.#loaded.splice(0)) void dropIfUnchanged(store, this.#id, stamp);
