@@ -13,7 +13,7 @@ export function documentView(id: string): Mounted {
   const state = pill();
   const edited = timeAgo();
   const gone = h("span", { class: "gone" });
-  const open = h("a", { class: "button", href: `/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
+  const open = h("a", { class: "button", href: `/d/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
   const facts = new FactList();
   const problem = notice();
   const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-said", "data-tone": "ok" });
