@@ -1,10 +1,7 @@
 """A client for one command; what can be wrong is told in one sentence before anything is done."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import lorogo_client
 from lorogo_cli.errors import Problem
@@ -13,13 +10,10 @@ from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
 from lorogo_transport.addresses import parse_servers, place
 from lorogo_transport.errors import NoResponders, RequestTimeout, StreamMissing, Unreachable
-from lorogo_transport.ports import Message, Transport
+from lorogo_transport.ports import Transport
 
 _PING = "$SRV.PING.lorogo"
-_STATS = "$SRV.STATS.lorogo"
 _PING_SECONDS = 2.0
-_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
-_SERVERS_MAX = 1000
 
 
 @asynccontextmanager
@@ -77,35 +71,3 @@ async def require_known(client: Client, document_id: str, *, deleted: bool = Fal
 def unknown(document_id: str) -> Problem:
     """There is no such document."""
     return Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
-
-
-async def servers(transport: Transport) -> list[dict[str, Any]]:
-    """What each server that answers says of itself, through the NATS services protocol."""
-    found: list[dict[str, Any]] = []
-    arrived = asyncio.Event()
-    nobody = False
-
-    def on_answer(message: Message) -> None:
-        nonlocal nobody
-        if message.data and len(found) < _SERVERS_MAX:
-            found.append(json.loads(message.data))
-        else:
-            nobody = True
-        arrived.set()
-
-    inbox = transport.bus.new_inbox()
-    subscription = await transport.bus.subscribe(inbox, on_answer)
-    try:
-        await transport.bus.publish(_STATS, reply=inbox)
-        wait = _PING_SECONDS
-        while not nobody:
-            arrived.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await arrived.wait()
-            except TimeoutError:
-                break
-            wait = _GATHER_SECONDS
-    finally:
-        await subscription.close()
-    return found

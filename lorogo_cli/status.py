@@ -2,15 +2,16 @@
 
 import time
 from dataclasses import asdict
-from typing import Any
 
-from lorogo_cli.connection import connected, servers, unknown
+from lorogo_cli.connection import connected, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
 from lorogo_client import overview
+from lorogo_client.health import health
 from lorogo_client.overview import Row
 from lorogo_protocol import subjects
+from lorogo_transport.discovery import ServerStats, server_stats
 
 _NEARLY_FULL = 0.7
 
@@ -21,7 +22,7 @@ async def of_all(url: str, *, as_json: bool) -> None:
         rows = await overview.rows(client.transport, now_ns=time.time_ns())
         wal = client.transport.stream(subjects.WAL_STREAM)
         stream = asdict(await wal.state())
-        found = [_server(answer) for answer in await servers(client.transport)]
+        found = [_server(answer) for answer in await server_stats(client.transport.bus)]
     if as_json:
         say_json({"documents": rows, "stream": stream, "servers": found}, pretty=False)
         return
@@ -41,8 +42,8 @@ async def of_all(url: str, *, as_json: bool) -> None:
     )
     for server in found:
         documents = show_count(server["documents"], "document")
-        health = "".join(f", {fact}" for fact in _health(server["stats"], time.time_ns()))
-        say(f"server {server['server']}: lorogo {server['version']}, {documents} open{health}")
+        told = "".join(f", {fact}" for fact in health(server["stats"], time.time_ns()))
+        say(f"server {server['server']}: lorogo {server['version']}, {documents} open{told}")
     if any(row.get("stale") for row in rows):
         say("UP?: not renewed for more than 5 s; its server may be gone. The next edit starts it elsewhere.")
     if not found:
@@ -115,61 +116,11 @@ def _owner_shown(owner: Row | None, state: str) -> dict[str, str]:
     }
 
 
-def _health(stats: Row, now_ns: int) -> list[str]:
-    """What an operator must know of a server, the worst first; of one that is well, one word."""
-    facts: list[str] = []
-    journal = str(stats.get("journal", "open"))
-    if journal != "open":
-        facts.append(f"JOURNAL STOPPED ({journal})")
-    if not stats.get("ready", True):
-        facts.append("NOT READY")
-    facts += _replication(stats)
-    if damaged := stats.get("journals_damaged") or (["its journal"] if stats.get("journal_damage") else []):
-        facts.append(f"DAMAGE in {', '.join(damaged)} (`lorogo log verify` tells more)")
-    if str(stats.get("archive") or "open") != "open":
-        waiting = show_count(stats.get("archive_waiting", 0), "segment")
-        facts.append(f"ARCHIVE {stats['archive']} ({waiting} waiting)")
-    if stats.get("lost_for_good"):
-        facts.append(f"{show_count(stats['lost_for_good'], 'update')} LOST (kept in loro-rejected)")
-    if stats.get("tombstones_contradicted"):
-        facts.append(f"{show_count(stats['tombstones_contradicted'], 'deleted document')} ALIVE AGAIN")
-    if stats.get("reconcile_waiting"):
-        facts.append(f"{show_count(stats['reconcile_waiting'], 'document')} incomplete")
-    if stats.get("reconciled_documents"):
-        documents = show_count(stats["reconciled_documents"], "document")
-        updates = show_count(stats.get("republished", 0), "update")
-        facts.append(f"repaired {documents} that the stream had lost parts of ({updates} published again)")
-    if str(stats.get("reconcile", "")).startswith("running"):
-        facts.append("comparing journal and stream")
-    elif stats.get("reconciled_ns"):
-        facts.append(f"journal and stream compared {show_age((now_ns - stats['reconciled_ns']) / 1e9)} ago")
-    if stats.get("archive") == "open":
-        facts.append("archive up to date" if not stats.get("archive_waiting") else "archive open")
-    return facts
-
-
-def _replication(stats: Row) -> list[str]:
-    """Whether ACKs wait for other servers and why, who has copies, and which ones do not go on."""
-    facts: list[str] = []
-    if wanted := stats.get("journal_replicas_wanted", 0):
-        there = [str(name) for name in stats.get("journal_replicas", [])]
-        if lacking := stats.get("journal_lacking"):
-            facts.append(f"ACKS WAIT ({lacking})")
-        elif len(there) < wanted:
-            facts.append(f"ONLY {len(there)} OF {wanted} REPLICAS: ACKs would wait")
-        facts.append(f"journal copied by {', '.join(there) or 'nobody'}")
-    for place, why in sorted(stats.get("copies_trouble", {}).items()):
-        facts.append(f"CANNOT COPY {place} ({why})")
-    return facts
-
-
-def _server(answer: dict[str, Any]) -> Row:
-    endpoints = answer.get("endpoints") or [{}]
-    data = endpoints[0].get("data") or {}
+def _server(answer: ServerStats) -> Row:
     return {
-        "server": answer.get("metadata", {}).get("server_id", "?"),
-        "version": answer.get("version", "?"),
-        "started": answer.get("started", ""),
-        "documents": data.get("documents", 0),
-        "stats": data,
+        "server": answer.server_id,
+        "version": answer.version,
+        "started": answer.started,
+        "documents": answer.stats.get("documents", 0),
+        "stats": answer.stats,
     }

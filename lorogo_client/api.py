@@ -40,9 +40,14 @@ class DocumentApi:
         """Facts about the document for people."""
         return await self._ask("status", {}, timeout)
 
-    async def history(self, limit: int = 100, *, timeout: float | None = None) -> list[dict[str, object]]:
-        """Versions, newest first: `time_ns`, `frontiers`, `sequence` of each."""
-        answer = await self._ask("history", {"limit": limit}, timeout)
+    async def history(
+        self, limit: int = 100, *, operations: bool = False, timeout: float | None = None
+    ) -> list[dict[str, object]]:
+        """Versions, newest first: `time_ns`, `frontiers`, `sequence`, if wanted `operations` of each.
+
+        `operations`: how many there were so far; None where that is not known any more.
+        """
+        answer = await self._ask("history", {"limit": limit, "operations": operations or None}, timeout)
         return list(calls.need(answer, "versions", list))
 
     async def export(self, at: At = None, *, timeout: float | None = None) -> bytes:

@@ -57,6 +57,7 @@ class Statuses:
         lease: int = 0,
         head: int = 0,
         trace: str = "",
+        taken_from: str = "",
         timeout: float = 5.0,
     ) -> int:
         """Move the status by compare-and-swap and return the new revision; WrongLastSequence if it lost.
@@ -66,6 +67,8 @@ class Statuses:
         """
         value = st.encode(status)
         headers = _facts(server, lease, head, trace)
+        if taken_from:
+            headers[h.TAKEN_FROM] = taken_from
         try:
             return await self._stream.append(
                 subjects.status_key(document_id),
@@ -132,6 +135,7 @@ def entry(stored: Stored) -> Entry:
             lease=number(headers, h.LEASE, 0),
             head=number(headers, h.HEAD, 0),
             trace=headers.get(h.TRACE, ""),
+            taken_from=headers.get(h.TAKEN_FROM, ""),
         )
     except MalformedMessage:
         return Entry(Down(stored.time_ns), stored.sequence)
