@@ -23,13 +23,13 @@ from schemathesis.specs.openapi import definitions
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lorogo_gateway.app import Gateway
 from lorogo_gateway.http import openapi
-from lorogo_gateway.http.documents import operations
 from lorogo_gateway.http.operations import Answer, Operation
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from tests.client.support import client_of, new_world
-from tests.gateway.http_support import app, gate_of
+from tests.gateway.http_support import gate_of
 from tests.journals import in_memory
 
 SETTINGS = GatewaySettings(call_seconds=10.0, body_bytes_max=1_000_000)
@@ -50,10 +50,12 @@ def serving() -> Iterator[str]:
 
     async def run() -> None:
         world = await new_world()
-        async with Server(world.connect("server"), **in_memory()), client_of(world) as client:
-            config = uvicorn.Config(
-                app(operations(client, SETTINGS), SETTINGS), port=0, log_level="critical", lifespan="off"
-            )
+        async with (
+            Server(world.connect("server"), **in_memory()),
+            client_of(world) as client,
+            Gateway(client, SETTINGS) as gateway,
+        ):
+            config = uvicorn.Config(gateway.app, port=0, log_level="critical", lifespan="off")
             server = uvicorn.Server(config)
             task = asyncio.ensure_future(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -62,6 +64,7 @@ def serving() -> Iterator[str]:
             address.append(f"http://127.0.0.1:{port}")
             ready.set()
             await stop.wait()
+            await gateway.let_go()
             server.should_exit = True
             await task
 
@@ -106,7 +109,8 @@ def test_every_answer_is_as_it_is_described() -> None:
     failures: list[str] = []
     requests: Counter[str] = Counter()
     with serving() as url:
-        schema = schemathesis.openapi.from_url(f"{url}{openapi.PATH}", config=config)
+        whole = schemathesis.openapi.from_url(f"{url}{openapi.PATH}", config=config)
+        schema = whole.exclude(path="/v1/feed")  # which has no end
         for event in engine.from_schema(schema).execute():
             match event:
                 case events.ScenarioFinished(phase=phase, recorder=recorder):
