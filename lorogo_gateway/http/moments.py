@@ -38,7 +38,7 @@ def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
                 raise unknown_version() from None
             if isinstance(error, BeforeAll):
                 raise Problem(404, "unknown-version", "no document is as old as that") from None
-            raise
+            raise Problem(422, "invalid-moment", f"there is no such day or time: {text[:60]!r}") from None
 
     return parse
 

@@ -12,7 +12,7 @@ from lorogo_gateway.http import checking, openapi, parameters
 from lorogo_gateway.http.bodies import Bodies, parse_json
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
-from lorogo_gateway.http.operations import Asked, Operation
+from lorogo_gateway.http.operations import Asked, Operation, Schema
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
@@ -98,21 +98,15 @@ class _Resource:
         wants = best(request.headers.get("accept"), operation.offers)
         if operation.body is None:
             return await self._handled(operation, request, Asked(values, wants=wants))
-        kind = self._body_type(operation, request)
-        async with self._bodies.read(request) as data:
-            if not data and kind == "":
-                if operation.body_required:
-                    raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
-                return await self._handled(operation, request, Asked(values, wants=wants))
-            if kind == "":
-                body_type("", operation.body)
-            body = await _parsed(operation, kind, data)
-            return await self._handled(operation, request, Asked(values, body, kind, wants))
-
-    @staticmethod
-    def _body_type(operation: Operation, request: Request) -> str:
         said = request.headers.get("content-type", "")
-        return body_type(said, operation.body or {}) if said else ""
+        kind = body_type(said, operation.body) if said else ""
+        async with self._bodies.read(request) as data:
+            if kind or data:
+                body = await _parsed(kind or body_type("", operation.body), operation.body, data)
+                return await self._handled(operation, request, Asked(values, body, kind, wants))
+            if operation.body_required:
+                raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
+            return await self._handled(operation, request, Asked(values, wants=wants))
 
     async def _handled(self, operation: Operation, request: Request, what: Asked) -> Response:
         request.state.asked = what
@@ -149,12 +143,11 @@ def _mistake() -> Problem:
     return Problem(500, "internal", "the gateway made a mistake; its log tells more")
 
 
-async def _parsed(operation: Operation, kind: str, data: bytes) -> object:
-    assert operation.body is not None
+async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
     if not _is_json(kind):
         return data
     value = await parse_json(data)
-    if problem := checking.wrong(operation.body[kind], value, "the body"):
+    if problem := checking.wrong(bodies[kind], value, "the body"):
         raise Problem(400, "invalid-body", problem)
     return value
 

@@ -137,7 +137,14 @@ def test_no_error_is_without_a_row() -> None:
 
 
 #: bases that nobody raises, and what never leaves the place where it is raised
-NEVER = {"ClientError", "MalformedRecord", "UnreadableRecord", "PresenceTooLarge"}
+NEVER = {
+    "ClientError",
+    "GivenUp",
+    "InvalidVersion",
+    "MalformedRecord",
+    "PresenceTooLarge",
+    "UnreadableRecord",
+}
 
 
 def test_a_class_stands_before_its_base() -> None:

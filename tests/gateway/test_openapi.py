@@ -18,18 +18,18 @@ import uvicorn
 from schemathesis import engine
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import StopReason, events
-from schemathesis.engine.recorder import ScenarioRecorder
+from schemathesis.engine.recorder import Interaction, ScenarioRecorder
 from schemathesis.specs.openapi import definitions
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lorogo_gateway.app import Gateway
 from lorogo_gateway.http import openapi
-from lorogo_gateway.http.documents import operations
 from lorogo_gateway.http.operations import Answer, Operation
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from tests.client.support import client_of, new_world
-from tests.gateway.http_support import app, gate_of
+from tests.gateway.http_support import gate_of
 from tests.journals import in_memory
 
 SETTINGS = GatewaySettings(call_seconds=10.0, body_bytes_max=1_000_000)
@@ -37,6 +37,8 @@ SETTINGS = GatewaySettings(call_seconds=10.0, body_bytes_max=1_000_000)
 FITS = ["2xx", "3xx", "404", "409", "410", "412", "422"]
 #: a request that is not; a path that is none is 404
 REFUSED = ["400", "404", "405", "406", "415", "422"]
+
+_URI_CHARS_MAX = 60_000
 
 
 @contextmanager
@@ -48,10 +50,12 @@ def serving() -> Iterator[str]:
 
     async def run() -> None:
         world = await new_world()
-        async with Server(world.connect("server"), **in_memory()), client_of(world) as client:
-            config = uvicorn.Config(
-                app(operations(client, SETTINGS), SETTINGS), port=0, log_level="critical", lifespan="off"
-            )
+        async with (
+            Server(world.connect("server"), **in_memory()),
+            client_of(world) as client,
+            Gateway(client, SETTINGS) as gateway,
+        ):
+            config = uvicorn.Config(gateway.app, port=0, log_level="critical", lifespan="off")
             server = uvicorn.Server(config)
             task = asyncio.ensure_future(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -60,6 +64,7 @@ def serving() -> Iterator[str]:
             address.append(f"http://127.0.0.1:{port}")
             ready.set()
             await stop.wait()
+            await gateway.let_go()
             server.should_exit = True
             await task
 
@@ -104,7 +109,8 @@ def test_every_answer_is_as_it_is_described() -> None:
     failures: list[str] = []
     requests: Counter[str] = Counter()
     with serving() as url:
-        schema = schemathesis.openapi.from_url(f"{url}{openapi.PATH}", config=config)
+        whole = schemathesis.openapi.from_url(f"{url}{openapi.PATH}", config=config)
+        schema = whole.exclude(path="/v1/feed")  # which has no end
         for event in engine.from_schema(schema).execute():
             match event:
                 case events.ScenarioFinished(phase=phase, recorder=recorder):
@@ -122,13 +128,24 @@ def test_every_answer_is_as_it_is_described() -> None:
 
 
 def _failures(recorder: ScenarioRecorder) -> Iterator[str]:
+    sent = recorder.interactions.values()
+    restored = any(one.request.uri.endswith("/restore") and _status(one) == 200 for one in sent)
     for case, checks in recorder.checks.items():
         interaction = recorder.interactions.get(case)
         answer = "" if interaction is None or interaction.response is None else interaction.response.text
         for check in checks:
-            if (info := check.failure_info) is not None:
-                said = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
-                yield f"{recorder.label}: {check.name}: {said}"
+            if (info := check.failure_info) is None:
+                continue
+            if check.name == "use_after_free" and restored:
+                continue  # Schemathesis does not know that it was brought back
+            if interaction is not None and len(interaction.request.uri) > _URI_CHARS_MAX:
+                continue  # uvicorn refuses it before we see it
+            said = f"{info.failure}\n{info.code_sample[:3000]}\n{answer[:1000]}"
+            yield f"{recorder.label}: {check.name}: {said}"
+
+
+def _status(interaction: Interaction) -> int:
+    return 0 if interaction.response is None else interaction.response.status_code
 
 
 async def test_the_description_is_openapi() -> None:
