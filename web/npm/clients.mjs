@@ -19,6 +19,7 @@ const clients = new Map();
 class Person {
   constructor(url) {
     const reconnect = { initialDelayMs: 50, maxDelayMs: 500 };
+    this.url = url;
     this.client = new LoroWebsocketClient({ url, reconnect });
     this.tap = new Tap(this.client);
     this.rooms = new Map(); // crdt + id: {room, doc or store, statuses, refused}
@@ -48,6 +49,7 @@ function adaptorOf(crdt, joined) {
       joined.doc = new LoroDoc();
       return new LoroAdaptor(joined.doc, {
         onUpdateError: (_updates, code, reason) => joined.refused.push({ code, reason }),
+        onImportError: (error) => joined.importErrors.push(error.message),
       });
     case "%EPH":
       joined.store = new EphemeralStore(PRESENCE_MS);
@@ -68,7 +70,7 @@ const commands = {
   },
 
   async join({ person, room, crdt = "%LOR", wait = true }) {
-    const joined = { statuses: [], refused: [] };
+    const joined = { statuses: [], refused: [], importErrors: [] };
     const crdtAdaptor = adaptorOf(crdt, joined);
     const before = person.tap.joins.length;
     joined.room = await person.client.join({
@@ -93,6 +95,15 @@ const commands = {
   async type({ person, room, text, acked = true }) {
     const batch = person.word(room, text);
     return acked ? commands.acked({ person, batch }) : batch;
+  },
+
+  // An edit that never leaves: what comes after it needs it.
+  typeUnsent({ person, room, text }) {
+    const { socket } = person.client;
+    const { send } = socket;
+    socket.send = () => {};
+    person.word(room, text);
+    socket.send = send;
   },
 
   acked({ person, batch }) {
@@ -156,6 +167,7 @@ const commands = {
       version: Object.fromEntries(doc.oplogVersion().toJSON()),
       fragments: person.tap.fragments,
       refused: person.at(room).refused,
+      importErrors: person.at(room).importErrors,
     };
   },
 
@@ -180,12 +192,12 @@ const commands = {
   },
 
   // Until the presence is exactly this.
-  async presence({ person, room, crdt = "%EPH", states }) {
+  async presence({ person, room, crdt = "%EPH", states, seconds = SECONDS }) {
     const { store } = person.at(room, crdt);
     const wanted = JSON.stringify(sorted(states));
     const look = () => (JSON.stringify(sorted(store.getAllStates())) === wanted ? true : undefined);
     try {
-      return await until("", look, SECONDS, (again) => store.subscribe(() => setImmediate(again)));
+      return await until("", look, seconds, (again) => store.subscribe(() => setImmediate(again)));
     } catch {
       throw new Error(`the presence of ${room} is ${JSON.stringify(store.getAllStates())}, not ${wanted}`);
     }
@@ -204,6 +216,10 @@ const commands = {
 
   roomErrors({ person }) {
     return person.tap.until("a RoomError", () => (person.tap.roomErrors.length ? person.tap.roomErrors : undefined), SECONDS);
+  },
+
+  url({ person }) {
+    return person.url;
   },
 
   closes({ person }) {
