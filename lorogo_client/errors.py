@@ -15,6 +15,8 @@
     │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory
     │   │   ├── StoreLocked     retriable: another process has it
     │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
+    │   ├── GivenUp             a relay knows nothing about this update; its member must join again
+    │   ├── InvalidVersion      what a member of a relay says that it has does not decode
     │   ├── NotStored           retriable: offline, and the store has no copy of this document
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
@@ -35,6 +37,8 @@ __all__ = [
     "DocumentDeleted",
     "DocumentFailed",
     "FeedUnavailable",
+    "GivenUp",
+    "InvalidVersion",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -188,6 +192,18 @@ class StoreDamaged(StoreFailed):
             " with those unsaved edits that could be read"
         )
         self.document_id = document_id
+
+
+class GivenUp(ClientError):
+    """An update of a relay's member was given up: it may be saved, or not. A join tells what is."""
+
+    code = "given-up"
+
+
+class InvalidVersion(ClientError):
+    """The bytes are not a version vector; begin with an empty one."""
+
+    code = "invalid-version"
 
 
 class NotStored(ClientError):

@@ -21,6 +21,8 @@ class GatewaySettings:
     update_bytes_max: int = UPDATE_BYTES_MAX
     presence_bytes_max: int = AWARENESS_BYTES_MAX
     join_seconds: float = 30.0  # until a document is served
+    rejoin_seconds: float = 1.0  # at least, between two requests to join a room again
+    full_seconds: float = 5.0  # before a member is asked to, when the WAL was full
     rooms_max: int = 64
     connections_max: int = 10_000  # of the gateway
     unread_bytes_max: int = 8 * MIB  # of a slow reader
