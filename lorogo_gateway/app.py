@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from lorogo_client import Client
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets import Sockets
 
 
 class Gateway:
@@ -16,7 +17,8 @@ class Gateway:
     def __init__(self, client: Client, settings: GatewaySettings, pages: Pages | None = None) -> None:
         self.client = client
         self.settings = settings
-        self.app = Starlette(routes=[*(pages or Pages()).routes()])
+        self.sockets = Sockets(client, settings)
+        self.app = Starlette(routes=[*self.sockets.routes(), *(pages or Pages()).routes()])
 
     async def __aenter__(self) -> Self:
         return self
@@ -28,6 +30,7 @@ class Gateway:
 
     async def let_go(self) -> None:
         """Say goodbye to those who are connected, after what is in flight was answered."""
+        await self.sockets.close()
 
     async def close(self) -> None:
         """End what belongs to it."""

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets import uvicorn_options
 from lorogo_protocol.errors import LorogoError
 
 _BACKLOG = 2048
@@ -60,11 +61,7 @@ def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=settings.frame_bytes_max,
-        ws_per_message_deflate=False,  # a compressor costs more memory than everything else of a connection
-        ws_ping_interval=settings.ping_seconds,
-        ws_ping_timeout=settings.ping_seconds,
+        **uvicorn_options(settings),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -103,7 +103,7 @@ class World:
         """The updates of a document that are in a journal on disk now."""
         for folder in self._folder.glob("server*/journal/[0-9]*"):
             for batch in Reader.open(folder).read(key=document_id.encode()):
-                for record in batch.records:
+                for record in batch.records():
                     match records.decode_document(record.value):
                         case records.UpdateRecord(payload=payload):
                             yield payload

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 FRAMES = 10_000
 THROWERS = 16
 GROWTH_BYTES_MAX = 24 << 20
+_LISTEN_SECONDS = 0.002  # for an answer, before the next is thrown
 ROOM = b"garbage"
 MAGICS = (b"%LOR", b"%EPH", b"%EPS", b"%YJS", b"%ELO", b"%XXX")
 CLOSES = {1002, 1003, 1007, 1008, 1009, 4400, 4429, 1013}  # with a reason of the protocol's; never 1011 or 1006
@@ -127,30 +128,22 @@ class Thrower:
     async def run(self) -> None:
         line: ClientConnection | None = None
         for one in self._frames:
-            while True:
-                if line is None:
-                    line = await connect(self._url, compression=None, ping_interval=None, max_size=None)
-                    self.connections += 1
-                try:
-                    await line.send(one)
-                    self.sent += 1
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(0.002):
-                            while True:
-                                await line.recv()
-                except ConnectionClosed as closed:
-                    self._closed(closed)
-                    line = None
-                else:
-                    break
-                if closed.rcvd is not None:
-                    break
+            if line is None:
+                line = await connect(self._url, compression=None, ping_interval=None, max_size=None)
+                self.connections += 1
+            try:
+                await line.send(one)
+                self.sent += 1
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LISTEN_SECONDS):
+                        while True:
+                            await line.recv()
+            except ConnectionClosed as closed:
+                code = 1006 if closed.rcvd is None else closed.rcvd.code
+                self.codes[code] = self.codes.get(code, 0) + 1
+                line = None
         if line is not None:
             await line.close()
-
-    def _closed(self, closed: ConnectionClosed) -> None:
-        code = 1006 if closed.rcvd is None else closed.rcvd.code
-        self.codes[code] = self.codes.get(code, 0) + 1
 
 
 @asynccontextmanager
@@ -223,7 +216,7 @@ async def test_ten_thousand_broken_frames_change_nothing(tmp_path: Path) -> None
             f"{took[len(took) // 2] * 1000:.1f} ms, slowest {took[-1] * 1000:.0f} ms"
         )
         assert found.alive
-        assert sent >= FRAMES - THROWERS
+        assert sent > FRAMES * 0.99
         assert len(took) > 10
         assert codes
         assert set(codes) <= CLOSES, codes

@@ -141,7 +141,7 @@ async def test_one_connection_has_many_rooms(place: Place, room: str) -> None:
     await ann("join", room=f"{room}-more")
 
 
-@pytest.mark.parametrize("bad", ["has space", "a/b", "a.b", "*", "-a", "_kv", "x" * 128 + "y", "é"])
+@pytest.mark.parametrize("bad", ["has space", "a/b", "a.b", "*", "-a", "_kv", "é", ""])
 async def test_a_room_id_that_is_no_document_id_is_refused(place: Place, bad: str) -> None:
     """The join fails with our code, and the connection goes on."""
     ann = await place.client()
