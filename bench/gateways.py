@@ -54,22 +54,28 @@ async def started_lorogo(folder: Path, stack: AsyncExitStack) -> Lorogo:
     """All three, each a process of its own."""
     nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
     lorogo = [sys.executable, "-m", "lorogo_cli"]
-    server = await start(
-        stack, [*lorogo, "serve", "--nats", nats.url, "--data", str(folder / "server")], "lorogo "
-    )
-    gateway = await start(stack, [*lorogo, "gateway", "--nats", nats.url, "--port", "0"], "lorogo gateway on ")
+    serve = [*lorogo, "serve", "--nats", nats.url, "--data", str(folder / "server")]
+    server = await start(stack, serve, log=folder / "serve.log")
+    listen = [*lorogo, "gateway", "--nats", nats.url, "--port", "0"]
+    gateway = await start(stack, listen, "lorogo gateway on ", log=folder / "gateway.log")
     return Lorogo(nats.url, server, gateway)
 
 
-async def start(stack: AsyncExitStack, command: list[str], ready: str) -> Started:
-    """Started and ready: it said a line that begins so. It ends with the stack."""
+async def start(
+    stack: AsyncExitStack, command: list[str], ready: str = "", *, log: Path | None = None
+) -> Started:
+    """Started; if it says so, also ready: it said a line that begins so. It ends with the stack."""
+    stderr = None if log is None else stack.enter_context(log.open("wb"))
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     stack.push_async_callback(_end, process)
+    if not ready:
+        return Started(process.pid, "")
     assert process.stdout is not None
     async with asyncio.timeout(_START_SECONDS):
         while line := (await process.stdout.readline()).decode():
