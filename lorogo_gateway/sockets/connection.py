@@ -78,6 +78,15 @@ class Connection:
         """Updates that wait for their ACK."""
         return sum(room.unacked for room in self.rooms.values())
 
+    def stop_reading(self) -> None:
+        """What still comes is dropped; it gets no Ack."""
+        self.closing = True
+
+    async def settled(self) -> None:
+        """Return when nothing waits for its ACK. The caller has the deadline."""
+        for room in list(self.rooms.values()):
+            await room.settled()
+
     # --- for the rooms (Seat)
 
     def send(self, data: bytes) -> None:
@@ -99,12 +108,12 @@ class Connection:
             self.house.tasks.spawn(room.leave(), name=f"leave {name}")
 
     def slow(self) -> None:
-        if not self.closing:
+        if not self._over:
             self.house.counters.slow_readers += 1
             self.close(1013, "you read too slowly; come back", "slow_reader")
 
     def close(self, code: int, reason: str, why: str) -> None:
-        if self.closing and self._over:
+        if self._over:
             return
         self.closing = True
         self._over = why
@@ -117,7 +126,8 @@ class Connection:
     def _heard(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
         """Act on one message; what is returned is to be awaited before the next is read."""
         if data is None:
-            return self._heard_text(text or "")
+            self._heard_text(text or "")
+            return None
         self.house.counters.bytes_in += len(data)
         if len(data) > self.house.settings.frame_bytes_max:
             self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
@@ -242,7 +252,14 @@ class Connection:
             log.warning("a frame was not handled", problem=str(error))
 
     def _ended(self, code: int) -> None:
-        words = {1000: "client", 1001: "client", 1005: "lost", 1006: "lost", 1009: "too_large", 1012: "shutdown"}
+        words = {
+            1000: "client",
+            1001: "client",
+            1005: "lost",
+            1006: "lost",
+            1009: "too_large",
+            1012: "shutdown",
+        }
         self.house.counters.closed[self._over or words.get(code, "client")] += 1
 
     def _broke(self, error: Exception) -> None:

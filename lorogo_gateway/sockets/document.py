@@ -11,8 +11,18 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 
-from lorogo_client import DocumentDeleted, GivenUp, InvalidVersion, Joined, LorogoError, Member, Receipt
-from lorogo_client import StorageFull, TooLargeUpdate, UpdateRefused
+from lorogo_client import (
+    DocumentDeleted,
+    GivenUp,
+    InvalidVersion,
+    Joined,
+    LorogoError,
+    Member,
+    Receipt,
+    StorageFull,
+    TooLargeUpdate,
+    UpdateRefused,
+)
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
@@ -156,7 +166,9 @@ class DocumentRoom:
             async with asyncio.timeout(self._seat.house.settings.close_seconds):
                 await member.drained(1, 1)
         except TimeoutError:
-            log.info("a member left with updates that have no ACK", document=self.name, updates=member.unacked)
+            log.info(
+                "a member left with updates that have no ACK", document=self.name, updates=member.unacked
+            )
         finally:
             await leave()
 
@@ -205,6 +217,12 @@ class DocumentRoom:
     def unacked(self) -> int:
         """Updates without an ACK."""
         return 0 if self._member is None else self._member.unacked
+
+    async def settled(self) -> None:
+        """Return when every update has its answer. The caller has the deadline."""
+        if self._member is not None:
+            await self._member.drained(1, 1)
+            await asyncio.sleep(0)  # until the Acks are written, too
 
     def _settled(self, batch: _Batch, future: "asyncio.Future[Receipt]") -> None:
         batch.left -= 1

@@ -9,7 +9,7 @@ from lorogo_client import Client
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import Connection
 from lorogo_gateway.sockets.house import House
-from lorogo_gateway.sockets.line import AsgiLine
+from lorogo_gateway.sockets.line import AsgiLine, Line
 from lorogo_gateway.sockets.uvicorn_line import line_of
 from lorogo_gateway.wire import Crdt
 from lorogo_transport.logs import get_logger
@@ -55,8 +55,8 @@ class Sockets:
             connection.stop_reading()
         try:
             async with asyncio.timeout(self._settings.close_seconds):
-                while any(connection.unacked for connection in self._connections):
-                    await asyncio.sleep(0.01)
+                for connection in list(self._connections):
+                    await connection.settled()
         except TimeoutError:
             log.warning("closed with updates that have no ACK", updates=self.stats()["unacked"])
         for connection in list(self._connections):
@@ -78,13 +78,15 @@ class Sockets:
             self._house.counters.closed["too_many"] += 1
             await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
             return
-        direct = line_of(scope)
-        line = direct or AsgiLine(send)
+        line: Line | None = line_of(scope)
+        writer: asyncio.Task[None] | None = None
+        if line is None:
+            line = queued = AsgiLine(send)
+            writer = asyncio.create_task(queued.run())
         connection = Connection(self._house, line, now=asyncio.get_running_loop().time())
         self._connections.add(connection)
         self._all_gone.clear()
         self._house.counters.opened += 1
-        writer = None if isinstance(line, AsgiLine) is False else asyncio.create_task(line.run())
         try:
             await connection.run(receive)
         finally:

@@ -103,13 +103,16 @@ class EphemeralRoom:
             if self._member is not None:
                 await self._member.tell(data)
 
-    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:  # noqa: ARG002 - as in Room
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""
         if self._joined:
             self._seat.ack(self.prefix, ref, status)
 
     def acked(self, status: Status) -> None:
         """Nothing to heal: presence is said again."""
+
+    async def settled(self) -> None:
+        """Presence is Acked at once."""
 
     async def leave(self) -> None:
         """Take away what this client set, and go."""

@@ -100,6 +100,7 @@ class KeptRoom:
             status = await self._stored(updates)
             self._merging = 0
             self._seat.ack(self.prefix, ref, status)
+            self._queue.task_done()
             if status is Status.APP_ERROR:
                 self._joined = False
                 self._rejoining.suggest("presence could not be stored", seconds=1.0)
@@ -134,6 +135,10 @@ class KeptRoom:
 
     def acked(self, status: Status) -> None:
         """Nothing to heal: the next change brings everything."""
+
+    async def settled(self) -> None:
+        """Return when all that came is stored. The caller has the deadline."""
+        await self._queue.join()
 
     async def leave(self) -> None:
         """What is kept stays."""
