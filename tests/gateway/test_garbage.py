@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 FRAMES = 10_000
 THROWERS = 16
-GROWTH_BYTES_MAX = 24 << 20
+WARM_UP_FRAMES = 4_000
+GROWTH_BYTES_MAX = 8 << 20
 _LISTEN_SECONDS = 0.002  # for an answer, before the next is thrown
 ROOM = b"garbage"
 MAGICS = (b"%LOR", b"%EPH", b"%EPS", b"%YJS", b"%ELO", b"%XXX")
@@ -118,9 +119,9 @@ def frames(seed: int, count: int) -> Iterator[bytes | str]:
 class Thrower:
     """Sends frames; when its connection is closed it takes a new one."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, count: int) -> None:
         self._url = url
-        self._frames = frames(seed, FRAMES // THROWERS)
+        self._frames = frames(seed, count)
         self._line: ClientConnection | None = None
         self.sent = 0
         self.connections = 0
@@ -152,6 +153,15 @@ class Thrower:
             self._line = None
         self.sent += sent
         return sent
+
+
+async def throw(url: str, count: int, *, first_seed: int) -> list[Thrower]:
+    """So many frames, by several at once."""
+    throwers = [Thrower(url, first_seed + number, count // THROWERS) for number in range(THROWERS)]
+    async with asyncio.TaskGroup() as group:
+        for thrower in throwers:
+            group.create_task(thrower.run())
+    return throwers
 
 
 @asynccontextmanager
@@ -199,16 +209,12 @@ async def test_ten_thousand_broken_frames_change_nothing(tmp_path: Path) -> None
     """The process lives, its memory stays, and somebody who behaves is served all the time."""
     async with gateway(tmp_path) as found:
         url = found.websocket
-        for seed in range(3):  # what it allocates once is there
-            await Thrower(url, 1000 + seed).run()
+        await throw(url, WARM_UP_FRAMES, first_seed=1000)  # what is allocated once is there
         before = resident_bytes(found.pid)
         done = asyncio.Event()
         calm = asyncio.create_task(serve_somebody(url, done))
-        throwers = [Thrower(url, seed) for seed in range(THROWERS)]
         start = time.perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for thrower in throwers:
-                group.create_task(thrower.run())
+        throwers = await throw(url, FRAMES, first_seed=0)
         seconds = time.perf_counter() - start
         done.set()
         took = sorted(await calm)
