@@ -62,7 +62,12 @@ async def started_lorogo(folder: Path, stack: AsyncExitStack) -> Lorogo:
 
 
 async def start(
-    stack: AsyncExitStack, command: list[str], ready: str = "", *, log: Path | None = None
+    stack: AsyncExitStack,
+    command: list[str],
+    ready: str = "",
+    *,
+    log: Path | None = None,
+    seconds: float = _START_SECONDS,
 ) -> Started:
     """Started; if it says so, also ready: it said a line that begins so. It ends with the stack."""
     stderr = None if log is None else stack.enter_context(log.open("wb"))
@@ -77,7 +82,7 @@ async def start(
     if not ready:
         return Started(process.pid, "")
     assert process.stdout is not None
-    async with asyncio.timeout(_START_SECONDS):
+    async with asyncio.timeout(seconds):
         while line := (await process.stdout.readline()).decode():
             if line.startswith(ready):
                 return Started(process.pid, line.strip())
