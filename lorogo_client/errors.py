@@ -18,6 +18,7 @@
     │   ├── GivenUp             a relay knows nothing about this update; its member must join again
     │   ├── InvalidVersion      what a member of a relay says that it has does not decode
     │   ├── NotStored           retriable: offline, and the store has no copy of this document
+    │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions)
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
@@ -38,6 +39,7 @@ __all__ = [
     "DocumentFailed",
     "FeedUnavailable",
     "GivenUp",
+    "InvalidMoment",
     "InvalidVersion",
     "NotServed",
     "NotStored",
@@ -224,3 +226,9 @@ class SessionClosed(ClientError):
     """The session, or the client that it came from, is closed."""
 
     code = "session-closed"
+
+
+class InvalidMoment(ClientError):
+    """The text is neither a time nor a version of a document."""
+
+    code = "invalid-moment"

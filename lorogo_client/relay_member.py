@@ -273,7 +273,7 @@ def _checked(answer: Synced, vector: bytes, document_id: str) -> None:
     """
     if answer.mode == "snapshot" and vector != crdt.nothing_known():
         raise HistoryTrimmed(
-            f"the history that {document_id} keeps does not reach back to this version; begin with an empty one"
+            f"the history that {document_id} keeps does not reach back to this version; begin anew"
         )
 
 

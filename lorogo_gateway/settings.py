@@ -36,9 +36,10 @@ class GatewaySettings:
 
     # HTTP
     body_bytes_max: int = UPDATE_BYTES_MAX
+    bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     call_seconds: float = 30.0
     page_documents_max: int = 1_000
-    feed_unread_events_max: int = 10_000
+    feed_stall_seconds: float = 30.0  # a reader that takes nothing for so long is ended, and resumes
     feed_comment_seconds: float = 15.0
     feeds_max: int = 100  # of the gateway
 
@@ -59,3 +60,5 @@ class GatewaySettings:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")
         if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
             raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
+        if self.bodies_bytes_max < self.body_bytes_max:
+            raise ValueError("bodies_bytes_max must not be below body_bytes_max")

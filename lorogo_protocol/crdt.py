@@ -191,8 +191,21 @@ class Replica:
     def vector_of(self, frontiers: bytes) -> bytes | None:
         """The version vector of heads that the oplog knows; None if it does not."""
         with guard():
-            vector = self.doc.frontiers_to_vv(Frontiers.decode(frontiers))
+            wanted = self._known(frontiers)
+            vector = None if wanted is None else self.doc.frontiers_to_vv(wanted)
             return None if vector is None else vector.encode()
+
+    def operations_at(self, frontiers: bytes) -> int | None:
+        """How many operations ever led to these heads, trimmed ones included; None if they are not known."""
+        vector = self.vector_of(frontiers)
+        return None if vector is None else sum(counters(vector).values())
+
+    def _known(self, frontiers: bytes) -> Frontiers | None:
+        """The heads, if each is an operation that we have: Loro panics over others, and stays broken."""
+        wanted = Frontiers.decode(frontiers)
+        have = self.doc.oplog_vv
+        known = all(head.counter >= 0 and have.includes_id(head) for head in heads(wanted))
+        return wanted if known else None
 
     def includes(self, vector: bytes) -> bool:
         """Whether the replica has everything that the vector names."""
@@ -235,8 +248,8 @@ class Replica:
     def at(self, frontiers: bytes) -> "Replica":
         """A read-only copy as of these heads. Raises HistoryTrimmed if they are not known."""
         with guard():
-            wanted = Frontiers.decode(frontiers)
-            if self.doc.frontiers_to_vv(wanted) is None:
+            wanted = self._known(frontiers)
+            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
             copy = self.settled().fork()
             copy.checkout(wanted)  # fork_at is not implemented on shallow documents
@@ -245,8 +258,8 @@ class Replica:
     def revert_to(self, frontiers: bytes) -> None:
         """Bring the content back to these heads, as a new change."""
         with guard():
-            wanted = Frontiers.decode(frontiers)
-            if self.doc.frontiers_to_vv(wanted) is None:
+            wanted = self._known(frontiers)
+            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
             self.settled().revert_to(wanted)
             self.doc.commit()

@@ -20,4 +20,5 @@ MEMBER = "LORO_MEMBER"  # on loro.awareness: the one who says it, so that it nee
 
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's last accepted sequence
+TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another's UP or STARTING: the server that had it
 TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are

@@ -202,11 +202,17 @@ def _receipt(host: Host, ack: Ack) -> Answer:
 async def _history(host: Host, arguments: Arguments) -> Answer:
     limit = maybe(arguments, "limit", int)
     count = _HISTORY_MAX if limit is None else max(1, min(limit, _HISTORY_MAX))
+    counted = maybe(arguments, "operations", bool) or False
     intake = host.loaded.intake
     versions = intake.history.versions(intake.replica.frontiers())[::-1][:count]
     return {
         "versions": [
-            {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
+            {
+                "time_ns": version.time_ns,
+                "frontiers": version.frontiers,
+                "sequence": version.sequence,
+                **({"operations": intake.replica.operations_at(version.frontiers)} if counted else {}),
+            }
             for version in versions
         ]
     }

@@ -10,6 +10,7 @@ from lorogo_protocol import crdt
 from lorogo_protocol.limits import PRESENCE_SECONDS
 
 _ENTRIES_MAX = 10_000  # of one document
+_SWEEP_EVERY = 256  # messages
 
 
 class Cursors:
@@ -21,6 +22,7 @@ class Cursors:
         self._changed: list[str] = []
         self._removed: list[str] = []
         self._last = b""
+        self._applied = 0
         self._listen()
         self.members = 0
 
@@ -66,12 +68,21 @@ class Cursors:
             return gone.store.encode_all()
 
     def _apply(self, data: bytes) -> list[str]:
+        self._applied += 1
+        if self._applied % _SWEEP_EVERY == 0:
+            self._sweep()
         self._changed, self._removed = [], []
         self._presence.apply(data)
         for key in self._removed:
             self._setters.pop(key, None)
-        if len(self._setters) > _ENTRIES_MAX:
-            self._setters.clear()
-            self._presence.sweep(0)
-            self._listen()
         return self._changed
+
+    def _sweep(self) -> None:
+        """Let go of what has expired, and of everything if it is far too much."""
+        before = self._presence.store
+        self._presence.sweep(_ENTRIES_MAX)
+        if self._presence.store is not before:
+            self._listen()
+        with crdt.guard():
+            here = set(self._presence.store.keys())
+        self._setters = {key: setter for key, setter in self._setters.items() if key in here}

@@ -7,7 +7,7 @@ Outside of IN its updates are dropped without an Ack: the client sends at its Jo
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from enum import Enum, auto
 from functools import partial
 
@@ -17,7 +17,6 @@ from lorogo_client import (
     InvalidVersion,
     Joined,
     LorogoError,
-    Member,
     Receipt,
     StorageFull,
     TooLargeUpdate,
@@ -25,6 +24,7 @@ from lorogo_client import (
 )
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.membership import Membership
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
@@ -66,8 +66,7 @@ class DocumentRoom:
         self.state = State.JOINING
         self.prefix = wire.room_prefix(Crdt.LORO, name)
         self._seat = seat
-        self._member: Member | None = None
-        self._leave: Callable[[], Awaitable[None]] | None = None
+        self._place = Membership(seat.house.client, name, self)
         self._busy = False  # a join is being answered
         self._rejoining = Rejoining(seat, Crdt.LORO, name)
         self._timeouts = 0
@@ -89,22 +88,18 @@ class DocumentRoom:
             async with asyncio.timeout(settings.join_seconds):
                 async with seat.house.backfill.holding(1):
                     pass  # not while as much as may be is under way to others
-                member = await self._entered()
+                member = await self._place.enter()
                 joined = await member.join(version, timeout=settings.join_seconds)
         except (LorogoError, TimeoutError) as error:
-            self._busy = False
-            await self._refuse(error)
+            if not self._place.left:
+                await self._refuse(error)
             return
-        self._busy = False
+        finally:
+            self._busy = False
+        if self._place.left:
+            return
         seat.house.counters.joins += 1
         await self._welcome(joined)
-
-    async def _entered(self) -> Member:
-        if self._member is None:
-            door = self._seat.house.client.relay(self.name, self)
-            self._member = await door.__aenter__()
-            self._leave = partial(door.__aexit__, None, None, None)
-        return self._member
 
     async def _refuse(self, error: LorogoError | TimeoutError) -> None:
         seat = self._seat
@@ -158,25 +153,21 @@ class DocumentRoom:
         """Give what is on its way a moment, then go."""
         self._rejoining.cancel()
         self.state = State.WAITING
-        member, leave = self._member, self._leave
-        self._member = self._leave = None
-        if member is None or leave is None:
-            return
+        self._place.left = True
         try:
-            async with asyncio.timeout(self._seat.house.settings.close_seconds):
-                await member.drained(1, 1)
+            if (member := self._place.member) is not None:
+                async with asyncio.timeout(self._seat.house.settings.close_seconds):
+                    await member.drained(1, 1)
         except TimeoutError:
-            log.info(
-                "a member left with updates that have no ACK", document=self.name, updates=member.unacked
-            )
+            log.info("a member left with updates that have no ACK", document=self.name)
         finally:
-            await leave()
+            await self._place.leave()
 
     # --- what the client sends
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch."""
-        seat, member, settings = self._seat, self._member, self._seat.house.settings
+        seat, member, settings = self._seat, self._place.member, self._seat.house.settings
         if self.state is not State.IN or member is None:
             return None
         if settings.read_only:
@@ -216,12 +207,12 @@ class DocumentRoom:
     @property
     def unacked(self) -> int:
         """Updates without an ACK."""
-        return 0 if self._member is None else self._member.unacked
+        return 0 if self._place.member is None else self._place.member.unacked
 
     async def settled(self) -> None:
         """Return when every update has its answer. The caller has the deadline."""
-        if self._member is not None:
-            await self._member.drained(1, 1)
+        if (member := self._place.member) is not None:
+            await member.drained(1, 1)
             await asyncio.sleep(0)  # until the Acks are written, too
 
     def _settled(self, batch: _Batch, future: "asyncio.Future[Receipt]") -> None:
@@ -229,7 +220,7 @@ class DocumentRoom:
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             self._lost(batch, error)
-        if batch.left == 0 and not batch.silent and self._member is not None:
+        if batch.left == 0 and not batch.silent and not self._place.left:
             self._seat.ack(self.prefix, batch.ref, batch.status)
 
     def _lost(self, batch: _Batch, error: BaseException | None) -> None:

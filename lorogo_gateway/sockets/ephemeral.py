@@ -1,13 +1,13 @@
 """A `%EPH` room on one connection: the cursors of everybody, and ours gone when we go."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable
 
-from lorogo_client import LorogoError, Member
+from lorogo_client import LorogoError
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.cursors import Cursors
+from lorogo_gateway.sockets.membership import Membership
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -33,8 +33,7 @@ class EphemeralRoom:
         self._joined = False
         self._busy = False
         self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
-        self._member: Member | None = None
-        self._leave: Callable[[], Awaitable[None]] | None = None
+        self._place = Membership(seat.house.client, name, self)
         self._cursors = seat.house.cursors.setdefault(name, Cursors())
         self._cursors.members += 1
 
@@ -49,19 +48,19 @@ class EphemeralRoom:
         seat, seconds = self._seat, self._seat.house.settings.join_seconds
         try:
             async with asyncio.timeout(seconds):
-                if self._member is None:
-                    door = seat.house.client.relay(self.name, self)
-                    self._member = await door.__aenter__()
-                    self._leave = partial(door.__aexit__, None, None, None)
+                member = await self._place.enter()
                 facts = await seat.house.client.document(self.name).version(timeout=seconds)
                 # from the owner's own version on, a join brings presence and hardly anything else
-                joined = await self._member.join(calls.need(facts, "vector", bytes), timeout=seconds)
+                joined = await member.join(calls.need(facts, "vector", bytes), timeout=seconds)
                 self._cursors.heard(joined.presence)
         except (LorogoError, TimeoutError) as error:
-            self._refuse(error)
+            if not self._place.left:
+                self._refuse(error)
             return
         finally:
             self._busy = False
+        if self._place.left:
+            return
         self._joined = True
         seat.house.counters.joins += 1
         permission = "read" if seat.house.settings.read_only else "write"
@@ -100,8 +99,8 @@ class EphemeralRoom:
 
     async def _tell(self, updates: tuple[bytes, ...]) -> None:
         for data in updates:
-            if self._member is not None:
-                await self._member.tell(data)
+            if (member := self._place.member) is not None:
+                await member.tell(data)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""
@@ -117,24 +116,21 @@ class EphemeralRoom:
     async def leave(self) -> None:
         """Take away what this client set, and go."""
         self._rejoining.cancel()
-        member, leave = self._member, self._leave
-        self._member = self._leave = None
+        self._place.left = True
         self._joined = False
-        cursors = self._cursors
-        cursors.members -= 1
-        if cursors.members == 0:
-            self._seat.house.cursors.pop(self.name, None)
-        if member is None or leave is None:
-            return
+        house, cursors = self._seat.house, self._cursors
         try:
-            async with asyncio.timeout(self._seat.house.settings.close_seconds):
+            async with asyncio.timeout(house.settings.close_seconds):
                 await asyncio.sleep(_APART_SECONDS)
-                if gone := cursors.deletion(self):
+                if (member := self._place.member) is not None and (gone := cursors.deletion(self)):
                     await member.tell(gone)
         except (TimeoutError, LorogoError) as error:
             log.info("presence was not taken away", document=self.name, problem=str(error))
         finally:
-            await leave()
+            cursors.members -= 1
+            if cursors.members == 0 and house.cursors.get(self.name) is cursors:
+                del house.cursors[self.name]
+            await self._place.leave()
 
     # --- what the relay tells (lorogo_client.Listener)
 

@@ -32,9 +32,10 @@ class Kept:
         self._followers: dict[str, Followers] = {}
 
     async def follow(self, name: str, hear: Hear) -> None:
-        """From now on `hear` is called. Raises TransportError."""
+        """From now on `hear` is called; asking twice changes nothing. Raises TransportError."""
         followers = self._followers.setdefault(name, Followers())
-        followers.hearers.append(hear)
+        if hear not in followers.hearers:
+            followers.hearers.append(hear)
         try:
             async with followers.opening:
                 if followers.subscription is None:
@@ -49,7 +50,9 @@ class Kept:
         if followers is None or hear not in followers.hearers:
             return
         followers.hearers.remove(hear)
-        if not followers.hearers:
+        async with followers.opening:
+            if followers.hearers or self._followers.get(name) is not followers:
+                return
             del self._followers[name]
             if followers.subscription is not None:
                 await followers.subscription.close()

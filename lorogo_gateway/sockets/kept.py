@@ -29,16 +29,17 @@ class KeptRoom:
         self._seat = seat
         self._joined = False
         self._busy = False
-        self._followed = False
+        self._left = False
         self._running = False
-        self._merging = 0
+        self._merging = False
         self._last = b""  # what this client surely has
+        self._held = b""  # heard while a merge of this client is under way: it may be its own echo
         self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
         self._rejoining = Rejoining(seat, Crdt.PERSISTED, name)
 
     @property
     def unacked(self) -> int:
-        return self._queue.qsize() + self._merging
+        return self._queue.qsize() + int(self._merging)
 
     def join(self, _version: bytes) -> None:
         """A JoinRequest came."""
@@ -51,15 +52,18 @@ class KeptRoom:
         seat, house = self._seat, self._seat.house
         try:
             async with asyncio.timeout(house.settings.join_seconds):
-                if not self._followed:
-                    await house.kept.follow(self.name, self.heard)
-                    self._followed = True
+                await house.kept.follow(self.name, self.heard)
                 kept = await house.kept.bucket.load(self.name)
         except (LorogoError, TimeoutError) as error:
-            self._refuse(error)
+            if not self._left:
+                self._refuse(error)
             return
         finally:
             self._busy = False
+            if self._left:
+                await house.kept.leave(self.name, self.heard)
+        if self._left:
+            return
         self._joined = True
         house.counters.joins += 1
         permission = "read" if house.settings.read_only else "write"
@@ -96,10 +100,12 @@ class KeptRoom:
         """Store what comes, one after another; the connection owns this task."""
         while True:
             updates, ref = await self._queue.get()
-            self._merging = 1
+            self._merging = True
             status = await self._stored(updates)
-            self._merging = 0
+            self._merging = False
             self._seat.ack(self.prefix, ref, status)
+            held, self._held = self._held, b""
+            self.heard(held)
             self._queue.task_done()
             if status is Status.APP_ERROR:
                 self._joined = False
@@ -120,7 +126,9 @@ class KeptRoom:
 
     def heard(self, data: bytes) -> None:
         """All that is kept, after somebody's change."""
-        if self._joined and data != self._last:
+        if self._merging:
+            self._held = data
+        elif self._joined and data and data != self._last:
             for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
                 self._seat.send(frame)
 
@@ -143,7 +151,6 @@ class KeptRoom:
     async def leave(self) -> None:
         """What is kept stays."""
         self._joined = False
+        self._left = True
         self._rejoining.cancel()
-        if self._followed:
-            self._followed = False
-            await self._seat.house.kept.leave(self.name, self.heard)
+        await self._seat.house.kept.leave(self.name, self.heard)

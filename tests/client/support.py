@@ -300,7 +300,7 @@ class FakeOwner:
             case "fork":
                 return {"document": arguments["to"]}
             case "export":
-                return {"payload": self.replica.snapshot()}
+                return {"payload": self.replica.snapshot(), **facts}
             case _:
                 return facts
 

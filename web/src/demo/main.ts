@@ -1,1 +1,187 @@
-document.body.append("lorogo");
+/** The demo page: an address is a document, everybody who opens it writes together. */
+
+import "../common/theme.css";
+import "./demo.css";
+import { button, byId, h, icon } from "../common/dom";
+import { themeSwitch } from "../common/theme";
+import { isEmpty } from "./editor";
+import { createHistoryPanel } from "./history-panel";
+import { idOfPath, newDocumentId } from "./id";
+import type { Closed } from "./link";
+import { reasonText, showMark } from "./mark";
+import { setUpName, showPeople } from "./people";
+import { identity } from "./presence";
+import { Session } from "./session";
+import { createToolbar } from "./toolbar";
+
+const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
+const socketUrl = (): string => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+
+function main(): void {
+  byId("tools").append(themeSwitch());
+  byId("copy-link").prepend(icon("link"));
+  byId("history-toggle").prepend(icon("clock"));
+  byId("history-close").append(icon("close"));
+  byId("new-document").append(icon("plus"));
+  byId("to-dashboard").append(icon("gauge"));
+
+  let id = idOfPath(location.pathname);
+  if (id === undefined) {
+    tell("bad-id", "This address is not a document.", "A document id has 1 to 128 letters, digits, _, - or =.", newDocumentLink());
+    byId("opening").hidden = true;
+    return;
+  }
+  if (id === null) {
+    id = newDocumentId(random);
+    history.replaceState(null, "", `/${id}${location.search}${location.hash}`);
+  }
+  open(id);
+}
+
+function open(id: string): void {
+  document.title = `${id} · lorogo`;
+  byId("document-id").textContent = id;
+  const own = identity();
+  const toolbar = createToolbar(byId("toolbar"), () => session.view);
+  const panel = createHistoryPanel({
+    doc: () => session.doc,
+    nameOf: (peer) => session.nameOf(peer),
+    restore: (frontiers) => {
+      session.restore(frontiers);
+      session.view?.focus();
+      byId("announce").textContent = "The older version is back, as a new edit.";
+    },
+    mayEdit: () => session.editable,
+    opened: (opened) => {
+      byId("history-toggle").setAttribute("aria-expanded", String(opened));
+      document.body.classList.toggle("in-history", opened);
+      if (!opened) byId("history-toggle").focus();
+    },
+  });
+
+  const start = (): Session => {
+    const made: Session = new Session(id, own, {
+      marked: showMark,
+      people: () => showPeople(made.presence.people()),
+      ready: (view) => {
+        byId("opening").hidden = true;
+        byId("history-toggle").removeAttribute("disabled");
+        document.body.classList.add("ready");
+        showText(view);
+        if (isEmpty(view.state.doc)) view.focus();
+      },
+      edited: (view) => showText(view),
+      closed: (why, unsaved, text) => closed(why, unsaved, text),
+    });
+    showPeople(made.presence.people());
+    void made.start(socketUrl());
+    return made;
+  };
+
+  const showText = (view: NonNullable<Session["view"]>): void => {
+    toolbar.show(view, session.editable);
+    byId("empty").hidden = !isEmpty(view.state.doc);
+    view.dom.setAttribute("aria-readonly", String(!session.editable));
+  };
+
+  const closed = (why: Closed, unsaved: number, text: string): void => {
+    const copy = unsaved > 0 && text !== "" ? copyText(text) : null;
+    const lost = unsaved > 0 ? " Your last edits were not saved; copy your text before you go on." : "";
+    if (why === "history_trimmed") {
+      // This copy builds on history that the server no longer has: begin with a new one.
+      panel.toggle(false);
+      session.close();
+      document.body.classList.remove("ready");
+      byId("opening").hidden = false;
+      void session.forget().then(() => { session = start(); });
+      if (copy) tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
+      return;
+    }
+    if (why === "deleted") {
+      tell(why, "This document was deleted.", `It can still be read here.${lost}`, copy, newDocumentLink());
+      return;
+    }
+    const again = button({ "data-testid": "retry" }, "Try again");
+    again.addEventListener("click", () => {
+      untell();
+      session.retry();
+    });
+    tell(why, "The document cannot be synced.", `${reasonText(why)}.${lost}`, copy, again);
+  };
+
+  let session = start();
+  setUpName(own.name, own.color, (name) => session.rename(name));
+  byId("history-toggle").addEventListener("click", () => panel.toggle());
+  byId("copy-link").addEventListener("click", () => void copyLink());
+  byId("paper").addEventListener("click", (event) => {
+    if (event.target === event.currentTarget) session.view?.focus();
+  });
+  addEventListener("beforeunload", (event) => {
+    session.keepNow();
+    if (session.unsafe) event.preventDefault();
+  });
+  addEventListener("pagehide", () => {
+    session.keepNow();
+    session.presence.leave();
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) session.presence.back();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "hidden") session.keepNow();
+    else session.presence.renew();
+  });
+}
+
+async function copyLink(): Promise<void> {
+  const label = byId("copy-link-text");
+  const copied = await toClipboard(location.href);
+  label.textContent = copied ? "Copied" : "Copy the address above";
+  byId("announce").textContent = copied ? "Link copied." : "The browser does not allow copying. Copy the address.";
+  setTimeout(() => { label.textContent = "Copy link"; }, 2_000);
+}
+
+/** `navigator.clipboard` needs https or localhost; a plain address on a network has the old way only. */
+async function toClipboard(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = h("textarea", { class: "visually-hidden", readonly: true });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    return copied;
+  }
+}
+
+function copyText(text: string): HTMLButtonElement {
+  const element = button({ "data-testid": "copy-text" }, "Copy my text");
+  element.addEventListener("click", () => void toClipboard(text).then((copied) => {
+    element.textContent = copied ? "Copied" : "Could not copy";
+  }));
+  return element;
+}
+
+function newDocumentLink(): HTMLAnchorElement {
+  return h("a", { class: "button", href: "/" }, "New document");
+}
+
+function tell(code: string, title: string, text: string, ...actions: (HTMLElement | null)[]): void {
+  const banner = byId("banner");
+  banner.dataset["code"] = code;
+  banner.hidden = false;
+  const sentence = text.charAt(0).toUpperCase() + text.slice(1);
+  banner.replaceChildren(
+    h("p", {}, h("strong", {}, title), " ", sentence),
+    h("div", { class: "actions" }, ...actions),
+  );
+}
+
+function untell(): void {
+  byId("banner").hidden = true;
+}
+
+main();

@@ -1,0 +1,100 @@
+/**
+ * The document as Loro has it (`doc`: a map of nodeName, attributes, children).
+ *
+ * Reading here never writes and never throws on a strange shape: the binding
+ * makes missing containers while it reads, which neither a document in the
+ * past nor one of another program must suffer.
+ */
+
+import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
+import { Mark, Node, type NodeType, type Schema } from "prosemirror-model";
+
+const ROOT = "doc";
+
+/**
+ * An empty paragraph, made by the same operations of the same peer everywhere.
+ * Two people who begin a document at once, even offline, thus share its
+ * containers, and their texts merge; containers of their own would not.
+ * These operations must never change.
+ */
+const SEED_PEER = "5113970442817366021";
+
+export function seed(): Uint8Array {
+  const doc = new LoroDoc();
+  doc.setPeerId(SEED_PEER);
+  const root = doc.getMap(ROOT);
+  root.set("nodeName", "doc");
+  root.setContainer("attributes", new LoroMap());
+  const paragraph = root.setContainer("children", new LoroList()).insertContainer(0, new LoroMap());
+  paragraph.set("nodeName", "paragraph");
+  paragraph.setContainer("attributes", new LoroMap());
+  paragraph.setContainer("children", new LoroList());
+  doc.commit();
+  return doc.export({ mode: "update" });
+}
+
+export function isSeedPeer(peer: string): boolean {
+  return peer === SEED_PEER;
+}
+
+/** True if an editor has begun this document. */
+export function hasContent(doc: LoroDoc): boolean {
+  return doc.getMap(ROOT).get("nodeName") !== undefined;
+}
+
+/** The document's nodes; whatever does not fit the schema is left out. */
+export function read(schema: Schema, doc: LoroDoc): Node {
+  const type = schema.topNodeType;
+  return type.createAndFill(null, fitting(type, childrenOf(schema, doc.getMap(ROOT)))) ?? (type.createAndFill() as Node);
+}
+
+/** Plain text, blocks apart by an empty line. */
+export function plainText(node: Node): string {
+  return node.textBetween(0, node.content.size, "\n\n", "\n").trim();
+}
+
+/** Those of the children that may stand there. */
+function fitting(type: NodeType, children: readonly Node[]): Node[] {
+  let match = type.contentMatch;
+  return children.filter((child) => {
+    const found = match.matchType(child.type);
+    if (found) match = found;
+    return found !== null && type.allowsMarks(child.marks);
+  });
+}
+
+function childrenOf(schema: Schema, map: LoroMap): Node[] {
+  const list = map.get("children");
+  if (!(list instanceof LoroList)) return [];
+  return list.toArray().flatMap((child) => {
+    if (child instanceof LoroText) return textOf(schema, child);
+    if (child instanceof LoroMap) return nodeOf(schema, child);
+    return [];
+  });
+}
+
+function nodeOf(schema: Schema, map: LoroMap): Node[] {
+  const name = map.get("nodeName");
+  const type = typeof name === "string" ? schema.nodes[name] : undefined;
+  if (!type || type.isText) return [];
+  const attributes = map.get("attributes");
+  const children = childrenOf(schema, map);
+  const values = attributes instanceof LoroMap ? (attributes.toJSON() as Record<string, unknown>) : {};
+  try {
+    const node = type.createAndFill(values, fitting(type, children));
+    return node ? [node] : [];
+  } catch {
+    return [];
+  }
+}
+
+function textOf(schema: Schema, text: LoroText): Node[] {
+  return text.toDelta().flatMap((part) => {
+    if (!part.insert) return [];
+    const marks: Mark[] = Object.keys(part.attributes ?? {}).flatMap((name) => {
+      const type = schema.marks[name];
+      return type && part.attributes?.[name] ? [type.create()] : [];
+    });
+    return [schema.text(part.insert, Mark.setFrom(marks))];
+  });
+}

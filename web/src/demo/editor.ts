@@ -1,0 +1,127 @@
+/** The editor: ProseMirror bound to a LoroDoc, with the cursors of others. */
+
+import type { LoroDoc } from "loro-crdt";
+import {
+  LoroEphemeralCursorPlugin, LoroSyncPlugin, LoroUndoPlugin, loroSyncPluginKey, loroUndoPluginKey, type LoroDocType,
+} from "loro-prosemirror";
+import { baseKeymap } from "prosemirror-commands";
+import { keymap } from "prosemirror-keymap";
+import { Slice, type Node } from "prosemirror-model";
+import { EditorState, type Transaction } from "prosemirror-state";
+import { EditorView } from "prosemirror-view";
+import { h } from "../common/dom";
+import { keys, rules } from "./commands";
+import { read } from "./content";
+import type { Presence } from "./presence";
+import { schema } from "./schema";
+
+const FROM_OTHERS = "non-local-updates";
+const CARETS_MAX = 500;
+
+export interface EditorOptions {
+  readonly place: HTMLElement;
+  readonly doc: LoroDoc;
+  readonly presence: Presence;
+  readonly editable: () => boolean;
+  /** After every change of text or selection; `own` is true for the reader's edits. */
+  readonly changed: (view: EditorView, own: boolean) => void;
+}
+
+export function createEditor({ place, doc, presence, editable, changed }: EditorOptions): EditorView {
+  const view: EditorView = new EditorView(place, {
+    // The text is there at once; the binding takes over in the next turn.
+    state: EditorState.create({
+      doc: read(schema, doc),
+      plugins: [
+        rules(),
+        keymap(keys()),
+        keymap(baseKeymap),
+        LoroSyncPlugin({ doc: doc as LoroDocType }),
+        LoroUndoPlugin({ doc }),
+        LoroEphemeralCursorPlugin(presence, {
+          createCursor: (peer) => caret(presence, peer),
+          createSelection: (peer) => ({ class: "their-selection", style: `--who: ${presence.person(peer).color}` }),
+        }),
+      ],
+    }),
+    editable,
+    attributes: {
+      id: "editor", "data-testid": "editor", class: "prose", role: "textbox",
+      "aria-multiline": "true", "aria-label": "Document text", spellcheck: "true",
+    },
+    dispatchTransaction(transaction) {
+      const small = fromOthers(transaction) && !isUndoing(view.state) ? smallest(view.state, transaction) : transaction;
+      // While state is computed the binding may "repair" a cursor into our entry: presence.ts
+      const state = presence.hold(() => view.state.apply(small));
+      view.updateState(state);
+      changed(view, small.docChanged && !isSync(small));
+    },
+  });
+  return view;
+}
+
+/** Show what the document has now, after it was changed by something that the binding does not look at. */
+export function refresh(view: EditorView, doc: LoroDoc): void {
+  const now = read(schema, doc);
+  const transaction = view.state.tr.replace(0, view.state.doc.content.size, new Slice(now.content, 0, 0));
+  view.dispatch(transaction.setMeta(loroSyncPluginKey, { type: FROM_OTHERS }));
+}
+
+export function isEmpty(node: Node): boolean {
+  const only = node.childCount === 1 ? node.firstChild : null;
+  return node.childCount === 0 || (only?.type === schema.nodes.paragraph && only.content.size === 0);
+}
+
+/**
+ * The binding replaces the whole document for every remote edit, which throws
+ * the reader's selection to its end until a timer puts it back. Only the part
+ * that differs is replaced here; the selection then stays by itself.
+ */
+function smallest(state: EditorState, transaction: Transaction): Transaction {
+  const before = state.doc;
+  const after = transaction.doc;
+  const result = state.tr.setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
+  result.setMeta("addToHistory", false);
+  const start = before.content.findDiffStart(after.content);
+  const ends = before.content.findDiffEnd(after.content as never);
+  if (start === null || !ends) return result;
+  const overlap = Math.max(0, start - Math.min(ends.a, ends.b));
+  try {
+    result.replace(start, ends.a + overlap, after.slice(start, ends.b + overlap));
+    if (result.doc.eq(after)) return result;
+  } catch {
+    // the cut does not fit: the whole document, as the binding would have it
+  }
+  return transaction;
+}
+
+function isSync(transaction: Transaction): boolean {
+  return transaction.getMeta(loroSyncPluginKey) !== undefined;
+}
+
+function fromOthers(transaction: Transaction): boolean {
+  const meta = transaction.getMeta(loroSyncPluginKey) as { type?: unknown } | undefined;
+  return meta?.type === FROM_OTHERS;
+}
+
+/** While undoing, the binding needs its own nodes in the document, and sets the selection itself. */
+function isUndoing(state: EditorState): boolean {
+  return loroUndoPluginKey.getState(state)?.isUndoing.current === true;
+}
+
+/** Carets are drawn anew for many reasons; only one that moved shows its name again. */
+const stillSince = new Map<string, { readonly at: string; readonly time: number }>();
+
+function caret(presence: Presence, peer: string): HTMLElement {
+  const { name, color } = presence.person(peer);
+  const at = `${name} ${presence.position(peer)}`;
+  const now = performance.now();
+  const known = stillSince.get(peer);
+  const time = known?.at === at ? known.time : now;
+  if (stillSince.size > CARETS_MAX) stillSince.clear();
+  stillSince.set(peer, { at, time });
+  return h(
+    "span", { class: "their-caret", style: `--who: ${color}; --age: ${Math.round(time - now)}ms`, "data-testid": "their-caret", "data-name": name },
+    "\u2060", h("span", { class: "their-name" }, name), "\u2060",
+  );
+}

@@ -1,0 +1,69 @@
+/** The words of the mark. */
+
+import { byId } from "../common/dom";
+import type { Mark } from "./saved";
+
+const REASONS: Record<string, string> = {
+  deleted: "the document was deleted",
+  document_failed: "the server cannot open this document",
+  history_trimmed: "the server dropped the history that this copy builds on",
+  invalid_document_id: "the server does not accept this document id",
+  too_many_rooms: "too many documents on one connection",
+  unsupported_crdt: "the server does not take this kind of document",
+  invalid_update: "the server refused an edit",
+  permission_denied: "you may read here, not write",
+  payload_too_large: "an edit is too large for the server",
+  rate_limited: "the server asked to slow down",
+  app_error: "the server is full for the moment",
+  fragment_timeout: "a part of an edit got lost",
+};
+
+export function reasonText(reason: string | null): string {
+  return reason === null ? "" : (REASONS[reason] ?? reason.replaceAll("_", " "));
+}
+
+const edits = (count: number): string => (count === 1 ? "1 edit" : `${count.toLocaleString()} edits`);
+
+/** Short words for the page, and a sentence for who wants to know. */
+export function words(mark: Mark): { readonly short: string; readonly long: string } {
+  switch (mark.state) {
+    case "connecting":
+      return { short: "Connecting…", long: "On the way to the server." };
+    case "saved":
+      return mark.readOnly
+        ? { short: "Read only", long: "You see the document as it changes; the server takes no edits from you." }
+        : { short: "Saved", long: "Everything here is on the server's disk." };
+    case "saving":
+      return {
+        short: "Saving…",
+        long: `${edits(mark.waiting)} not yet confirmed by the server${mark.reason ? `: ${reasonText(mark.reason)}` : ""}.`,
+      };
+    case "offline":
+      return mark.waiting > 0
+        ? { short: `Offline · ${edits(mark.waiting)} waiting`, long: "Go on writing: your edits are kept here and sent once the server is back." }
+        : { short: "Offline", long: "The server cannot be reached. Go on writing: your edits are kept here." };
+    case "problem":
+      return { short: "Problem", long: `${sentence(reasonText(mark.reason))}${mark.waiting > 0 ? ` ${sentence(`${edits(mark.waiting)} not saved`)}` : ""}` };
+  }
+}
+
+export function showMark(mark: Mark): void {
+  const element = byId("state");
+  const { short, long } = words(mark);
+  const before = element.dataset["state"];
+  element.dataset["state"] = mark.state;
+  element.dataset["waiting"] = String(mark.waiting);
+  element.dataset["reason"] = mark.reason ?? "";
+  element.title = long;
+  const text = byId("state-text");
+  if (text.textContent !== short) text.textContent = short;
+  // Spoken only when it matters: not at every key press.
+  const quiet = new Set(["saved", "saving", "connecting"]);
+  if (before !== mark.state && !(quiet.has(before ?? "") && quiet.has(mark.state))) {
+    byId("announce").textContent = `${short}. ${long}`;
+  }
+}
+
+function sentence(text: string): string {
+  return text === "" ? "" : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}

@@ -1,0 +1,49 @@
+/** The row of people: the reader with an editable name, then the others. */
+
+import { byId, h } from "../common/dom";
+import { cleanName, keepName, NAME_MAX, type Person } from "./presence";
+
+const SHOWN_MAX = 5;
+
+export function setUpName(name: string, color: string, renamed: (name: string) => void): void {
+  const field = byId<HTMLInputElement>("own-name");
+  field.maxLength = NAME_MAX;
+  field.value = name;
+  const fit = (): void => { field.style.setProperty("--letters", String(Math.max(3, [...field.value].length))); };
+  fit();
+  byId("own-avatar").style.setProperty("--who", color);
+  field.addEventListener("input", fit);
+  field.addEventListener("change", () => {
+    const chosen = cleanName(field.value) ?? name;
+    field.value = chosen;
+    fit();
+    if (chosen === name) return;
+    name = chosen;
+    keepName(chosen);
+    renamed(chosen);
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") field.blur();
+  });
+}
+
+export function showPeople(people: readonly Person[]): void {
+  const self = people.find((person) => person.self);
+  const others = people.filter((person) => !person.self);
+  byId("own-avatar").textContent = initial(self?.name ?? "");
+  const more = others.length - SHOWN_MAX;
+  byId("others").replaceChildren(
+    ...others.slice(0, SHOWN_MAX).map((person) =>
+      h(
+        "li", { class: "person", "data-testid": "person", "data-name": person.name, title: person.name },
+        h("span", { class: "avatar", style: `--who: ${person.color}`, "aria-hidden": "true" }, initial(person.name)),
+        h("span", { class: "name" }, person.name),
+      )),
+    ...(more > 0 ? [h("li", { class: "person more", title: others.slice(SHOWN_MAX).map(({ name }) => name).join(", ") }, `+${more}`)] : []),
+  );
+  byId("people").dataset["count"] = String(people.length);
+}
+
+function initial(name: string): string {
+  return ([...name][0] ?? "?").toUpperCase();
+}

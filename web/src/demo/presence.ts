@@ -1,0 +1,202 @@
+/** Who is here, under which name and colour, and where their cursors are (`%EPH`). */
+
+import { Cursor, LoroList, LoroText, type LoroDoc, type PeerID } from "loro-crdt";
+import { CursorEphemeralStore, type CursorPresenceState } from "loro-prosemirror";
+
+export interface Person {
+  readonly peer: string;
+  readonly name: string;
+  readonly color: string;
+  readonly self: boolean;
+  readonly here: boolean;
+}
+
+export interface Identity {
+  readonly name: string;
+  readonly color: string;
+}
+
+export const NAME_MAX = 32;
+/** Presence of a peer that says nothing for so long is dropped, so we say it more often. */
+const TIMEOUT_MS = 30_000;
+const RENEW_MS = 10_000;
+const PEOPLE_MAX = 200;
+const NAME_KEY = "lorogo.name";
+const COLOR_KEY = "lorogo.color";
+/** White text on each has AA contrast; each stands out on a light and on a dark page. */
+const COLORS = ["#c2410c", "#be185d", "#7c3aed", "#2563eb", "#0f766e", "#4d7c0f", "#a16207", "#b91c1c"] as const;
+const ANIMALS = ["Badger", "Crane", "Falcon", "Finch", "Heron", "Lark", "Lynx", "Otter", "Owl", "Panda", "Raven", "Robin", "Sparrow", "Stork", "Tiger", "Wren"] as const;
+
+/** The name and colour of this browser; made once and kept. */
+export function identity(): Identity {
+  const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
+  const kept = { name: recall(NAME_KEY), color: recall(COLOR_KEY) };
+  const name = cleanName(kept.name) ?? pick(ANIMALS);
+  const color = isColor(kept.color) ? kept.color : pick(COLORS);
+  keep(NAME_KEY, name);
+  keep(COLOR_KEY, color);
+  return { name, color };
+}
+
+export function keepName(name: string): void {
+  keep(NAME_KEY, name);
+}
+
+/** A name of 1 to 32 characters on one line, or null. */
+export function cleanName(text: unknown): string | null {
+  if (typeof text !== "string") return null;
+  const name = text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, " ").replace(/\s+/g, " ").trim();
+  return name === "" ? null : [...name].slice(0, NAME_MAX).join("");
+}
+
+/**
+ * The binding's store, with three differences: a name stays when the cursor
+ * goes, foreign entries are checked before the editor sees them, and while
+ * `held` the binding cannot overwrite our cursor with that of someone else
+ * (which it does when it repairs an old cursor).
+ */
+export class Presence extends CursorEphemeralStore {
+  readonly #doc: LoroDoc;
+  readonly #self: PeerID;
+  #identity: Identity;
+  #held = false;
+  #gone = false;
+  #timer: ReturnType<typeof setInterval>;
+
+  constructor(doc: LoroDoc, own: Identity) {
+    super(doc.peerIdStr, TIMEOUT_MS);
+    this.#doc = doc;
+    this.#self = doc.peerIdStr;
+    this.#identity = own;
+    this.#timer = setInterval(() => this.renew(), RENEW_MS);
+    this.setLocal({});
+  }
+
+  get identity(): Identity {
+    return this.#identity;
+  }
+
+  rename(name: string): void {
+    this.#identity = { ...this.#identity, name };
+    this.renew();
+  }
+
+  renew(): void {
+    if (!this.#gone) this.setLocal(this.getLocal() ?? {});
+  }
+
+  /** Our entry is removed for everybody; `back` puts it in again. */
+  leave(): void {
+    this.#gone = true;
+    this.delete(this.#self);
+  }
+
+  back(): void {
+    this.#gone = false;
+    this.setLocal({});
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    this.leave();
+  }
+
+  hold<T>(during: () => T): T {
+    this.#held = true;
+    try {
+      return during();
+    } finally {
+      this.#held = false;
+    }
+  }
+
+  override setLocal(state: CursorPresenceState): void {
+    if (this.#held || this.#gone) return;
+    super.setLocal({ ...state, user: this.#identity });
+  }
+
+  override getAll(): { [peer in PeerID]: CursorPresenceState } {
+    const all: { [peer in PeerID]: CursorPresenceState } = {};
+    for (const { peer, name, color, self } of this.people()) {
+      if (self) continue;
+      const entry = this.get(peer) as Record<string, unknown> | undefined;
+      const anchor = this.#cursor(entry?.["anchor"]);
+      const focus = this.#cursor(entry?.["focus"]);
+      all[peer as PeerID] = anchor && focus ? { anchor, focus, user: { name, color } } : { user: { name, color } };
+    }
+    return all;
+  }
+
+  person(peer: string): Person {
+    const entry = this.get(peer) as { user?: { name?: unknown; color?: unknown } | null; focus?: unknown } | undefined;
+    const self = peer === this.#self;
+    const user = self ? this.#identity : entry?.user;
+    return {
+      peer,
+      self,
+      name: cleanName(user?.name) ?? `peer ${peer.slice(-4)}`,
+      color: isColor(user?.color) ? user.color : (COLORS[Number(BigInt.asUintN(8, peerNumber(peer))) % COLORS.length] ?? COLORS[0]),
+      here: self || entry?.focus instanceof Uint8Array,
+    };
+  }
+
+  /** Tells one place of a cursor from another. */
+  position(peer: string): string {
+    const entry = this.get(peer) as { focus?: unknown } | undefined;
+    return entry?.focus instanceof Uint8Array ? entry.focus.join() : "";
+  }
+
+  /** Everybody, the reader first, then by name. */
+  people(): Person[] {
+    const keys = this.keys().filter((key) => key !== this.#self && /^\d{1,20}$/.test(key) && this.#isEntry(key));
+    const others = keys.slice(0, PEOPLE_MAX).map((peer) => this.person(peer));
+    others.sort((a, b) => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1));
+    return [this.person(this.#self), ...others];
+  }
+
+  #isEntry(key: string): boolean {
+    const entry: unknown = this.get(key);
+    return typeof entry === "object" && entry !== null && "user" in entry;
+  }
+
+  #cursor(bytes: unknown): Cursor | undefined {
+    if (!(bytes instanceof Uint8Array)) return undefined;
+    try {
+      const cursor = Cursor.decode(bytes);
+      const container = this.#doc.getContainerById(cursor.containerId());
+      if (!(container instanceof LoroText || container instanceof LoroList)) return undefined;
+      if (container.isDeleted() || !container.parent() || !this.#doc.getCursorPos(cursor)) return undefined;
+      return cursor;
+    } catch {
+      return undefined; // of an edit that has not come yet, or no cursor at all
+    }
+  }
+}
+
+function peerNumber(peer: string): bigint {
+  try {
+    return BigInt(peer);
+  } catch {
+    return 0n;
+  }
+}
+
+function isColor(text: unknown): text is string {
+  return typeof text === "string" && /^#[0-9a-f]{6}$/i.test(text);
+}
+
+function recall(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function keep(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // storage is forbidden here: it lasts as long as the page
+  }
+}

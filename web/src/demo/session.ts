@@ -1,0 +1,266 @@
+/** One open document: the LoroDoc, its room, its copy in this browser, its editor. */
+
+import { LoroDoc, type ContainerID, type PeerID } from "loro-crdt";
+import type { EditorView } from "prosemirror-view";
+import { hasContent, plainText, read, seed } from "./content";
+import { createEditor, refresh } from "./editor";
+import { Link, type Closed } from "./link";
+import { cleanName, Presence, type Identity } from "./presence";
+import { START, mark, mustSendAgain, next, waiting, type Input, type Mark, type State } from "./saved";
+import { schema } from "./schema";
+import { Copies } from "./store";
+
+export interface SessionEvents {
+  marked(mark: Mark): void;
+  people(): void;
+  /** The editor is there. */
+  ready(view: EditorView): void;
+  edited(view: EditorView): void;
+  closed(why: Closed, unsaved: number, text: string): void;
+}
+
+/** Names of authors by peer, so that the history can tell them after they left. */
+const AUTHORS = "people";
+const AUTHORS_CONTAINER: ContainerID = `cid:root-${AUTHORS}:Map`;
+/** The undo plugin leaves commits of this origin alone. */
+const NOT_UNDONE = "sys:init";
+/** Edits of one peer within so many seconds are one change with one time. */
+const CHANGE_SECONDS = 5;
+/** How long an unknown document may be on its way before we let the reader write offline. */
+const OPEN_WAIT_MS = 3_000;
+const KEEP_UNSAVED_MS = 300;
+const KEEP_SAVED_MS = 3_000;
+const WATCHDOG_MS = 5_000;
+
+export class Session {
+  readonly doc = new LoroDoc();
+  readonly presence: Presence;
+  readonly #id: string;
+  readonly #events: SessionEvents;
+  readonly #copies: Copies;
+  readonly #cleanups: (() => void)[] = [];
+  #link: Link | null = null;
+  #view: EditorView | null = null;
+  #state: State = START;
+  #serverVersion: ReadonlyMap<string, number> | null = null;
+  #noted = false;
+  #authorNoted = false;
+  #readOnly = false;
+  /** Changes since the last copy was stored. */
+  #unkept = false;
+  #keepTimer: ReturnType<typeof setTimeout> | undefined;
+  #keepCost = 0;
+  #suspect = false;
+  #over = false;
+
+  constructor(id: string, own: Identity, events: SessionEvents) {
+    this.#id = id;
+    this.#events = events;
+    this.doc.setRecordTimestamp(true);
+    this.doc.setChangeMergeInterval(CHANGE_SECONDS);
+    this.#copies = new Copies(id, this.doc.peerIdStr);
+    this.presence = new Presence(this.doc, own);
+  }
+
+  get view(): EditorView | null {
+    return this.#view;
+  }
+
+  get editable(): boolean {
+    return !this.#readOnly && !this.#over;
+  }
+
+  async start(url: string): Promise<void> {
+    await this.#loadCopies();
+    if (this.#over) return;
+    this.#cleanups.push(
+      this.doc.subscribeLocalUpdates(() => this.#note()),
+      this.doc.subscribe(() => this.#note()),
+      this.presence.subscribe(() => this.#events.people()),
+    );
+    this.#note();
+    if (hasContent(this.doc)) this.#begin();
+    this.#link = new Link(url, this.#id, this.doc, this.presence, {
+      input: (input) => this.#input(input),
+      joined: () => setTimeout(() => this.#beginIfComplete()),
+      closed: (why) => this.#closed(why),
+    });
+    const wait = setTimeout(() => this.#beginOffline(), OPEN_WAIT_MS);
+    const watchdog = setInterval(() => this.#watchdog(), WATCHDOG_MS);
+    this.#cleanups.push(() => clearTimeout(wait), () => clearInterval(watchdog));
+    void this.#copies.prune().catch(() => undefined);
+  }
+
+  /** The name in the history of future readers changes with it. */
+  rename(name: string): void {
+    this.presence.rename(name);
+    if (this.#authorNoted) this.#noteAuthor();
+  }
+
+  nameOf(peer: string): string {
+    const present = this.presence.people().find((person) => person.peer === peer);
+    return present?.name ?? cleanName(this.doc.getMap(AUTHORS).get(peer)) ?? `peer ${peer.slice(-4)}`;
+  }
+
+  /** A new change that makes the text what it was at these frontiers; it syncs, and can be undone. */
+  restore(frontiers: { peer: PeerID; counter: number }[]): void {
+    if (!this.editable || !this.#view) return;
+    this.doc.commit();
+    const back = this.doc.diff(this.doc.frontiers(), frontiers, false).filter(([id]) => id !== AUTHORS_CONTAINER);
+    this.doc.applyDiff(back, { fullState: true });
+    this.doc.commit({ origin: "restore" });
+    refresh(this.#view, this.doc);
+    this.#noteAuthor();
+  }
+
+  text(): string {
+    return plainText(this.#view?.state.doc ?? read(schema, this.doc));
+  }
+
+  get unsafe(): boolean {
+    return waiting(this.#state) > 0 && this.#unkept;
+  }
+
+  retry(): void {
+    this.#link?.retry();
+  }
+
+  /** Store a copy now: the page may go away. */
+  keepNow(): void {
+    if (this.#unkept) void this.#keep();
+  }
+
+  async forget(): Promise<void> {
+    clearTimeout(this.#keepTimer);
+    this.#unkept = false;
+    await this.#copies.clear().catch(() => undefined);
+  }
+
+  close(): void {
+    if (this.#over) return;
+    this.#over = true;
+    for (const cleanup of this.#cleanups.splice(0)) cleanup();
+    clearTimeout(this.#keepTimer);
+    this.presence.stop();
+    this.#view?.destroy();
+    this.#link?.close();
+  }
+
+  async #loadCopies(): Promise<void> {
+    try {
+      for (const bytes of await this.#copies.load()) {
+        try {
+          this.doc.import(bytes);
+        } catch {
+          // a damaged copy; the server has the rest
+        }
+      }
+    } catch {
+      // no store in this browser: beforeunload warns while something is unsaved
+    }
+  }
+
+  #input(input: Input): void {
+    if (input.type === "joined") {
+      this.#serverVersion = input.version;
+      if (this.#readOnly !== input.readOnly) this.#setReadOnly(input.readOnly);
+    }
+    this.#state = next(this.#state, input);
+    this.#events.marked(mark(this.#state));
+    if (input.type === "received") this.#beginIfComplete();
+  }
+
+  #note(): void {
+    if (this.#noted) return;
+    this.#noted = true;
+    queueMicrotask(() => {
+      this.#noted = false;
+      if (this.#over) return;
+      this.#input({ type: "local", version: this.doc.version().toJSON() });
+      this.#unkept = this.doc.opCount() > 0;
+      this.#keepSoon();
+    });
+  }
+
+  /** Once we have all that the server has: the editor, with a first paragraph if nobody made one. */
+  #beginIfComplete(): void {
+    if (this.#view || this.#over || !this.#serverVersion) return;
+    const own = this.doc.version();
+    for (const [peer, end] of this.#serverVersion) if ((own.get(peer as PeerID) ?? 0) < end) return;
+    this.#begin();
+  }
+
+  #beginOffline(): void {
+    if (this.#state.room !== "joined") this.#begin();
+  }
+
+  #begin(): void {
+    if (this.#view || this.#over) return;
+    if (!hasContent(this.doc)) {
+      const first = seed();
+      this.doc.import(first);
+      if (this.#state.room === "joined" && !this.#readOnly) this.#link?.pass(first);
+    }
+    this.#view = createEditor({
+      place: document.getElementById("paper") as HTMLElement,
+      doc: this.doc,
+      presence: this.presence,
+      editable: () => this.editable,
+      changed: (view, own) => {
+        if (own && !this.#authorNoted) this.#noteAuthor();
+        this.#events.edited(view);
+      },
+    });
+    this.#events.ready(this.#view);
+  }
+
+  #noteAuthor(): void {
+    this.#authorNoted = true;
+    // After the binding has written the edit that made us an author.
+    queueMicrotask(() => {
+      if (this.#over) return;
+      this.doc.commit();
+      this.doc.getMap(AUTHORS).set(this.doc.peerIdStr, this.presence.identity.name);
+      this.doc.commit({ origin: NOT_UNDONE });
+    });
+  }
+
+  #setReadOnly(readOnly: boolean): void {
+    this.#readOnly = readOnly;
+    this.#view?.setProps({ editable: () => this.editable });
+    if (this.#view) this.#events.edited(this.#view);
+  }
+
+  #closed(why: Closed): void {
+    if (why === "deleted") this.#setReadOnly(true);
+    this.#events.closed(why, waiting(this.#state), this.text());
+  }
+
+  #watchdog(): void {
+    const stuck = mustSendAgain(this.#state);
+    if (stuck && this.#suspect) this.#link?.sendFrom(this.#state.promised);
+    this.#suspect = stuck;
+  }
+
+  #keepSoon(): void {
+    if (!this.#unkept) return;
+    const wait = waiting(this.#state) > 0 ? KEEP_UNSAVED_MS : KEEP_SAVED_MS;
+    // A large document costs time to export: rest twenty times as long.
+    this.#keepTimer ??= setTimeout(() => void this.#keep(), Math.max(wait, this.#keepCost * 20));
+  }
+
+  async #keep(): Promise<void> {
+    clearTimeout(this.#keepTimer);
+    this.#keepTimer = undefined;
+    const began = performance.now();
+    const bytes = this.doc.export({ mode: "snapshot" });
+    this.#keepCost = performance.now() - began;
+    const version = this.doc.version();
+    try {
+      const kept = await this.#copies.save(bytes, waiting(this.#state) > 0);
+      if (kept && this.doc.version().compare(version) === 0) this.#unkept = false;
+    } catch {
+      // full or forbidden: still unkept, and the next change tries again
+    }
+  }
+}

@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
+import { hasContent, plainText, read, seed } from "../src/demo/content";
+import { schema } from "../src/demo/schema";
+
+test("two who begin a document apart share its first paragraph", () => {
+  const [a, b] = [new LoroDoc(), new LoroDoc()];
+  for (const doc of [a, b]) doc.import(seed());
+  for (const [doc, word] of [[a, "one"], [b, "two"]] as const) {
+    const first = (doc.getMap("doc").get("children") as LoroList).get(0) as LoroMap;
+    (first.get("children") as LoroList).insertContainer(0, new LoroText()).insert(0, word);
+    doc.commit();
+  }
+  a.import(b.export({ mode: "update" }));
+  b.import(a.export({ mode: "update" }));
+  assert.equal(read(schema, a).toString(), read(schema, b).toString());
+  assert.match(plainText(read(schema, a)), /one/);
+  assert.match(plainText(read(schema, a)), /two/);
+});
+
+test("the seed's operations never change", () => {
+  const doc = new LoroDoc();
+  doc.import(seed());
+  assert.deepEqual([...doc.version().toJSON()], [["5113970442817366021", 7]]);
+  assert.equal(hasContent(doc), true);
+});
+
+test("reading writes nothing and survives strange shapes", () => {
+  const doc = new LoroDoc();
+  doc.configTextStyle({ "no-such-mark": { expand: "none" } });
+  const root = doc.getMap("doc");
+  root.set("nodeName", "doc");
+  const children = root.setContainer("children", new LoroList());
+  children.insert(0, "text");
+  children.insert(1, null);
+  children.insertContainer(2, new LoroMap()); // half born
+  children.insertContainer(3, new LoroMap()).set("nodeName", "no-such-node");
+  children.insertContainer(4, new LoroMap()).set("nodeName", 7);
+  const heading = children.insertContainer(5, new LoroMap());
+  heading.set("nodeName", "heading");
+  heading.set("attributes", "none");
+  const text = heading.setContainer("children", new LoroList()).insertContainer(0, new LoroText());
+  text.insert(0, "kept");
+  text.mark({ start: 0, end: 4 }, "no-such-mark", true);
+  children.insertContainer(6, new LoroMap()).set("nodeName", "list_item"); // where no item may be
+  doc.commit();
+  const before = doc.opCount();
+  assert.match(plainText(read(schema, doc)), /kept/);
+  assert.equal(doc.opCount(), before);
+  assert.equal(read(schema, new LoroDoc()).toString(), "doc(paragraph)");
+});
