@@ -94,7 +94,11 @@ class NpmClient:
 async def npm_clients() -> AsyncIterator[Npm]:
     """A Node process for npm clients; it is gone afterwards, and so are they."""
     process = await asyncio.create_subprocess_exec(
-        node(), str(SCRIPT), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES_MAX
+        node(),
+        str(SCRIPT),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=_LINE_BYTES_MAX,
     )
     npm = Npm(process)
     reading = asyncio.create_task(npm.read())

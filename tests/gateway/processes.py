@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -76,7 +75,9 @@ class GatewayProcess:
 class World:
     """One nats-server with what runs on it."""
 
-    def __init__(self, nats: EmbeddedNats, npm: Npm, client: Client, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, nats: EmbeddedNats, npm: Npm, client: Client, folder: Path, stack: AsyncExitStack
+    ) -> None:
         self.nats = nats
         self.npm = npm
         self.client = client  # of Python
@@ -122,9 +123,3 @@ async def world(folder: Path) -> AsyncIterator[World]:
         AsyncExitStack() as stack,
     ):
         yield World(nats, npm, client, folder, stack)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -25,7 +25,16 @@ GROWTH_BYTES_MAX = 8 << 20
 _LISTEN_SECONDS = 0.002  # for an answer, before the next is thrown
 ROOM = b"garbage"
 MAGICS = (b"%LOR", b"%EPH", b"%EPS", b"%YJS", b"%ELO", b"%XXX")
-CLOSES = {1002, 1003, 1007, 1008, 1009, 4400, 4429, 1013}  # with a reason of the protocol's; never 1011 or 1006
+CLOSES = {
+    1002,
+    1003,
+    1007,
+    1008,
+    1009,
+    4400,
+    4429,
+    1013,
+}  # with a reason of the protocol's; never 1011 or 1006
 
 
 def varint(number: int) -> bytes:
@@ -52,14 +61,22 @@ def update(payload: bytes, batch: bytes = bytes(8), magic: bytes = b"%LOR") -> b
     return frame(magic, ROOM, 3, varint(1) + var_bytes(payload) + batch)
 
 
-def real_update() -> bytes:
-    doc = LoroDoc()
-    made: list[bytes] = []
-    kept = doc.subscribe_local_update(lambda data: made.append(bytes(data)) or True)
-    doc.get_text("body").insert(0, "hello")
-    doc.commit()
-    del kept
-    return made[0]
+class Typed:
+    """A document that says what each edit sends."""
+
+    def __init__(self) -> None:
+        self._doc = LoroDoc()
+        self._made: list[bytes] = []
+        self._kept = self._doc.subscribe_local_update(self._keep)
+
+    def update(self, number: int) -> bytes:
+        self._doc.get_map("m").insert("n", number)
+        self._doc.commit()
+        return self._made.pop()
+
+    def _keep(self, update: bytes) -> bool:
+        self._made.append(bytes(update))
+        return True
 
 
 def good(rng: random.Random, real: bytes) -> bytes:
@@ -111,7 +128,7 @@ def bad(rng: random.Random, real: bytes) -> bytes | str:
 
 def frames(seed: int, count: int) -> Iterator[bytes | str]:
     """Mostly broken, some not; the same for the same seed."""
-    rng, real = random.Random(seed), real_update()
+    rng, real = random.Random(seed), Typed().update(1)
     for _ in range(count):
         yield good(rng, real) if rng.random() < 0.2 else bad(rng, real)
 
@@ -183,25 +200,20 @@ def resident_bytes(pid: int) -> int:
 
 async def serve_somebody(url: str, until: asyncio.Event) -> list[float]:
     """One who behaves, meanwhile: how long each of its edits took to be Acked."""
-    doc, made = LoroDoc(), list[bytes]()
-    kept = doc.subscribe_local_update(lambda data: made.append(bytes(data)) or True)
-    took = []
+    typed, took = Typed(), []
     async with connect(url, compression=None, max_size=None) as line:
         await line.send(join(room=b"calm"))
         assert (await line.recv())[:10] == frame(b"%LOR", b"calm", 1, b"")
         number = 0
         while not until.is_set():
-            doc.get_map("m").insert("n", number)
-            doc.commit()
             batch, before = number.to_bytes(8, "big"), time.perf_counter()
-            await line.send(frame(b"%LOR", b"calm", 3, varint(1) + var_bytes(made.pop()) + batch))
+            await line.send(frame(b"%LOR", b"calm", 3, varint(1) + var_bytes(typed.update(number)) + batch))
             wanted = frame(b"%LOR", b"calm", 8, batch + b"\0")
             async with asyncio.timeout(20):
                 while await line.recv() != wanted:
                     pass
             took.append(time.perf_counter() - before)
             number += 1
-    del kept
     return took
 
 
@@ -224,8 +236,9 @@ async def test_ten_thousand_broken_frames_change_nothing(tmp_path: Path) -> None
             for code, count in thrower.codes.items():
                 codes[code] = codes.get(code, 0) + count
         sent = sum(thrower.sent for thrower in throwers)
-        print(
-            f"\n{sent} frames in {seconds:.1f} s over {sum(one.connections for one in throwers)} connections, "
+        connections = sum(thrower.connections for thrower in throwers)
+        print(  # noqa: T201 - figures for people who run it with -s
+            f"\n{sent} frames in {seconds:.1f} s over {connections} connections, "
             f"closed with {dict(sorted(codes.items()))}; resident {before / 2**20:.1f} MiB before, "
             f"{after / 2**20:.1f} MiB after; {len(took)} edits Acked meanwhile, median "
             f"{took[len(took) // 2] * 1000:.1f} ms, slowest {took[-1] * 1000:.0f} ms"

@@ -63,7 +63,9 @@ def type_into(session: Session, text: str) -> None:
     session.commit()
 
 
-async def test_two_npm_clients_and_a_python_session_type_at_once_and_converge(place: Place, room: str) -> None:
+async def test_two_npm_clients_and_a_python_session_type_at_once_and_converge(
+    place: Place, room: str
+) -> None:
     """All three have every word, in the same order."""
     ann, bob = await asyncio.gather(place.joined(room), place.joined(room))
     async with place.world.client.open(room) as session:
@@ -131,10 +133,12 @@ async def test_one_connection_has_many_rooms(place: Place, room: str) -> None:
     rooms = [f"{room}-{number}" for number in range(64)]
     for one in (ann, bob):
         await asyncio.gather(*(one("join", room=name) for name in rooms))
-    assert await asyncio.gather(*(ann("type", room=name, text=f"I am {name}.") for name in rooms)) == [OK] * 64
+    assert (
+        await asyncio.gather(*(ann("type", room=name, text=f"I am {name}.") for name in rooms)) == [OK] * 64
+    )
     await asyncio.gather(*(bob("sees", room=name, words=[f"I am {name}."]) for name in rooms))
     assert [await bob("text", room=name) for name in rooms] == [f"I am {name}." for name in rooms]
-    with pytest.raises(NpmError, match="127 - .*rooms"):
+    with pytest.raises(NpmError, match=r"127 - .*rooms"):
         await ann("join", room=f"{room}-more")
     assert await ann("type", room=rooms[0], text=" Still.") == OK
     await ann("leave", room=rooms[1])

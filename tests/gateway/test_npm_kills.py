@@ -61,7 +61,7 @@ async def test_a_server_is_killed_while_two_type_and_another_takes_over(tmp_path
 
 
 async def test_what_was_acked_is_there_although_nobody_can_send_it_again(tmp_path: Path) -> None:
-    """Server and gateway die together: every Acked word is known to the next server before a client is back."""
+    """Server and gateway die together: the next server has every Acked word before a client is back."""
     async with world(tmp_path) as found:
         first, gateway = await found.server(), await found.gateway()
         clients = await typing(found, gateway, "ann", "bob")
