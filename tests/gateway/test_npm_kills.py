@@ -96,7 +96,9 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path) ->
         clients = await typing(found, gateway, "ann", "bob")
         assert await gateway.stop() == 0
         for client in clients:
-            assert [close["code"] for close in await client("closes")] == [1001]
+            first, *rest = [close["code"] for close in await client("closes")]
+            assert first == 1001
+            assert set(rest) <= {1013}  # it came back before the gateway had ended
         await gateway.start()
         await more(clients)
         await whole(found, clients)
