@@ -5,10 +5,12 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.gateway import chosen
 from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
 from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
@@ -23,8 +25,9 @@ from lorogo_transport.jetstream import connect
 _LOOK_SECONDS = 1.0
 
 
-async def dev(port: int, web_port: int, store: Path) -> None:
+async def dev(port: int, web_port: int, store: Path, origins: Sequence[str]) -> None:
     """Run all until Ctrl-C or SIGTERM; browsers are let go first, then documents, nats-server last."""
+    web = chosen(port=web_port, origins=tuple(origins))
     with stop_signals() as stop:
         if port and await _answers(port):
             other = port % 65535 + 1
@@ -46,12 +49,14 @@ async def dev(port: int, web_port: int, store: Path) -> None:
             except EmbeddedError as error:
                 raise Problem(f"{one_line(error)}; --port and --store choose others") from None
             try:
-                await _serve(nats, server_id, identity.folder(store / "server", 0), web_port, stop)
+                await _serve(nats, server_id, identity.folder(store / "server", 0), web, stop)
             finally:
                 await nats.stop()
 
 
-async def _serve(nats: EmbeddedNats, server_id: str, data: Path, web_port: int, stop: asyncio.Event) -> None:
+async def _serve(
+    nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings, stop: asyncio.Event
+) -> None:
     async with await connect(nats.url, name="lorogo dev") as transport:
         ended = asyncio.create_task(nats.wait())
         stopped = asyncio.create_task(stop.wait())
@@ -59,9 +64,9 @@ async def _serve(nats: EmbeddedNats, server_id: str, data: Path, web_port: int, 
             settings = ServerSettings(server_id=server_id)
             async with (
                 Server(transport, settings, pulse=Pulse(nats.url), data=data),
-                running(nats.url, GatewaySettings(port=web_port)) as web,
+                running(nats.url, web) as address,
             ):
-                say(screen(nats.url, web))
+                say(screen(nats.url, address))
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():
                     raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")

@@ -1,5 +1,8 @@
 """`lorogo gateway`: the door for browsers and curl, on a NATS that runs elsewhere."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import structlog
 
 from lorogo_cli.errors import Problem, one_line
@@ -14,9 +17,9 @@ except ModuleNotFoundError as error:  # installed without the extra
 log = structlog.get_logger(__name__)
 
 
-async def gateway(url: str, host: str, port: int, *, read_only: bool) -> None:
+async def gateway(url: str, host: str, port: int, *, read_only: bool, origins: Sequence[str]) -> None:
     """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile."""
-    settings = GatewaySettings(host=host, port=port, read_only=read_only)
+    settings = chosen(host=host, port=port, read_only=read_only, origins=tuple(origins))
     with stop_signals() as stop:
         try:
             async with running(url, settings) as address:
@@ -27,3 +30,11 @@ async def gateway(url: str, host: str, port: int, *, read_only: bool) -> None:
                 say("stopping")
         except CannotListen as error:
             raise Problem(f"{one_line(error)}; --host and --port choose others") from None
+
+
+def chosen(**settings: Any) -> GatewaySettings:
+    """The settings, or what is wrong with them in one sentence."""
+    try:
+        return GatewaySettings(**settings)
+    except ValueError as error:
+        raise Problem(str(error)) from None

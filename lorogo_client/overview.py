@@ -22,7 +22,8 @@ from lorogo_transport.statuses import Statuses
 Row = dict[str, Any]
 
 _OWNER_SECONDS = 3.0
-_NAMES_SECONDS = 1.0  # how old a list of all names may be
+_NAMES_SECONDS_MAX = 1.0  # how old a list of all names may be
+_NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,8 @@ class Page:
 class Catalogue:
     """All documents in pages.
 
-    Names are asked of the streams at most once a second, whoever asks, and no bodies are moved for them;
-    everything else is read for the documents of the page alone.
+    Names are read without bodies, and kept for twenty times as long as that took, at most a second: who
+    has few documents sees a new one at once. Everything else is read for the documents of the page alone.
     """
 
     def __init__(self, transport: Transport, clock: Clock | None = None) -> None:
@@ -200,7 +201,7 @@ class Catalogue:
         self._clock = clock or SystemClock()
         self._reading = asyncio.Lock()
         self._names: _Names | None = None
-        self._read_at = 0.0
+        self._good_until = 0.0
 
     async def page(self, *, after: str = "", prefix: str = "", limit: int) -> Page:
         """At most `limit` documents that begin with `prefix`, those that come after `after`."""
@@ -233,9 +234,11 @@ class Catalogue:
 
     async def _all_names(self) -> _Names:
         async with self._reading:
-            if self._names is None or self._clock.now() - self._read_at >= _NAMES_SECONDS:
+            began = self._clock.now()
+            if self._names is None or began >= self._good_until:
                 self._names = await _names(self._transport)
-                self._read_at = self._clock.now()
+                ended = self._clock.now()
+                self._good_until = ended + min(_NAMES_SECONDS_MAX, (ended - began) / _NAMES_SHARE)
             return self._names
 
 

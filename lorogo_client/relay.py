@@ -38,7 +38,10 @@ from lorogo_transport.tasks import Tasks
 log = get_logger(__name__)
 
 _PASSING_REASONS = (Reason.NOT_OWNER, Reason.BUSY, Reason.FAILED)
+_JOIN_PAUSE_SECONDS_MAX = 0.5  # between two tries of a join, so that it is soon there when the owner is
 _SENDERS_MAX = 16_384  # log ids whose accepted copies are not told to their senders
+
+Follower = tuple[Member, Callable[[bytes], None]]
 
 
 class Relay:
@@ -55,7 +58,7 @@ class Relay:
         self._keeper = Keeper(context, document_id, duties)
         self._course = self._keeper.course
         self._arrivals = Arrivals()
-        self._audience: tuple[tuple[Member, Callable[[bytes], None]], ...] = ()
+        self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
         self._senders: OrderedDict[str, Member] = OrderedDict()
         self._revision = 0  # the newest status heard
         self._starting = asyncio.Lock()
@@ -67,12 +70,14 @@ class Relay:
         """A member, who has not joined."""
         member = Member(self._context, self, listener)
         self.members[member] = None
+        started = False
         try:
             async with self._starting:
                 await self._start()
-        except BaseException:
-            del self.members[member]
-            raise
+            started = True
+        finally:
+            if not started:
+                del self.members[member]
         return member
 
     async def leave(self, member: Member) -> None:
@@ -112,9 +117,16 @@ class Relay:
 
     def audience_changed(self) -> None:
         """Somebody joins, or does not follow any more."""
-        self._audience = tuple(
-            (member, member.accept) for member in self.members if member.state is not State.OUT
-        )
+        self._followers = None
+
+    def _audience(self) -> tuple[Follower, ...]:
+        """Who follows, and who takes an accepted update for each."""
+        followers = self._followers
+        if followers is None:  # told once between two updates, however many join
+            followers = self._followers = tuple(
+                (member, member.accept) for member in self.members if member.state is not State.OUT
+            )
+        return followers
 
     def sends(self, member: Member, log_id: str) -> None:
         """The accepted copy of this update is not told to its sender."""
@@ -142,7 +154,7 @@ class Relay:
             except (TransportError, MalformedMessage) as error:
                 self.hindrance = error
             self.find()
-            least, most = settings.retry_seconds_min, settings.retry_seconds_max
+            least, most = settings.retry_seconds_min, min(settings.retry_seconds_max, _JOIN_PAUSE_SECONDS_MAX)
             await asyncio.sleep(backoff(attempt, least=least, most=most, jitter=self._context.rng.random()))
             attempt += 1
         raise self.over
@@ -165,7 +177,7 @@ class Relay:
     def _pass_on(self, update: Passed) -> None:
         sender = self._senders.pop(update.log_id, None)
         payload = update.payload
-        for member, accept in self._audience:
+        for member, accept in self._audience():
             if member is not sender:
                 try:
                     accept(payload)
@@ -173,11 +185,11 @@ class Relay:
                     log.exception("a listener of a relay failed", document=self.document_id)
 
     def _wake_lanes(self) -> None:
-        for member, _ in self._audience:
+        for member, _ in self._audience():
             member.wake()
 
     def _resend(self) -> None:
-        for member, _ in self._audience:
+        for member, _ in self._audience():
             member.resend()
 
     # --- what lanes ask, and tell
@@ -256,7 +268,7 @@ class Relay:
         data, teller = message.data, message.headers.get(h.MEMBER)
         if len(data) > self._context.settings.presence_bytes_max:
             return
-        for member, _ in self._audience:
+        for member, _ in self._audience():
             if member.id != teller:
                 try:
                     member.hear(data)

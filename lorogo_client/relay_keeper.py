@@ -5,7 +5,7 @@ nobody serves the document (`relay_grace_seconds`) or a gap cannot be filled.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_transport.errors import NoResponders, RequestTimeout, TransportError
 
-_SERVED_SHARE = 0.95  # of the time that is left: why nobody serves it tells more than that the time is over
+_SERVED_SHARE = 0.9  # of the time that is left: why nobody serves it tells more than that the time is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +113,24 @@ class Keeper:
         life = self.life
         await self._context.bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
         await self._found(ends)
-        self.course.syncing()
-        try:
-            answer = await self._asked(vector)
-            if life != self.life:
-                raise RequestTimeout("the owner was lost during the join")
-        except BaseException:
-            if life == self.life:
-                self.course.sync_failed()
-            raise
+        answer = await self._synced(self._asked(vector))
+        if life != self.life:
+            raise RequestTimeout("the owner was lost during the join")
         for update in self.course.begin(answer):
             self._duties.pass_on(update)
         self._wake.set()
         return answer
+
+    async def _synced(self, asking: Awaitable[Synced]) -> Synced:
+        """The answer; what arrives meanwhile is held, and let go if there is none."""
+        life, answer = self.life, None
+        self.course.syncing()
+        try:
+            answer = await asking
+            return answer
+        finally:
+            if answer is None and life == self.life:
+                self.course.sync_failed()
 
     async def _asked(self, vector: bytes, generation: int | None = None) -> Synced:
         answer = await ask_since(self._context, self._document_id, vector, generation=generation)
@@ -224,13 +229,7 @@ class Keeper:
 
     async def _fill(self, life: int) -> None:
         course, before = self.course, self.course.synced_lease
-        course.syncing()
-        try:
-            answer = await self._asked_and_watched(course.vector, course.generation)
-        except BaseException:
-            if life == self.life:
-                course.sync_failed()
-            raise
+        answer = await self._synced(self._asked_and_watched(course.vector, course.generation))
         if life != self.life:
             return
         passed = course.fill(answer)

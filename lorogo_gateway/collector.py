@@ -153,11 +153,8 @@ class Collector:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            now = self._clock.now()
-            often = self._settings.sample_seconds
-            seconds = often if now < self._watched_until else max(often, IDLE_SECONDS)
-            due = 0.0 if self._look is None else self._look.at + seconds
-            if due <= now:
+            wait = self._due() - self._clock.now()
+            if wait <= 0:
                 try:
                     async with self._looking:
                         await self._take()
@@ -166,10 +163,18 @@ class Collector:
                     await asyncio.sleep(IDLE_SECONDS)
                 continue
             try:
-                async with asyncio.timeout(due - now):
+                async with asyncio.timeout(wait):
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _due(self) -> float:
+        """When to look again."""
+        if self._look is None:
+            return float("-inf")
+        often = self._settings.sample_seconds
+        watched = self._clock.now() < self._watched_until
+        return self._look.at + (often if watched else max(often, IDLE_SECONDS))
 
     async def _take(self) -> None:
         """Look once; what fails is unknown, and no reason to stop."""

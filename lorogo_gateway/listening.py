@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets import uvicorn_options
+from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
 from lorogo_protocol.errors import LorogoError
 
 _BACKLOG = 2048

@@ -39,7 +39,8 @@ _COUNTERS: Final = (
     ("lorogo_load_failures", "load_failures", "Documents that the server took and could not load or keep"),
     ("lorogo_takeovers", "takeovers", "Documents taken from a server that was gone without saying so"),
     ("lorogo_compactions", "compactions", "Snapshots that were written"),
-    ("lorogo_republished", "republished", "Updates that the stream had lost and got back from the journal"),
+    ("lorogo_updates_republished", "republished", "Updates that NATS had lost and got back from a journal"),
+    ("lorogo_updates_lost", "lost_for_good", "ACKed updates that NATS lost and that cannot come back"),
 )
 
 #: gauges of servers
@@ -106,14 +107,11 @@ def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
 def _of_servers(look: Look) -> Iterator[Metric]:
     servers = look.servers
     yield GaugeMetricFamily("lorogo_servers", "Servers that answer", len(servers))
-    info = InfoMetricFamily(
-        "lorogo_server", "A server, its version and what its ACKs promise", labels=["server"]
-    )
-    ready = GaugeMetricFamily(
-        "lorogo_server_ready", "Whether it takes documents and can ACK", labels=["server"]
-    )
+    label = ["server"]
+    info = InfoMetricFamily("lorogo_server", "Its version, and what its ACKs promise", labels=label)
+    ready = GaugeMetricFamily("lorogo_server_ready", "Whether it takes documents and can ACK", labels=label)
     started = GaugeMetricFamily(
-        "lorogo_server_start_time_seconds", "When it was started, Unix time", labels=["server"]
+        "lorogo_server_start_time_seconds", "When it was started, Unix time", labels=label
     )
     for server in servers:
         about = {"version": _label(server.version), "durability": _label(server.stats.get("durability", ""))}
@@ -149,9 +147,8 @@ def _of_servers(look: Look) -> Iterator[Metric]:
 
 
 def _nacks(servers: tuple[ServerStats, ...]) -> Metric:
-    family = CounterMetricFamily(
-        "lorogo_nacks", "Senders that were told no, and why", labels=["server", "reason"]
-    )
+    labels = ["server", "reason"]
+    family = CounterMetricFamily("lorogo_nacks", "Senders that were told no, and why", labels=labels)
     for server in servers:
         known: dict[str, int] = {}
         for reason, count in reasons(server.stats).items():
@@ -222,7 +219,7 @@ def _of_documents(census: Census) -> Iterator[Metric]:
 def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
     yield GaugeMetricFamily("lorogo_gateway_nats_connected", "Whether NATS is connected", look.connected)
     yield GaugeMetricFamily(
-        "lorogo_gateway_look_time_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
+        "lorogo_gateway_look_timestamp_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
     )
     yield GaugeMetricFamily("lorogo_gateway_feeds", "Open feeds", own.feeds_open)
     yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds that were opened", own.feeds_opened)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 
+from lorogo_gateway import origins
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB, MIB, UPDATE_BYTES_MAX
 
 
@@ -12,6 +13,7 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
+    origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
 
     # WebSocket, per connection unless it says otherwise
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
@@ -50,11 +52,12 @@ class GatewaySettings:
     close_seconds: float = 5.0  # for what is in flight, at the end
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "origins", tuple(origins.check(one) for one in self.origins))
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only"):
+            if field.name in ("host", "port", "read_only", "origins"):
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")

@@ -53,9 +53,7 @@ class FeedPosition:
                 raise ValueError("it does not begin as one")
             body = self.text.removeprefix(_MARK).encode("ascii")
             unpacking = zlib.decompressobj()
-            packed = unpacking.decompress(
-                base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)), bytes_max
-            )
+            packed = unpacking.decompress(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)), bytes_max)
             if not unpacking.eof:
                 raise ValueError("a part of it is missing")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)

@@ -66,7 +66,7 @@ class Bodies:
 
 
 async def parse_json(data: bytes) -> Any:
-    """The JSON value. Raises Problem 400."""
+    """The JSON value. Raises Problem 400, and 422 for numbers that do not fit."""
     if len(data) > _THREAD_BYTES:
         return await asyncio.to_thread(_parse, data)
     return _parse(data)
@@ -100,20 +100,25 @@ def _malformed(why: str) -> Problem:
     return Problem(400, "malformed-json", f"the body is not JSON that can be taken: {why}")
 
 
+def _unfit(text: str) -> Problem:
+    """JSON allows any number; documents have those of 64 bits."""
+    return Problem(422, "number-too-large", f"{text[:40]} does not fit in 64 bits")
+
+
 def _constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 
 def _integer(text: str) -> int:
-    if len(text) > _INTEGER_CHARS_MAX:
-        raise ValueError(f"{text[:40]}... does not fit in 64 bits")
+    if len(text) > _INTEGER_CHARS_MAX or not -(2**63) <= int(text) < 2**63:
+        raise _unfit(text)
     return int(text)
 
 
 def _float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text[:40]} is not a number that fits")
+        raise _unfit(text)
     return number
 
 

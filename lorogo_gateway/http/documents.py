@@ -17,7 +17,12 @@ _ONE = "/v1/documents/{id}"
 _ETAG = {"ETag": "The version, in quotes."}
 
 _ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
-_TAGS: Schema = {"type": "string", "pattern": etags.PATTERN, "description": '"v...", or several, or *'}
+_TAGS: Schema = {
+    "anyOf": [
+        {"type": "string", "const": "*"},
+        {"type": "string", "pattern": etags.PATTERN, "description": 'entity tags are: "v...", or * alone'},
+    ],
+}
 
 
 def operations(
@@ -95,7 +100,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
                 ),
                 304: Answer("You have it.", headers=_ETAG),
             },
-            problems=(404, 410, 413),
+            problems=(404, 410, 413, 422),
         ),
         Operation(
             method="GET",
@@ -143,7 +148,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             ),
             body={"application/json-patch+json": schemas.PATCH, JSON: schemas.PATCH},
             answers={200: receipt},
-            problems=(409, 410, 412, 422, 429, 507),
+            problems=(409, 410, 412, 422, 507),
         ),
         Operation(
             method="PUT",
@@ -154,7 +159,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             parameters=(_ID,),
             body={SNAPSHOT: schemas.SNAPSHOT, JSON: schemas.CONTENT},
             answers={200: receipt, 201: Answer("Saved, in a new document.", {JSON: schemas.RECEIPT}, _ETAG)},
-            problems=(409, 410, 422, 429, 507),
+            problems=(409, 410, 422, 507),
         ),
         Operation(
             method="DELETE",
@@ -191,7 +196,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             parameters=(_ID,),
             body={JSON: schemas.REVERT},
             answers={200: receipt},
-            problems=(404, 409, 410, 422, 429, 507),
+            problems=(404, 409, 410, 422, 507),
         ),
         Operation(
             method="POST",

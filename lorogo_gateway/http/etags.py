@@ -4,8 +4,8 @@ import re
 
 from lorogo_client.versions import show_version
 
-#: what either header may hold: `*`, or tags
-PATTERN = r'^(\*|(W/)?"[!#-~]*"(,[ \t]?(W/)?"[!#-~]*"){0,99})$'
+#: what either header may hold, if it is not `*`
+PATTERN = r'^(W/)?"[!#-~]*"(,[ \t]?(W/)?"[!#-~]*")*$'
 
 _TAG = re.compile(r'(W/)?"([!#-~]*)"')
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
+from lorogo_client.errors import InvalidMoment
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
 from lorogo_client.feed.reader import UpdateFeed
 from lorogo_client.versions import parse_time, show_time, show_time_down
@@ -250,7 +251,7 @@ def _tell(error: BaseException) -> None:
 
 
 def _since(text: str) -> Since:
-    """As the query says it. Raises InvalidPosition, InvalidMoment."""
+    """As the query says it. Raises InvalidPosition, Problem."""
     if text == "now":
         return text
     if len(text) > _SINCE_CHARS_MAX:
@@ -262,7 +263,15 @@ def _since(text: str) -> Since:
     if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
     now_ns = (datetime.now(UTC) - _UNIX) // timedelta(microseconds=1) * 1000
-    moment_ns = parse_time(text, now_ns=now_ns, zone=UTC)
+    try:
+        moment_ns = parse_time(text, now_ns=now_ns, zone=UTC)
+    except InvalidMoment:
+        raise Problem(
+            400,
+            "invalid-moment",
+            f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"
+            " (2026-11-16T10:30:00Z), how long ago (10m), or the id of an event",
+        ) from None
     return _UNIX + timedelta(microseconds=moment_ns // 1000)
 
 

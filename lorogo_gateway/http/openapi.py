@@ -43,7 +43,7 @@ _PROBLEMS = {  # those whose name does not say it all
 }
 _OF_ALL = (400, 406, 500, 502, 503, 504)
 _OF_WRITES = (403,)
-_OF_BODIES = (408, 413, 415)
+_OF_BODIES = (408, 413, 415, 422)
 
 
 def operation(operations: Sequence[Operation]) -> Operation:

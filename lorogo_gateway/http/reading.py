@@ -76,7 +76,7 @@ class Reading:
             paths = what.values.get("path")
             answer: Any = await document.get(paths, at, timeout=self._seconds)
         except Refused as no:
-            raise _version_or(no, at) from None
+            raise _asked_for(no, at) from None
         if have and etags.names(have, answer["frontiers"]):
             return _unchanged(answer["frontiers"])
         value = answer["value"] if paths is None else answer["matches"]
@@ -113,8 +113,10 @@ def _unchanged(frontiers: bytes) -> Response:
     return Response(status_code=304, headers={"ETag": etags.tag(frontiers), **_VARIES})
 
 
-def _version_or(no: Refused, at: int | bytes | None) -> Exception:
-    """A text that looked like a version and is none of any document is an unknown one."""
-    if isinstance(at, bytes) and no.reason is Reason.INVALID_REQUEST and "'at'" in str(no):
+def _asked_for(no: Refused, at: int | bytes | None) -> Exception:
+    """What the owner does not understand is in `at` or in `path`: nothing else of a GET reaches it."""
+    if no.reason is not Reason.INVALID_REQUEST:
+        return no
+    if isinstance(at, bytes) and "'at'" in str(no):
         return moments.unknown_version()
-    return no
+    return Problem(422, "invalid-path", str(no))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,6 +14,7 @@ from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import Asked, Operation
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.logs import get_logger
@@ -74,6 +74,8 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await _answered(self._answer(request), request)
+        response.headers.setdefault("Cache-Control", "no-cache")  # or ask again with the ETag
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
         if scope["method"] == "HEAD":
             response = Response(status_code=response.status_code, headers=dict(response.headers))
         await response(scope, receive, send)
@@ -86,7 +88,7 @@ class _Resource:
             detail = f"{request.method[:20]} is not for this path; {self._allow} are"
             raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
         if operation.writes:
-            _may_write(request, read_only=self._settings.read_only)
+            _may_write(request, self._settings)
         values = parameters.read(
             operation.parameters,
             path=request.path_params,
@@ -161,21 +163,16 @@ def _is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _may_write(request: Request, *, read_only: bool) -> None:
+def _may_write(request: Request, settings: GatewaySettings) -> None:
     """Raise Problem 403 if nobody may, or if the page of another site wants to.
 
-    Browsers send a POST without a body anywhere without asking first, so the promise of "no CORS" is
-    kept here.
+    Browsers send a POST without a body anywhere without asking first.
     """
-    if read_only:
+    if settings.read_only:
         raise Problem(403, "read-only", "this gateway only reads")
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
-    if foreign:
-        raise Problem(403, "cross-origin", "pages of another origin may not write here")
+    if not welcome(request.headers, settings.origins):
+        detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
+        raise Problem(403, "cross-origin", detail)
 
 
 class _Nowhere:

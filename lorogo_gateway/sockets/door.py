@@ -2,10 +2,12 @@
 
 import asyncio
 
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
+from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import Connection
 from lorogo_gateway.sockets.house import House
@@ -72,6 +74,10 @@ class Sockets:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, from its handshake to its end."""
         if (await receive())["type"] != "websocket.connect":
+            return
+        if not welcome(Headers(scope=scope), self._settings.origins):
+            self._house.counters.closed["origin"] += 1
+            await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
             return
         await send({"type": "websocket.accept"})
         if self._closing or len(self._connections) >= self._settings.connections_max:

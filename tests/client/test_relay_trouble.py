@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_client import GivenUp
+from lorogo_client import GivenUp, Refused, SessionClosed
 from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
@@ -307,6 +307,36 @@ async def test_a_join_that_is_cancelled_leaves_nothing_behind(world: MemoryNats)
         joining.cancel()
         with pytest.raises(asyncio.CancelledError):
             await joining
-        assert client._relays["doc"]._audience == ()
+        assert client._relays["doc"]._audience() == ()
         async with FakeOwner(world):
             await page.join()
+
+
+async def test_a_member_that_leaves_during_its_join_is_not_in(world: MemoryNats, owner: FakeOwner) -> None:
+    """The join says so; others follow on."""
+    page, other = Page(), Page()
+    async with client_of(world) as client, client.relay("doc", other) as other.member:
+        await other.join()
+        page.member = await client.relay("doc", page)
+        joining = asyncio.ensure_future(page.join())
+        await asyncio.sleep(0)
+        await client.close_member(page.member)
+        with pytest.raises(SessionClosed):
+            await joining
+        await owner.edit("on")
+        await eventually(lambda: other.text == "on")
+        assert page.heard == []
+
+
+async def test_a_second_join_that_fails_puts_the_member_out(world: MemoryNats, owner: FakeOwner) -> None:
+    """It follows no more, and may not send, until a join succeeds."""
+    page = Page()
+    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+        await page.join()
+        owner.refuse_calls.append(Reason.INVALID_REQUEST)
+        with pytest.raises(Refused):
+            await page.join()
+        with pytest.raises(GivenUp):
+            await page.type("x")
+        await page.join()
+        await eventually(lambda: owner.text() == "x")

@@ -18,7 +18,6 @@ from lorogo_server import Server
 from lorogo_transport.memory import MemoryNats
 from tests.client.support import client_of, new_world
 from tests.journals import in_memory
-from tests.server.support import QUICK
 
 SETTINGS = GatewaySettings(call_seconds=5.0)
 
@@ -54,7 +53,7 @@ async def gate_of(settings: GatewaySettings = SETTINGS, *, serving: bool = True)
         if not serving:
             yield Gate(http, client, world)
             return
-        async with Server(world.connect("server"), QUICK, **in_memory()):
+        async with Server(world.connect("server"), **in_memory()):
             yield Gate(http, client, world)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
+from tests.e2e.support import eventually
 from tests.gateway.browsers import Visitor, chromium, visit
 from tests.gateway.stacks import Stack, stack
 
@@ -46,10 +47,12 @@ async def text(page: Page) -> str:
 
 async def same_text(*pages: Page) -> str:
     """What all of them show, as soon as they show the same."""
-    async with asyncio.timeout(30):
-        while len(shown := {await text(page) for page in pages}) != 1:
-            await asyncio.sleep(0.05)
-    return shown.pop()
+
+    async def same() -> bool:
+        return len({await text(page) for page in pages}) == 1
+
+    await eventually(same)
+    return await text(pages[0])
 
 
 async def type_words(page: Page, name: str, count: int) -> list[str]:

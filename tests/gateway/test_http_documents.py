@@ -36,6 +36,8 @@ async def test_json_goes_in_and_comes_out(gate: Gate) -> None:
     assert got.json() == content
     assert got.headers["etag"] == response.headers["etag"]
     assert got.headers["vary"] == "Accept"
+    assert got.headers["cache-control"] == "no-cache"
+    assert got.headers["x-content-type-options"] == "nosniff"
     assert (await gate.client.document("doc").get())["value"] == content
 
 
@@ -122,7 +124,7 @@ async def test_paths_select(gate: Gate) -> None:
     response = await gate.http.get("/v1/documents/doc", params=query)
     assert response.json() == [["a", "b"], [], ["x"]]
     for bad in ("$.[", "$..[?match(@.t, 'a*')]", "body"):
-        problem(await gate.http.get("/v1/documents/doc", params={"path": bad}), 400, "invalid-request")
+        problem(await gate.http.get("/v1/documents/doc", params={"path": bad}), 422, "invalid-path")
     octets = {"accept": "application/octet-stream"}
     both = await gate.http.get("/v1/documents/doc", params={"path": "$.body"}, headers=octets)
     problem(both, 400, "invalid-parameter")

@@ -156,9 +156,6 @@ MALFORMED = [
     b"NaN",
     b"[Infinity]",
     b"[-Infinity]",
-    b"[1e999]",
-    b"[" + b"9" * 300 + b"]",
-    b"[-" + b"9" * 900 + b"]",
     b'{"a": 1, "a": 2}',
     b'{"x": {"a": 1, "b": 1, "a": 1}}',
     b'["\\ud800"]',
@@ -178,6 +175,15 @@ async def test_malformed_json_is_refused(http: httpx.AsyncClient, body: bytes) -
     """JSON that is none, or that two readers would take for two things, is 400."""
     response = await http.put("/v1/things/a", content=body, headers={"content-type": JSON})
     problem(response, 400, "malformed-json")
+
+
+@pytest.mark.parametrize(
+    "number", ["1e999", "-1e999", "9" * 900, "-" + "9" * 900, "9223372036854775808", "-9223372036854775809"]
+)
+async def test_a_number_that_does_not_fit_is_refused(http: httpx.AsyncClient, number: str) -> None:
+    """It is JSON, and no document can have it: 422, and never something else in its place."""
+    response = await http.put("/v1/things/a", content=f"[{number}]", headers={"content-type": JSON})
+    problem(response, 422, "number-too-large")
 
 
 @pytest.mark.parametrize("bomb", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])

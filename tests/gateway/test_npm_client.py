@@ -20,7 +20,8 @@ from tests.gateway.processes import GatewayProcess, World, world
 pytestmark = [pytest.mark.nats, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
 MIB = 1 << 20
-OK, PERMISSION_DENIED, INVALID_UPDATE = 0, 3, 4
+OK, PERMISSION_DENIED, INVALID_UPDATE, RATE_LIMITED = 0, 3, 4, 6
+FAST = 8_000  # updates at once: more than the gateway takes from one connection
 
 
 @dataclass
@@ -82,6 +83,29 @@ async def test_two_npm_clients_and_a_python_session_type_at_once_and_converge(
         await eventually(lambda: all(word in text_of(session) for word in words))
         assert {*seen, text_of(session)} == {text_of(session)}
         assert len(text_of(session)) == sum(map(len, words))
+
+
+async def test_clients_of_two_gateways_share_a_document(place: Place, room: str) -> None:
+    """Gateways know nothing of each other."""
+    other = await place.world.gateway()
+    ann, bob = await place.joined(room), await place.world.npm.client(other.websocket)
+    await bob("join", room=room)
+    assert await ann("type", room=room, text="from one ") == OK
+    await bob("sees", room=room, words=["from one "])
+    assert await bob("type", room=room, text="from the other ") == OK
+    assert await ann("sees", room=room, words=["from the other "]) == "from one from the other "
+    assert await other.stop() == 0
+
+
+async def test_who_types_faster_than_allowed_loses_nothing(place: Place, room: str) -> None:
+    """What is above the rate is refused, and sent again when the client was asked to join again."""
+    ann, bob = await asyncio.gather(place.joined(room), place.joined(room))
+    words = await ann("burst", room=room, name="ann", count=FAST)
+    assert len(words) == FAST
+    text = await bob("sees", room=room, words=words)
+    assert len(text) == sum(map(len, words))
+    assert {refusal["code"] for refusal in (await ann("facts", room=room))["refused"]} <= {RATE_LIMITED}
+    assert await ann("type", room=room, text="calm again") == OK
 
 
 async def test_a_join_tells_the_owners_version_and_the_client_reaches_it(place: Place, room: str) -> None:

@@ -60,6 +60,17 @@ async def test_a_server_is_killed_while_two_type_and_another_takes_over(tmp_path
         await whole(found, clients)
 
 
+async def test_a_server_that_stops_hands_its_documents_over(tmp_path: Path) -> None:
+    """SIGTERM while two type: the other server goes on with them."""
+    async with world(tmp_path) as found:
+        first = await found.server()
+        clients = await typing(found, await found.gateway(), "ann", "bob")
+        await found.server()
+        assert await first.stop() == 0
+        await more(clients)
+        await whole(found, clients)
+
+
 async def test_what_was_acked_is_there_although_nobody_can_send_it_again(tmp_path: Path) -> None:
     """Server and gateway die together: the next server has every Acked word before a client is back."""
     async with world(tmp_path) as found:

@@ -121,6 +121,13 @@ const commands = {
     person.typing = { words, timer };
   },
 
+  // So many words as quickly as can be, each an update of its own.
+  burst({ person, room, name, count }) {
+    const words = Array.from({ length: count }, (_, number) => `${name}${String(number).padStart(5, "0")} `);
+    for (const word of words) person.word(room, word);
+    return words;
+  },
+
   rest({ person }) {
     clearInterval(person.typing.timer);
     return commands.typed({ person });

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { h } from "../common/dom";
-import { clock, moment, UNKNOWN } from "./format";
+import { clock, moment, tickTime, UNKNOWN } from "./format";
 import { say } from "./page";
 import { largest, latest, lonely, type Column } from "./series";
 
@@ -19,13 +19,16 @@ export interface ChartOptions {
   readonly lines: readonly Line[];
   readonly format: (value: number | null) => string;
   readonly log?: boolean;
-  readonly binary?: boolean; // ticks at powers of two, for bytes
+  readonly ticks?: "bytes" | "whole"; // at powers of two; never between whole numbers
   readonly steps?: boolean; // a value holds until the next
   readonly days?: boolean; // times may be days apart: the legend says the date
 }
 
 const HEIGHT = 176;
-const BINARY = Array.from({ length: 50 }, (_, at) => 2 ** at);
+const STEPS = {
+  bytes: Array.from({ length: 50 }, (_, at) => 2 ** at),
+  whole: Array.from({ length: 15 }, (_, at) => [1, 2, 5].map((digit) => digit * 10 ** at)).flat(),
+};
 
 export class Chart {
   readonly element: HTMLElement;
@@ -99,7 +102,7 @@ export class Chart {
   private draw(): void {
     const width = this.box.clientWidth;
     if (width === 0) return;
-    const { lines, log, binary, steps, format } = this.options;
+    const { lines, log, ticks, steps, format } = this.options;
     const muted = this.colour("--muted");
     const grid = { stroke: this.colour("--line"), width: 1 };
     const axis = { stroke: muted, grid, ticks: { show: false }, font: `11px ${getComputedStyle(this.box).fontFamily}` };
@@ -107,7 +110,7 @@ export class Chart {
     this.plot = new uPlot({
       width,
       height: HEIGHT,
-      padding: [8, 16, 0, 0],
+      padding: [8, 26, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: {
@@ -115,12 +118,12 @@ export class Chart {
         y: log ? { distr: 3 } : { range: (_u, _low, high) => [0, high > 0 ? high * 1.15 : 1] },
       },
       axes: [
-        { ...axis, size: 26, gap: 6, space: 84, values: timeTicks(this.options.days === true) },
+        { ...axis, size: 26, gap: 6, space: 84, values: timeTicks },
         {
           ...axis, size: 66, gap: 6, space: 32,
-          ...(binary ? { incrs: BINARY } : {}),
+          ...(ticks ? { incrs: STEPS[ticks] } : {}),
           ...(log ? { filter: decades, grid: { ...grid, filter: decades } } : {}),
-          values: (_u, ticks) => ticks.map((tick) => (tick === null ? "" : tickText(format(tick)))),
+          values: (_u, places) => places.map((tick) => (tick === null ? "" : tickText(format(tick)))),
         },
       ],
       series: [
@@ -194,13 +197,7 @@ function decades(_plot: uPlot, ticks: number[]): (number | null)[] {
   return ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-9 ? tick : null));
 }
 
-function timeTicks(days: boolean): uPlot.Axis.DynamicValues {
-  return (_plot, ticks) => {
-    const whole = (ticks.at(-1) ?? 0) - (ticks[0] ?? 0);
-    return ticks.map((tick) => {
-      const text = clock(tick * 1000);
-      if (days && whole > 86_400) return moment(tick * 1000).slice(5, 16);
-      return whole > 240 ? text.slice(0, 5) : text;
-    });
-  };
-}
+const timeTicks: uPlot.Axis.DynamicValues = (_plot, ticks, _axis, _space, step) => {
+  const whole = (ticks.at(-1) ?? 0) - (ticks[0] ?? 0);
+  return ticks.map((tick) => tickTime(tick * 1000, step, whole));
+};

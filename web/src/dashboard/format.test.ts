@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, bytes, count, fraction, many, microseconds, moment, percent, rate, span, UNKNOWN } from "./format";
+import { ago, bytes, count, fraction, many, microseconds, moment, percent, rate, span, tickTime, UNKNOWN } from "./format";
 
 type Case<T> = readonly [T, string];
 
@@ -38,4 +38,12 @@ test("a share needs a whole", () => {
   assert.equal(fraction(7, 10), 0.7);
   assert.equal(percent(1, 1000), "<1 %");
   assert.equal(percent(699, 1000), "69 %");
+});
+
+test("ticks of an axis differ from each other", () => {
+  const at = new Date(2026, 10, 16, 13, 50, 30).getTime();
+  assert.equal(tickTime(at, 30, 300), "13:50:30");
+  assert.equal(tickTime(at, 60, 3600), "13:50");
+  assert.equal(tickTime(at, 3600, 90_000), "11-16 13:50");
+  assert.equal(tickTime(at, 86_400, 900_000), "2026-11-16");
 });

@@ -85,6 +85,14 @@ export function moment(time: Maybe): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** A time on an axis: seconds where ticks are closer than a minute, the day where they are more than one apart in all. */
+export function tickTime(time: number, stepSeconds: number, wholeSeconds: number): string {
+  const text = moment(time);
+  if (stepSeconds >= 86_400) return text.slice(0, 10);
+  if (wholeSeconds > 86_400) return text.slice(5, 16);
+  return stepSeconds < 60 ? text.slice(11) : text.slice(11, 16);
+}
+
 function digits(value: number): string {
   return value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
 }

@@ -7,7 +7,7 @@ import {
 import type { Attrs, MarkType, NodeType } from "prosemirror-model";
 import { liftListItem, sinkListItem, splitListItem, wrapInList } from "prosemirror-schema-list";
 import type { Command, EditorState, Plugin } from "prosemirror-state";
-import { redo, undo } from "loro-prosemirror";
+import { loroSyncPluginKey, loroUndoPluginKey } from "loro-prosemirror";
 import type { IconName } from "../common/dom";
 import { schema } from "./schema";
 
@@ -24,6 +24,30 @@ export interface Action {
 const { nodes, marks } = schema;
 const type = (name: string): NodeType => nodes[name] as NodeType;
 
+/**
+ * Undo or redo of the reader's own edits. The binding's own command ignores
+ * all edits until a timer fires, so that keys typed right after it are not
+ * written, and leaves nodes on the page that it cannot relate to the document.
+ * Events of Loro come at once, so both can be ended before the next key.
+ */
+function stepBack(which: "undo" | "redo"): Command {
+  return (state, dispatch, view) => {
+    const known = loroUndoPluginKey.getState(state);
+    if (!known) return false;
+    const { undoManager, isUndoing } = known;
+    if (!dispatch) return which === "undo" ? undoManager.canUndo() : undoManager.canRedo();
+    isUndoing.current = true;
+    try {
+      return which === "undo" ? undoManager.undo() : undoManager.redo();
+    } finally {
+      queueMicrotask(() => {
+        isUndoing.current = false;
+        if (view && !view.isDestroyed) view.dispatch(view.state.tr.setMeta(loroSyncPluginKey, { type: "doc-changed" }));
+      });
+    }
+  };
+}
+
 const insertRule: Command = (state, dispatch) => {
   dispatch?.(state.tr.replaceSelectionWith(type("horizontal_rule").create()).scrollIntoView());
   return true;
@@ -36,8 +60,8 @@ const insertBreak: Command = chainCommands(exitCode, (state, dispatch) => {
 
 export const GROUPS: readonly (readonly Action[])[] = [
   [
-    { id: "undo", label: "Undo", icon: "undo", keys: ["Mod-z"], command: undo },
-    { id: "redo", label: "Redo", icon: "redo", keys: ["Mod-Shift-z", "Mod-y"], command: redo },
+    { id: "undo", label: "Undo", icon: "undo", keys: ["Mod-z"], command: stepBack("undo") },
+    { id: "redo", label: "Redo", icon: "redo", keys: ["Mod-Shift-z", "Mod-y"], command: stepBack("redo") },
   ],
   [
     block("paragraph", "Text", "T", ["Mod-Alt-0"], "paragraph"),

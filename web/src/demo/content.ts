@@ -7,7 +7,7 @@
  */
 
 import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
-import { Mark, Node, type NodeType, type Schema } from "prosemirror-model";
+import { Fragment, Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
 
@@ -53,14 +53,18 @@ export function plainText(node: Node): string {
   return node.textBetween(0, node.content.size, "\n\n", "\n").trim();
 }
 
-/** Those of the children that may stand there. */
+/** Those of the children that may stand there, with what must stand before them. */
 function fitting(type: NodeType, children: readonly Node[]): Node[] {
+  const result: Node[] = [];
   let match = type.contentMatch;
-  return children.filter((child) => {
-    const found = match.matchType(child.type);
-    if (found) match = found;
-    return found !== null && type.allowsMarks(child.marks);
-  });
+  for (const child of children) {
+    const before = match.fillBefore(Fragment.from(child));
+    const found = before && match.matchFragment(before)?.matchType(child.type);
+    if (!found || !type.allowsMarks(child.marks)) continue;
+    result.push(...before.content, child);
+    match = found;
+  }
+  return result;
 }
 
 function childrenOf(schema: Schema, map: LoroMap): Node[] {

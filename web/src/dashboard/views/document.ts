@@ -13,7 +13,7 @@ export function documentView(id: string): Mounted {
   const state = pill();
   const edited = timeAgo();
   const gone = h("span", { class: "gone" });
-  const open = h("a", { class: "button", href: `/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
+  const open = h("a", { class: "button", href: `/d/${encodeURIComponent(id)}`, "data-testid": "open-editor" }, "Open in the editor");
   const facts = new FactList();
   const problem = notice();
   const said = h("p", { class: "result", role: "status", tabindex: -1, "data-testid": "document-said", "data-tone": "ok" });
@@ -79,7 +79,7 @@ const FACTS: readonly (readonly [string, (it: DocumentStatus) => string])[] = [
   ["operations", (it) => count(it.operations)],
   ["changes", (it) => count(it.changes)],
   ["present", (it) => count(it.present)],
-  ["lease", (it) => count(it.lease)],
+  ["lease", (it) => (it.lease === null ? "–" : String(it.lease))],
   ["durability", (it) => it.durability ?? "–"],
   ["trace", (it) => it.trace ?? "–"],
 ];

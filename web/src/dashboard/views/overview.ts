@@ -28,11 +28,11 @@ export function overviewView(): OverviewView {
     lines: [{ label: "p50", colour: "--series-3" }, { label: "p99", colour: "--series-2" }],
   });
   const wal = new Chart({
-    id: "chart-wal", title: "WAL", format: bytes, binary: true,
+    id: "chart-wal", title: "WAL", format: bytes, ticks: "bytes",
     lines: [{ label: "bytes", colour: "--series-5", fill: true }],
   });
   const stored = new Chart({
-    id: "chart-journal", title: "Journals and snapshots", format: bytes, binary: true,
+    id: "chart-journal", title: "Journals and snapshots", format: bytes, ticks: "bytes",
     lines: [{ label: "journals", colour: "--series-4" }, { label: "snapshots", colour: "--series-5" }],
   });
   const charts = [throughput, latency, wal, stored];
@@ -118,8 +118,8 @@ class Tiles {
   private readonly updates = new Tile("updates", "Updates per second");
   private readonly ack = new Tile("ack", "ACK p50 / p99");
   private readonly fill = h("i", {});
-  private readonly wal = new Tile("wal", "WAL",
-    h("span", { class: "meter", "aria-hidden": "true" }, this.fill, h("b", { style: `left: ${WAL_ALARM * 100}%` })));
+  private readonly meter = h("span", { class: "meter", "aria-hidden": "true" }, this.fill, h("b", { style: `left: ${WAL_ALARM * 100}%` }));
+  private readonly wal = new Tile("wal", "WAL", this.meter);
   private readonly journal = new Tile("journal", "Journals");
   private readonly snapshots = new Tile("snapshots", "Snapshots");
   private readonly sockets = new Tile("connections", "Connections");
@@ -151,8 +151,9 @@ class Tiles {
   private showWal(it: Overview): void {
     const full = fraction(it.walBytes, it.walBytesMax);
     const tone = full === null || full < WAL_ALARM ? "" : full < 0.9 ? "warn" : "bad";
-    const bound = it.walBytesMax === null ? "no bound known" : `${percent(it.walBytes, it.walBytesMax)} of ${bytes(it.walBytesMax)}`;
+    const bound = it.walBytes === null ? "" : it.walBytesMax === null ? `${many(it.walMessages, "message")}, no limit is set` : `${percent(it.walBytes, it.walBytesMax)} of ${bytes(it.walBytesMax)}`;
     this.wal.show(bytes(it.walBytes), `${bound}${tone === "" ? "" : ": NEARLY FULL"}`, tone);
+    this.meter.hidden = full === null;
     this.fill.style.width = `${Math.min(1, full ?? 0) * 100}%`;
   }
 }
