@@ -149,18 +149,19 @@ const commands = {
     return person.at(room).doc.getText("body").toString();
   },
 
-  // Until the text has all these words.
+  // Until the text has all these words; the text.
   async sees({ person, room, words }) {
     const { doc } = person.at(room);
+    const missing = [...words];
     const look = () => {
       const text = doc.getText("body").toString();
-      return words.every((word) => text.includes(word)) ? text : undefined;
+      while (missing.length && text.includes(missing[missing.length - 1])) missing.pop();
+      return missing.length ? undefined : text;
     };
-    const missing = () => words.filter((word) => !doc.getText("body").toString().includes(word)).length;
     try {
-      return await until("", look, SECONDS, (again) => doc.subscribe(() => again()));
+      return await until("", look, SECONDS, (again) => doc.subscribe(again));
     } catch {
-      throw new Error(`${missing()} of ${words.length} words are not in ${room} after ${SECONDS} s`);
+      throw new Error(`after ${SECONDS} s ${room} has not "${missing.pop()}" nor ${missing.length} others`);
     }
   },
 
