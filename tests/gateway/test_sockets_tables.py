@@ -131,6 +131,22 @@ async def test_a_second_join_request_before_the_answer_changes_nothing(
         assert len(owner.received) == 1
 
 
+async def test_a_join_during_a_long_backfill_is_answered_after_it(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    await owner.edit("".join(chr(0x4E00 + n * 7919 % 20000) for n in range(1_000_000)), tell=False)
+    async with gate(world) as door, door.peer() as one:
+        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        first = await one.take(wire.FragmentHeader)
+        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        second = await one.take(wire.FragmentHeader)
+        for header in (first, second):
+            for _ in range(header.count):
+                await one.take(wire.Fragment, lambda part, batch=header.batch: part.batch == batch)  # type: ignore[misc]
+        assert len([frame for frame in one.waiting if isinstance(frame, wire.JoinOk)]) == 2
+        assert await one.save(type_in(LoroDoc(), "x")) is Status.OK
+
+
 # ------------------------------------------------------------------------------------------- Ack
 
 
