@@ -227,10 +227,9 @@ class Client:
                 relay = self._relays[document_id] = Relay(self._context, document_id)
             try:
                 member = await relay.enter(listener)
-            except BaseException:
-                await self._leave_relay(relay)
-                raise
-            self._members[member] = relay
+                self._members[member] = relay
+            finally:
+                await self._leave_relay(relay)  # if nobody is in it
             return member
 
         async def leave(member: Member, _calm: bool) -> None:

@@ -105,7 +105,7 @@ class KeptPresence:
             value = kept.encode_all()
         if len(value) > self._bytes_max:
             raise PresenceTooLarge(
-                f"{document_id} would keep {len(value)} bytes of presence, at most {self._bytes_max} are allowed"
+                f"{document_id} would keep {len(value)} bytes of presence, at most {self._bytes_max} may be"
             )
         return value
 

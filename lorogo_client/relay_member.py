@@ -79,6 +79,7 @@ class Member:
         self._held: list[Callable[[], None]] = []
         self._held_bytes = 0
         self._overflowed = False
+        self._held_after_join = False  # join() has returned, and what was held is about to be told
 
     # --- what its user calls
 
@@ -109,6 +110,7 @@ class Member:
     def send(self, payload: bytes) -> Sent:
         """Send an update after those before it; the future is the owner's receipt, or why there is none.
 
+        The receipt has no frontiers: nobody here knows them.
         UpdateRefused, TooLargeUpdate, StorageFull, DocumentDeleted; GivenUp: nothing is known about it, and
         the member was told to join again.
         """
@@ -184,33 +186,34 @@ class Member:
 
     async def close(self) -> None:
         self._closed = True
-        self._open = False
         self._out()
         await self._lane.close()
 
     # --- inside
 
-    _held_after_join = False  # join() has returned, and what was held is about to be told
-
     async def _admitted(self, vector: bytes, allowed: float) -> Synced:
         relay = self._relay
         ends = self._context.clock.now() + allowed
+        answer: Synced | None = None
         try:
-            while True:
-                if self._closed:
-                    raise SessionClosed("the member has left")
+            while answer is None or self.life != relay.life:
+                answer = None
+                self._check_open()
                 self._begin()
-                answer = await relay.admit(vector, ends)
-                _checked(answer, vector, relay.document_id)
-                if self.life == relay.life:
-                    break
-        except BaseException:
-            self._out()
-            raise
+                found = _checked(await relay.admit(vector, ends), vector, relay.document_id)
+                self._check_open()  # it may have left meanwhile
+                answer = found
+        finally:
+            if answer is None:
+                self._out()
         self._open = self._held_after_join = True
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._tell_held, self.life)  # after whoever awaits the join
         return answer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed("the member has left")
 
     def _begin(self) -> None:
         self.state, self.life = State.JOINING, self._relay.life
@@ -244,7 +247,7 @@ class Member:
 
     def _out(self) -> None:
         self.state = State.OUT
-        self._held_after_join = False
+        self._open = self._held_after_join = False
         self._held.clear()
         self._relay.audience_changed()
 
@@ -265,16 +268,17 @@ def _canonical(vector: bytes) -> bytes:
         raise InvalidVersion(f"the version does not decode: {error}") from None
 
 
-def _checked(answer: Synced, vector: bytes, document_id: str) -> None:
-    """Raises HistoryTrimmed.
+def _checked(answer: Synced, vector: bytes, document_id: str) -> Synced:
+    """The same, if the member can take it. Raises HistoryTrimmed.
 
     The owner gives a snapshot to one that has something only if it cannot give what is lacking, and that
     snapshot is shallow. Loro imports such a one into a document that is not empty as pending, without a word.
     """
     if answer.mode == "snapshot" and vector != crdt.nothing_known():
         raise HistoryTrimmed(
-            f"the history that {document_id} keeps does not reach back to this version; begin with an empty one"
+            f"the history that {document_id} keeps does not reach back to this version; begin anew"
         )
+    return answer
 
 
 def _joined(answer: Synced, vector: bytes) -> Joined:

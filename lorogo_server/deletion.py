@@ -100,7 +100,7 @@ async def erase(host: Host) -> int:
 
 
 async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
-    """What NATS has beside the tombstone: the last snapshot, the WAL with its newest message, refusals, kept presence."""
+    """What NATS has beside the tombstone: the last snapshot, the whole WAL, refusals, kept presence."""
     context, loaded = host.context, host.loaded
     if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
         await context.snapshots.discard(old)

@@ -161,7 +161,7 @@ async def test_nobody_serves_it(world: MemoryNats) -> None:
     page = Page()
     async with client_of(world) as client, client.relay("doc", page) as page.member:
         with pytest.raises(NotServed):
-            await page.join(timeout=0.3)
+            await page.join(timeout=1.0)
         with pytest.raises(GivenUp):
             await page.type("x")
         async with FakeOwner(world):
