@@ -68,14 +68,20 @@ class DocumentRoom:
         self._seat = seat
         self._place = Membership(seat.house.client, name, self)
         self._busy = False  # a join is being answered
+        self._next: bytes | None = None  # the version of the join after that
         self._rejoining = Rejoining(seat, Crdt.LORO, name)
         self._timeouts = 0
 
     # --- join and leave
 
     def join(self, version: bytes) -> None:
-        """A JoinRequest came; one that comes while another is answered changes nothing."""
+        """A JoinRequest came; one that comes while another is answered changes nothing.
+
+        One that comes while the answer's updates are still being sent waits for its turn.
+        """
         if self._busy:
+            if self.state is not State.JOINING:
+                self.state, self._next = State.JOINING, version
             return
         self._busy = True
         self._rejoining.cancel()
@@ -91,15 +97,19 @@ class DocumentRoom:
                 member = await self._place.enter()
                 joined = await member.join(version, timeout=settings.join_seconds)
         except (LorogoError, TimeoutError) as error:
+            self._busy = False
             if not self._place.left:
                 await self._refuse(error)
             return
+        try:
+            if not self._place.left:
+                seat.house.counters.joins += 1
+                await self._welcome(joined)
         finally:
             self._busy = False
-        if self._place.left:
-            return
-        seat.house.counters.joins += 1
-        await self._welcome(joined)
+        if (following := self._next) is not None:
+            self._next = None
+            self.join(following)
 
     async def _refuse(self, error: LorogoError | TimeoutError) -> None:
         seat = self._seat

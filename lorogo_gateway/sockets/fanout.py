@@ -37,7 +37,3 @@ class Fanout:
             self._frames = list(update_frames(crdt, room, payload, batch, fragment_bytes=size))
             self._crdt, self._room, self._payload = crdt, room, payload
         return self._frames
-
-    def clear(self) -> None:
-        """Let go of the last one."""
-        self._payload, self._frames, self._room = b"", [], ""

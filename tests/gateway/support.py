@@ -35,6 +35,7 @@ class Gate:
     def __init__(self, client: Client, sockets: Sockets, port: int) -> None:
         self.client = client
         self.sockets = sockets
+        self.port = port
         self.url = f"ws://127.0.0.1:{port}/ws"
 
     @asynccontextmanager
@@ -54,6 +55,7 @@ async def gate(
     client_settings: ClientSettings = QUICK,
     plain: bool = False,
     seed: int = 1,
+    port: int = 0,
 ) -> AsyncIterator[Gate]:
     """`plain`: without our own class in uvicorn, so that frames go out through ASGI's `send`."""
     async with client_of(
@@ -66,7 +68,7 @@ async def gate(
             options["ws"] = "websockets-sansio"
         config = uvicorn.Config(app, lifespan="off", log_level="critical", access_log=False, **options)
         server = uvicorn.Server(config)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_server(("127.0.0.1", port)) as listener:
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await eventually(lambda: server.started)

@@ -1,6 +1,7 @@
 """Every row of the tables of docs/GATEWAY.md: what a join, an update or a bad frame is answered with."""
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,25 @@ async def test_a_second_join_request_before_the_answer_changes_nothing(
         await one.take(wire.JoinOk)
         assert await one.save(type_in(LoroDoc(), "x")) is Status.OK
         assert len(owner.received) == 1
+
+
+async def test_a_join_during_a_long_backfill_is_answered_after_it(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    await owner.edit(random.Random(1).randbytes(1_000_000).hex(), tell=False)
+    async with gate(world) as door, door.peer() as one:
+        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        first = await one.take(wire.FragmentHeader)
+        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        second = await one.take(wire.FragmentHeader)
+        for header in (first, second):
+            for _ in range(header.count):
+                await one.take(wire.Fragment, lambda part, batch=header.batch: part.batch == batch)  # type: ignore[misc]
+        assert len([frame for frame in one.waiting if isinstance(frame, wire.JoinOk)]) == 2
+        doc = LoroDoc()
+        doc.get_map("m").insert("k", 1)
+        doc.commit()
+        assert await one.save(since(doc, LoroDoc().oplog_vv.encode())) is Status.OK
 
 
 # ------------------------------------------------------------------------------------------- Ack
