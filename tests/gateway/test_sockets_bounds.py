@@ -289,3 +289,9 @@ def test_batch_ids_of_a_gateway_differ() -> None:
 def test_settings_are_above_zero(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         replace(GatewaySettings(), **{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"frame_bytes_max": 300_000}, {"fragment_bytes": 260_000}])
+def test_frames_stay_within_what_the_protocol_allows(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"frame_bytes_max"):
+        replace(GatewaySettings(), **wrong)  # type: ignore[arg-type]

@@ -45,18 +45,20 @@ async def test_other_crdts_are_refused(world: MemoryNats) -> None:
             assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "unsupported_crdt")
 
 
-async def test_a_deleted_document_is_refused(world: MemoryNats, owner: FakeOwner) -> None:
+@pytest.mark.parametrize("kind", [Crdt.LORO, Crdt.EPHEMERAL])
+async def test_a_deleted_document_is_refused(world: MemoryNats, owner: FakeOwner, kind: Crdt) -> None:
     owner.deleted = True
     async with gate(world) as door, door.peer() as one:
-        no = await one.join_error()
+        no = await one.join_error(crdt=kind)
         assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "deleted")
         await eventually(lambda: door.stat("members") == 0)
 
 
-async def test_a_document_in_error_is_refused(world: MemoryNats) -> None:
+@pytest.mark.parametrize("kind", [Crdt.LORO, Crdt.EPHEMERAL])
+async def test_a_document_in_error_is_refused(world: MemoryNats, kind: Crdt) -> None:
     await Statuses(world.connect("x")).write("doc", Failed("trace-1", 1), expected_revision=0)
     async with gate(world) as door, door.peer() as one:
-        no = await one.join_error()
+        no = await one.join_error(crdt=kind)
         assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "document_failed")
 
 
