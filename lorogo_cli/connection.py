@@ -1,30 +1,19 @@
 """A client for one command; what can be wrong is told in one sentence before anything is done."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import lorogo_client
 from lorogo_cli.errors import Problem
-from lorogo_client import Client, DocumentDeleted, DocumentFailed
+from lorogo_client import Client
+from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
-from lorogo_protocol.lease import Entry
-from lorogo_protocol.status import Failed
 from lorogo_transport.addresses import parse_servers, place
-from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NoResponders, RequestTimeout, StreamMissing, Unreachable
-from lorogo_transport.ports import Message, Transport
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.ports import Transport
 
 _PING = "$SRV.PING.lorogo"
-_STATS = "$SRV.STATS.lorogo"
 _PING_SECONDS = 2.0
-_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
-_SERVERS_MAX = 1000
 
 
 @asynccontextmanager
@@ -71,101 +60,14 @@ async def _check_server(transport: Transport, places: str) -> None:
         pass  # we may lack the right to ask; the call itself will tell
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What is stored of a document, seen without starting it."""
-
-    document_id: str
-    in_wal: bool
-    snapshot: SnapshotHead | None
-    status: Entry | None
-
-    @property
-    def known(self) -> bool:
-        """Whether it has ever existed."""
-        return self.in_wal or self.snapshot is not None or self.status is not None
-
-    @property
-    def deleted(self) -> bool:
-        return self.snapshot is not None and bool(self.snapshot.facts.get("deleted_ns"))
-
-    @property
-    def erased(self) -> bool:
-        return is_erased(self.snapshot)
-
-
-def is_erased(head: SnapshotHead | None) -> bool:
-    """Whether a document was erased for good."""
-    return head is not None and head.facts.get("erased_ns", "0") not in {"", "0"}
-
-
-async def look(transport: Transport, document_id: str) -> Sight:
-    """What is stored of a document. Starts and creates nothing."""
-    last, head, entry = await asyncio.gather(
-        transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
-        snapshots(transport).head(document_id),
-        Statuses(transport).read(document_id),
-    )
-    return Sight(document_id, last is not None, head, entry)
-
-
 async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
     """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted."""
     sight = await look(client.transport, document_id)
     if not sight.known:
         raise unknown(document_id)
-    if sight.status is not None and isinstance(sight.status.status, Failed):
-        raise DocumentFailed(document_id, sight.status.status.trace_id)
-    if sight.deleted and not deleted:
-        raise DocumentDeleted(document_id, erased=sight.erased)
+    sight.check(deleted=deleted)
 
 
 def unknown(document_id: str) -> Problem:
     """There is no such document."""
     return Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")
-
-
-def snapshots(transport: Transport) -> SnapshotStore:
-    """The snapshots, for reading."""
-    return SnapshotStore(
-        transport.stream(subjects.SNAPSHOT_STREAM),
-        max_payload=transport.bus.max_payload,
-        clock=SystemClock(),
-        new_id=_no_id,
-    )
-
-
-def _no_id() -> str:
-    raise AssertionError("the command only reads snapshots")
-
-
-async def servers(transport: Transport) -> list[dict[str, Any]]:
-    """What each server that answers says of itself, through the NATS services protocol."""
-    found: list[dict[str, Any]] = []
-    arrived = asyncio.Event()
-    nobody = False
-
-    def on_answer(message: Message) -> None:
-        nonlocal nobody
-        if message.data and len(found) < _SERVERS_MAX:
-            found.append(json.loads(message.data))
-        else:
-            nobody = True
-        arrived.set()
-
-    inbox = transport.bus.new_inbox()
-    subscription = await transport.bus.subscribe(inbox, on_answer)
-    try:
-        await transport.bus.publish(_STATS, reply=inbox)
-        wait = _PING_SECONDS
-        while not nobody:
-            arrived.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await arrived.wait()
-            except TimeoutError:
-                break
-            wait = _GATHER_SECONDS
-    finally:
-        await subscription.close()
-    return found

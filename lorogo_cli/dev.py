@@ -1,18 +1,21 @@
-"""`lorogo dev`: a nats-server and a document server in one command, and what to try next."""
+"""`lorogo dev`: nats-server, a document server and the gateway in one command, and what to try next."""
 
 import asyncio
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.gateway import chosen
 from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
 from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
 from lorogo_cli.runtime import stop_signals
+from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
@@ -22,14 +25,22 @@ from lorogo_transport.jetstream import connect
 _LOOK_SECONDS = 1.0
 
 
-async def dev(port: int, store: Path) -> None:
-    """Run both until Ctrl-C or SIGTERM; then documents go DOWN, and nats-server stops last."""
+async def dev(port: int, web_port: int, store: Path, origins: Sequence[str]) -> None:
+    """Run all until Ctrl-C or SIGTERM; browsers are let go first, then documents, nats-server last."""
+    web = chosen(port=web_port, origins=tuple(origins))
     with stop_signals() as stop:
         if port and await _answers(port):
+            other = port % 65535 + 1
             raise Problem(
                 f"port {port} is taken: if that is another `lorogo dev`, use it as it is, or stop it;"
-                f" else choose another port and folder, as in"
-                f" `lorogo dev --port {port % 65535 + 1} --store .lorogo-{port % 65535 + 1}`"
+                f" else choose other ports and another folder, as in"
+                f" `lorogo dev --port {other} --web-port {web_port and web_port % 65535 + 1}"
+                f" --store .lorogo-{other}`"
+            )
+        if web_port and await _answers(web_port):
+            raise Problem(
+                f"port {web_port} is taken by another program: choose another for browsers, as in"
+                f" `lorogo dev --web-port {web_port % 65535 + 1}`"
             )
         with identity.held(store / "server", 0, new_nanoid, option="--store") as server_id:
             nats = EmbeddedNats(store / "nats", port=port)
@@ -38,23 +49,30 @@ async def dev(port: int, store: Path) -> None:
             except EmbeddedError as error:
                 raise Problem(f"{one_line(error)}; --port and --store choose others") from None
             try:
-                await _serve(nats, server_id, identity.folder(store / "server", 0), stop)
+                await _serve(nats, server_id, identity.folder(store / "server", 0), web, stop)
             finally:
                 await nats.stop()
 
 
-async def _serve(nats: EmbeddedNats, server_id: str, data: Path, stop: asyncio.Event) -> None:
+async def _serve(
+    nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings, stop: asyncio.Event
+) -> None:
     async with await connect(nats.url, name="lorogo dev") as transport:
         ended = asyncio.create_task(nats.wait())
         stopped = asyncio.create_task(stop.wait())
         try:
             settings = ServerSettings(server_id=server_id)
-            async with Server(transport, settings, pulse=Pulse(nats.url), data=data):
-                say(screen(nats.url))
+            async with (
+                Server(transport, settings, pulse=Pulse(nats.url), data=data),
+                running(nats.url, web) as address,
+            ):
+                say(screen(nats.url, address))
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if ended.done():
                     raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
                 say("stopping")
+        except CannotListen as error:
+            raise Problem(f"{one_line(error)}; --web-port chooses another") from None
         finally:
             ended.cancel()
             stopped.cancel()
@@ -71,7 +89,7 @@ async def _answers(port: int) -> bool:
     return True
 
 
-def screen(url: str) -> str:
+def screen(url: str, web: str) -> str:
     """What to try next, in commands that work from this folder."""
     cwd = Path.cwd()
     lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
@@ -79,7 +97,11 @@ def screen(url: str) -> str:
     plain = url == NATS_DEFAULT and os.environ.get(NATS_ENVIRONMENT, url) == url
     at = "" if plain else f" --nats {shlex.quote(url)}"
     return f"""\
-lorogo is running on {url}    (Ctrl-C stops it; documents stay)
+lorogo is running    (Ctrl-C stops it; documents stay)
+  editor      {web}/d/welcome    (open it in two windows)
+  dashboard   {web}/dashboard
+  HTTP        {web}/v1/documents
+  NATS        {url}
 
 Try, in a second terminal:
   {lorogo} doc set hello title '"Hello"'{at}

@@ -22,3 +22,11 @@ At = Annotated[
         "--at", metavar="WHEN", help="A version (v...), a time (2026-11-16T10:30), or an age (10m)."
     ),
 ]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--origin",
+        metavar="ORIGIN",
+        help="Pages from there may use the gateway, too, as in http://localhost:5173; may be repeated.",
+    ),
+]

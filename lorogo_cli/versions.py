@@ -1,103 +1,42 @@
-"""Times and versions as people type them, and as we show them.
+"""Times and versions as people type them, and as we show them; what is wrong with them is a Problem."""
 
-A version is a letter and base64url: `v` and the document's frontiers, so that it cannot be taken for
-a time or an option. A time is ISO 8601 (without a zone: local time) or how long ago: `10m`, `-1h30m`.
-"""
+from datetime import tzinfo
 
-import base64
-import binascii
-import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from lorogo_cli.errors import Problem
+from lorogo_client import versions
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import show_age, show_time, show_time_down, show_version
 
-from lorogo_cli.errors import Problem, brief
-
-_SECOND_NS = 1_000_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {
-    "ms": _SECOND_NS // 1000,
-    "s": _SECOND_NS,
-    "m": 60 * _SECOND_NS,
-    "h": 3600 * _SECOND_NS,
-    "d": 24 * 3600 * _SECOND_NS,
-    "w": 7 * 24 * 3600 * _SECOND_NS,
-}
-_PART = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
-_AGO = re.compile(rf"-?((?:{_PART.pattern})+)(?: ago)?")
+__all__ = [
+    "parse_at",
+    "parse_time",
+    "parse_version",
+    "show_age",
+    "show_time",
+    "show_time_down",
+    "show_version",
+]
 
 
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
     """A moment (Unix nanoseconds) or a version (frontiers). Raises Problem."""
-    if text.startswith("v"):
-        return parse_version(text)
-    return parse_time(text, now_ns=now_ns, zone=zone)
+    try:
+        return versions.parse_at(text, now_ns=now_ns, zone=zone)
+    except InvalidMoment as error:
+        raise Problem(str(error)) from None
 
 
 def parse_version(text: str) -> bytes:
     """The frontiers that a shown version stands for. Raises Problem."""
     try:
-        body = text.removeprefix("v").encode("ascii")
-        frontiers = base64.b64decode(body + b"=" * (-len(body) % 4), altchars=b"-_", validate=True)
-        if not frontiers or show_version(frontiers) != text:
-            raise ValueError
-        return frontiers
-    except (binascii.Error, ValueError):
-        raise Problem(
-            f"{brief(text)} is not a version: `lorogo doc history` shows those that there are"
-        ) from None
-
-
-def show_version(frontiers: bytes) -> str:
-    """A version as text that a shell leaves alone."""
-    return "v" + base64.urlsafe_b64encode(frontiers).rstrip(b"=").decode()
+        return versions.parse_version(text)
+    except InvalidMoment as error:
+        raise Problem(str(error)) from None
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
     """Unix nanoseconds; `zone` is for times without one (None: this machine's). Raises Problem."""
-    words = text.strip()
-    if words == "now":
-        return now_ns
-    if ago := _AGO.fullmatch(words):
-        moment = now_ns - sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(ago[1]))
-    else:
-        moment = _calendar(words, zone)
-    if moment < 0:
-        raise Problem(f"{brief(text)} is before 1970")
-    return moment
-
-
-def _calendar(text: str, zone: tzinfo | None) -> int:
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
-        return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
-    except (ValueError, OverflowError, OSError):
-        raise Problem(
-            f"{brief(text)} is neither a time (2026-11-16T10:30, or 10m for ten minutes ago)"
-            " nor a version (v and letters, as `lorogo doc history` shows)"
-        ) from None
-
-
-def show_time(time_ns: int, zone: tzinfo | None = None) -> str:
-    """ISO 8601 with milliseconds, rounded up: given back as a time it still includes that moment."""
-    return _shown(-(-time_ns // 1_000_000), zone)
-
-
-def show_time_down(time_ns: int, zone: tzinfo | None = None) -> str:
-    """The same rounded down: what is read from that time on includes that moment."""
-    return _shown(time_ns // 1_000_000, zone)
-
-
-def _shown(milliseconds: int, zone: tzinfo | None) -> str:
-    moment = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
-    return moment.isoformat(timespec="milliseconds")
-
-
-def show_age(seconds: float) -> str:
-    """How long, in the largest unit that says something."""
-    if seconds < 0:
-        return "in the future"  # another machine's clock
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)}{unit}"
-    return f"{int(seconds)}s"
+        return versions.parse_time(text, now_ns=now_ns, zone=zone)
+    except InvalidMoment as error:
+        raise Problem(str(error)) from None

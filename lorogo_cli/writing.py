@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli import patches
-from lorogo_cli.connection import connected, look, require_known, unknown
+from lorogo_cli.connection import connected, require_known, unknown
 from lorogo_cli.errors import Problem
 from lorogo_cli.output import say, say_json, working
 from lorogo_cli.paths import parse_path
@@ -14,6 +14,7 @@ from lorogo_cli.reading import moment
 from lorogo_cli.values import parse_json, show_count, show_size
 from lorogo_cli.versions import show_version
 from lorogo_client import Client, Receipt
+from lorogo_client.overview import look
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason

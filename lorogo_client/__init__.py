@@ -18,6 +18,8 @@ from lorogo_client.errors import (
     DocumentDeleted,
     DocumentFailed,
     FeedUnavailable,
+    GivenUp,
+    InvalidVersion,
     NotServed,
     NotStored,
     OfflineBufferFull,
@@ -45,12 +47,14 @@ from lorogo_client.feed import (
     UpdateFeed,
 )
 from lorogo_client.feeds import Change, Lagged, Rebased, State
-from lorogo_client.presence import Presence
+from lorogo_client.kept_presence import KeptPresence
+from lorogo_client.presence import Presence, PresenceTooLarge
 from lorogo_client.receipt import Receipt
+from lorogo_client.relay_member import Joined, Listener, Member
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.place import StoredDocument
-from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_protocol.errors import HistoryTrimmed, InvalidDocumentId, InvalidUpdate, LorogoError
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
 __all__ = [
@@ -68,14 +72,23 @@ __all__ = [
     "FeedPosition",
     "FeedUnavailable",
     "Gap",
+    "GivenUp",
+    "HistoryTrimmed",
     "InvalidDocumentId",
     "InvalidPosition",
+    "InvalidUpdate",
+    "InvalidVersion",
+    "Joined",
+    "KeptPresence",
     "Lagged",
+    "Listener",
     "LorogoError",
+    "Member",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
     "Presence",
+    "PresenceTooLarge",
     "ReadOnly",
     "Rebased",
     "Receipt",

@@ -40,14 +40,24 @@ class DocumentApi:
         """Facts about the document for people."""
         return await self._ask("status", {}, timeout)
 
-    async def history(self, limit: int = 100, *, timeout: float | None = None) -> list[dict[str, object]]:
-        """Versions, newest first: `time_ns`, `frontiers`, `sequence` of each."""
-        answer = await self._ask("history", {"limit": limit}, timeout)
+    async def history(
+        self, limit: int = 100, *, operations: bool = False, timeout: float | None = None
+    ) -> list[dict[str, object]]:
+        """Versions, newest first: `time_ns`, `frontiers`, `sequence`, if wanted `operations` of each.
+
+        `operations`: how many there were so far; None where that is not known any more.
+        """
+        answer = await self._ask("history", {"limit": limit, "operations": operations or None}, timeout)
         return list(calls.need(answer, "versions", list))
 
     async def export(self, at: At = None, *, timeout: float | None = None) -> bytes:
         """A Loro snapshot."""
-        return calls.need(await self._ask("export", {"at": at}, timeout), "payload", bytes)
+        return (await self.snapshot(at, timeout=timeout))[0]
+
+    async def snapshot(self, at: At = None, *, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """A Loro snapshot, and its frontiers."""
+        answer = await self._ask("export", {"at": at}, timeout)
+        return calls.need(answer, "payload", bytes), calls.need(answer, "frontiers", bytes)
 
     async def patch(
         self,

@@ -13,6 +13,9 @@ from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
 from lorogo_client.errors import DocumentFailed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed, beginning
+from lorogo_client.kept_presence import KeptPresence
+from lorogo_client.relay import Relay
+from lorogo_client.relay_member import Listener, Member
 from lorogo_client.room import Room
 from lorogo_client.sending import Replies
 from lorogo_client.session import Session
@@ -141,6 +144,9 @@ class Client:
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, Room] = {}
         self._feeds: set[UpdateFeed] = set()
+        self._relays: dict[str, Relay] = {}
+        self._members: dict[Member, Relay] = {}
+        self.kept_presence = KeptPresence(transport, settings)
         self._stop_watching: Callable[[], None] = lambda: None
         self._closed = False
 
@@ -202,6 +208,32 @@ class Client:
         async def leave(feed: UpdateFeed, _calm: bool) -> None:
             self._feeds.discard(feed)
             await feed.close()
+
+        return Door(enter, leave)
+
+    def relay(self, document_id: str, listener: Listener) -> Door[Member]:
+        """A member who follows the document without a replica: `member.join()`, then `listener` is told.
+
+        All members of one document in this client share their subscriptions. Does not wait for the document
+        to be served. Raises InvalidDocumentId, SessionClosed.
+        """
+        check_document_id(document_id)
+
+        async def enter() -> Member:
+            if self._closed:
+                raise SessionClosed("the client is closed")
+            relay = self._relays.get(document_id)
+            if relay is None or relay.over is not None:
+                relay = self._relays[document_id] = Relay(self._context, document_id)
+            try:
+                member = await relay.enter(listener)
+                self._members[member] = relay
+            finally:
+                await self._leave_relay(relay)  # if nobody is in it
+            return member
+
+        async def leave(member: Member, _calm: bool) -> None:
+            await self._leave(member)
 
         return Door(enter, leave)
 
@@ -269,8 +301,26 @@ class Client:
         if problems and calm:
             raise problems[0]
 
+    async def close_member(self, member: Member) -> None:
+        """Leave a relay that `await client.relay(...)` entered."""
+        await self._leave(member)
+
+    async def _leave(self, member: Member) -> None:
+        relay = self._members.pop(member, None)
+        if relay is not None:
+            await relay.leave(member)
+            await self._leave_relay(relay)
+
+    async def _leave_relay(self, relay: Relay) -> None:
+        if not relay.members:
+            if self._relays.get(relay.document_id) is relay:
+                del self._relays[relay.document_id]
+            await relay.close()
+
     async def _shut(self) -> None:
         self._stop_watching()
+        for member in list(self._members):
+            await self._leave(member)
         while self._feeds:
             await self._feeds.pop().close()
         for session, room in list(self._sessions.items()):

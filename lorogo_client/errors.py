@@ -15,7 +15,10 @@
     │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory
     │   │   ├── StoreLocked     retriable: another process has it
     │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
+    │   ├── GivenUp             a relay knows nothing about this update; its member must join again
+    │   ├── InvalidVersion      what a member of a relay says that it has does not decode
     │   ├── NotStored           retriable: offline, and the store has no copy of this document
+    │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions)
     │   └── SessionClosed       the session or its client is closed
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
@@ -35,6 +38,9 @@ __all__ = [
     "DocumentDeleted",
     "DocumentFailed",
     "FeedUnavailable",
+    "GivenUp",
+    "InvalidMoment",
+    "InvalidVersion",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -190,6 +196,18 @@ class StoreDamaged(StoreFailed):
         self.document_id = document_id
 
 
+class GivenUp(ClientError):
+    """An update of a relay's member was given up: it may be saved, or not. A join tells what is."""
+
+    code = "given-up"
+
+
+class InvalidVersion(ClientError):
+    """The bytes are not a version vector; begin with an empty one."""
+
+    code = "invalid-version"
+
+
 class NotStored(ClientError):
     """There is no connection, and no copy of the document in the store."""
 
@@ -208,3 +226,9 @@ class SessionClosed(ClientError):
     """The session, or the client that it came from, is closed."""
 
     code = "session-closed"
+
+
+class InvalidMoment(ClientError):
+    """The text is neither a time nor a version of a document."""
+
+    code = "invalid-moment"

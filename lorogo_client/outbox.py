@@ -46,8 +46,9 @@ class Queued:
 class Outbox:
     """The updates of one replica that no owner has confirmed."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, *, remembered_max: int = _SETTLED_MAX) -> None:
         self._settings = settings
+        self._remembered_max = remembered_max
         self._queue: deque[Queued] = deque()
         self._queue_bytes = 0
         self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
@@ -72,6 +73,11 @@ class Outbox:
     def unsaved(self) -> int:
         """How many updates are not ACKed."""
         return len(self._queue) + len(self._flights)
+
+    @property
+    def queued(self) -> bool:
+        """Whether something was never sent."""
+        return bool(self._queue)
 
     @property
     def unsaved_bytes(self) -> int:
@@ -264,6 +270,22 @@ class Outbox:
                 self._again(flight, now, jitter)
                 return verdict, flight
 
+    def awaits(self, log_id: str) -> bool:
+        """Whether it was sent and no answer came yet."""
+        flight = self._flights.get(log_id)
+        return flight is not None and flight.waiting
+
+    def leads(self, log_id: str) -> bool:
+        """Whether nothing that was sent before it waits for its answer."""
+        return next(iter(self._flights), "") == log_id
+
+    def drop(self, log_id: str) -> None:
+        """Never send this one again."""
+        flight = self._flights.pop(log_id, None)
+        if flight is not None:
+            self._flight_bytes -= len(flight.payload)
+            self._parked -= not flight.waiting
+
     # --- inside
 
     def _first(self) -> int:
@@ -307,5 +329,5 @@ class Outbox:
         self._flight_bytes -= len(flight.payload)
         self._parked -= not flight.waiting
         self._settled[flight.log_id] = None
-        if len(self._settled) > _SETTLED_MAX:
+        if len(self._settled) > self._remembered_max:
             self._settled.popitem(last=False)

@@ -37,6 +37,11 @@ class ClientSettings:
     confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
     changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
 
+    # A relay pings an owner that was not heard for so long, and gives a lost one so long to be replaced
+    # before its members are told: a killed server shows within the sum of both.
+    relay_silence_seconds: float = 1.5
+    relay_grace_seconds: float = 1.0
+
     feed_page_bytes: int = limits.MIB  # of one journal, read ahead by a feed; about twice that is kept
     feed_wait_seconds: float = 20.0  # how long a server may keep a feed's question open
     feed_search_seconds: float = 5.0  # between two looks for new servers

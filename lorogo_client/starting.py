@@ -192,7 +192,7 @@ class _Attempt:
                 case Start(count, expected):
                     operation = starter.new_id()
                     status = Starting(operation, count, starter.clock.wall_ns())
-                    revision = await self._move(status, expected, "" if entry is None else entry.trace)
+                    revision = await self._move(status, expected, entry)
                     if revision:
                         mine, mine_revision = operation, revision
                         if await self._init(mine):
@@ -232,7 +232,7 @@ class _Attempt:
         stale = starter.settings.stale_seconds
         return lease.wish(entry, seen_seconds=seen, ping=ping, init_answered=answered, stale_seconds=stale)
 
-    async def _move(self, status: Starting, expected: int, trace: str) -> int:
+    async def _move(self, status: Starting, expected: int, entry: Entry | None) -> int:
         """The revision of our STARTING; 0 if somebody was faster or nobody knows.
 
         The trace of the last failure is handed on: whoever gives the document up names it.
@@ -243,7 +243,8 @@ class _Attempt:
                 self._document_id,
                 status,
                 expected_revision=expected,
-                trace=trace,
+                trace="" if entry is None else entry.trace,
+                taken_from=lease.taken_from(entry),
                 timeout=starter.settings.reply_seconds,
             )
         except (WrongLastSequence, OutcomeUnknown):

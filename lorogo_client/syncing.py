@@ -52,6 +52,16 @@ async def ask(
     return _checked(answer)
 
 
+async def ask_since(
+    context: Context, document_id: str, vector: bytes, *, generation: int | None = None
+) -> Synced:
+    """Sync without a replica: what the vector lacks, or a snapshot if that cannot be had."""
+    body: dict[str, object] = {"vector": vector}
+    if generation is not None:
+        body["generation"] = generation
+    return _checked(await _call(context, document_id, body))
+
+
 def needs_fresh(answer: Synced, replica: LocalReplica, *, same_generation: bool) -> bool:
     """Whether our replica cannot take the answer and must be replaced by the owner's state."""
     if replica.blank:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 
+from lorogo_gateway import origins
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB, MIB, UPDATE_BYTES_MAX
 
 
@@ -12,6 +13,7 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
+    origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
 
     # WebSocket, per connection unless it says otherwise
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
@@ -21,6 +23,8 @@ class GatewaySettings:
     update_bytes_max: int = UPDATE_BYTES_MAX
     presence_bytes_max: int = AWARENESS_BYTES_MAX
     join_seconds: float = 30.0  # until a document is served
+    rejoin_seconds: float = 1.0  # at least, between two requests to join a room again
+    full_seconds: float = 5.0  # before a member is asked to, when the WAL was full
     rooms_max: int = 64
     connections_max: int = 10_000  # of the gateway
     unread_bytes_max: int = 8 * MIB  # of a slow reader
@@ -34,9 +38,10 @@ class GatewaySettings:
 
     # HTTP
     body_bytes_max: int = UPDATE_BYTES_MAX
+    bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     call_seconds: float = 30.0
     page_documents_max: int = 1_000
-    feed_unread_events_max: int = 10_000
+    feed_stall_seconds: float = 30.0  # a reader that takes nothing for so long is ended, and resumes
     feed_comment_seconds: float = 15.0
     feeds_max: int = 100  # of the gateway
 
@@ -47,13 +52,16 @@ class GatewaySettings:
     close_seconds: float = 5.0  # for what is in flight, at the end
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "origins", tuple(origins.check(one) for one in self.origins))
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only"):
+            if field.name in ("host", "port", "read_only", "origins"):
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")
         if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
             raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
+        if self.bodies_bytes_max < self.body_bytes_max:
+            raise ValueError("bodies_bytes_max must not be below body_bytes_max")

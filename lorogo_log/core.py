@@ -91,6 +91,9 @@ class Stats:
     queue_bytes: int
     commits: int
     syncs: int
+    #: how many of the commits' syncs were shorter than 2**i microseconds, and not shorter than half of it
+    sync_us_counts: tuple[int, ...]
+    sync_seconds: float
     rotations: int
     appended_records: int
     appended_bytes: int
@@ -403,6 +406,8 @@ class BlockingLog:
             queue_bytes=writer.queue_bytes(),
             commits=writer.commits,
             syncs=writer.syncs,
+            sync_us_counts=tuple(writer.engine.sync_us_counts),
+            sync_seconds=writer.engine.sync_seconds,
             rotations=writer.rotations,
             appended_records=writer.appended,
             appended_bytes=writer.appended_bytes,

@@ -6,7 +6,8 @@ disk. A simulation calls all of them in turn, in one thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time as clock
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -92,6 +93,7 @@ class Engine:
         partition: int = 0,
         segment_bytes: int = limits.SEGMENT_BYTES,
         ahead_bytes: int = limits.AHEAD_BYTES,
+        monotonic: Callable[[], float] = clock.perf_counter,
     ) -> None:
         self.directory = directory
         self.head = head
@@ -99,6 +101,9 @@ class Engine:
         self.partition = partition
         self.segment_bytes = segment_bytes
         self.ahead_bytes = min(ahead_bytes, segment_bytes, len(_ZEROS))
+        self.sync_us_counts = [0] * 32  # syncs of commits, by how long: shorter than 2**i microseconds
+        self.sync_seconds = 0.0  # all of them together
+        self._monotonic = monotonic
         self._prepared = 0
         self.active = self.prepare()
         self.standby: OpenSegment | None = None
@@ -241,7 +246,7 @@ class Engine:
             active.claim(end + ahead)
         write_all(active.file, parts, active.position, active.name)
         if sync or first:
-            active.file.sync()
+            self._sync(active.file)
         if first:
             # only now has the file a first sequence and a first time to be named by
             name = segment_name(header.first_sequence, header.first_time)
@@ -270,7 +275,15 @@ class Engine:
 
     def sync(self) -> None:
         """Everything committed so far is on the disk."""
-        self.active.file.sync()
+        self._sync(self.active.file)
+
+    def _sync(self, file: File) -> None:
+        """Sync what somebody waits for, and note how long it took."""
+        begun = self._monotonic()
+        file.sync()
+        took = max(0.0, self._monotonic() - begun)
+        self.sync_seconds += took
+        self.sync_us_counts[min(int(took * 1e6).bit_length(), 31)] += 1
 
     def discard(self, segment: OpenSegment) -> None:
         """Remove a prepared file that was never used."""

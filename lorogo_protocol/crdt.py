@@ -191,8 +191,21 @@ class Replica:
     def vector_of(self, frontiers: bytes) -> bytes | None:
         """The version vector of heads that the oplog knows; None if it does not."""
         with guard():
-            vector = self.doc.frontiers_to_vv(Frontiers.decode(frontiers))
+            wanted = self._known(frontiers)
+            vector = None if wanted is None else self.doc.frontiers_to_vv(wanted)
             return None if vector is None else vector.encode()
+
+    def operations_at(self, frontiers: bytes) -> int | None:
+        """How many operations ever led to these heads, trimmed ones included; None if they are not known."""
+        vector = self.vector_of(frontiers)
+        return None if vector is None else sum(counters(vector).values())
+
+    def _known(self, frontiers: bytes) -> Frontiers | None:
+        """The heads, if each is an operation that we have: Loro panics over others, and stays broken."""
+        wanted = Frontiers.decode(frontiers)
+        have = self.doc.oplog_vv
+        known = all(head.counter >= 0 and have.includes_id(head) for head in heads(wanted))
+        return wanted if known else None
 
     def includes(self, vector: bytes) -> bool:
         """Whether the replica has everything that the vector names."""
@@ -235,8 +248,8 @@ class Replica:
     def at(self, frontiers: bytes) -> "Replica":
         """A read-only copy as of these heads. Raises HistoryTrimmed if they are not known."""
         with guard():
-            wanted = Frontiers.decode(frontiers)
-            if self.doc.frontiers_to_vv(wanted) is None:
+            wanted = self._known(frontiers)
+            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
             copy = self.settled().fork()
             copy.checkout(wanted)  # fork_at is not implemented on shallow documents
@@ -245,8 +258,8 @@ class Replica:
     def revert_to(self, frontiers: bytes) -> None:
         """Bring the content back to these heads, as a new change."""
         with guard():
-            wanted = Frontiers.decode(frontiers)
-            if self.doc.frontiers_to_vv(wanted) is None:
+            wanted = self._known(frontiers)
+            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
                 raise HistoryTrimmed("that version is not in this document's history")
             self.settled().revert_to(wanted)
             self.doc.commit()
@@ -343,6 +356,54 @@ def heads(frontiers: Frontiers) -> list[ID]:
     return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
 
 
+class Reach:
+    """How far updates go that were passed on: a version vector that grows, without a document.
+
+    Reading an update's end takes about 6 us, and more with the number of its changes (0.13 us each).
+    """
+
+    def __init__(self, vector: bytes) -> None:
+        """Raises InvalidUpdate."""
+        with _reading():
+            self._vector = VersionVector.decode(vector)
+
+    def add(self, update: bytes) -> None:
+        """Everything in the update was passed on, too. Raises InvalidUpdate."""
+        try:
+            self._vector.merge(LoroDoc.decode_import_blob_meta(update, False).partial_end_vv)
+        except BaseException as error:
+            if _ours(error) is None:
+                raise
+            raise InvalidUpdate(str(error)) from None
+
+    def covers(self, update: bytes) -> bool:
+        """Whether everything in the update was passed on. Raises InvalidUpdate."""
+        with _reading():
+            end = LoroDoc.decode_import_blob_meta(update, False).partial_end_vv
+            return bool(self._vector.includes_vv(end))
+
+    def includes(self, vector: bytes) -> bool:
+        """Whether it goes as far as the vector. Raises InvalidUpdate."""
+        with _reading():
+            return bool(self._vector.includes_vv(VersionVector.decode(vector)))
+
+    def merge(self, vector: bytes) -> None:
+        """Everything that the vector names was passed on. Raises InvalidUpdate."""
+        with _reading():
+            self._vector.merge(VersionVector.decode(vector))
+
+    def encode(self) -> bytes:
+        """The vector."""
+        with guard():
+            return self._vector.encode()
+
+
+def check_presence(data: bytes) -> None:
+    """Raises InvalidUpdate if the bytes are not those of an EphemeralStore; takes about 1 us."""
+    with _reading():
+        EphemeralStore(1).apply(data)
+
+
 class Presence:
     """Loro's EphemeralStore with our errors: keys that vanish when they are not renewed."""
 
@@ -367,6 +428,14 @@ class Presence:
         with guard():
             self.store.remove_outdated()
             return self.store.encode_all()
+
+    def forget_removed(self) -> None:
+        """Let go of the marks that removed entries leave; one that comes late may be back then."""
+        with guard():
+            fresh = EphemeralStore(self._timeout_ms)
+            for key in self.store.keys():  # noqa: SIM118 - not a dict
+                fresh.apply(self.store.encode(key))
+            self.store = fresh
 
     def states(self) -> dict[str, object]:
         """Everything that has not expired."""

@@ -16,6 +16,9 @@ DURABILITY = "LORO_DURABILITY"
 LEASE = "LORO_LEASE"
 OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, sync instead
 
+MEMBER = "LORO_MEMBER"  # on loro.awareness: the one who says it, so that it need not be told
+
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's last accepted sequence
+TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another's UP or STARTING: the server that had it
 TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are

@@ -18,6 +18,11 @@ _INBOX_CHARS_MAX = 256
 assert DOCUMENT_ID_CHARS_MAX == 128 and LOG_ID_CHARS_MAX == 64
 
 
+def is_document_id(value: str) -> bool:
+    """Whether the text can name a document."""
+    return _DOCUMENT_ID.fullmatch(value) is not None
+
+
 def check_document_id(value: str) -> str:
     """The id itself, or InvalidDocumentId with what is wrong and what would be right."""
     if _DOCUMENT_ID.fullmatch(value):

@@ -9,8 +9,8 @@ Counts of several minutes or servers are added place by place.
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, zip_longest
 
 COUNTS_MAX = 32
 
@@ -18,6 +18,24 @@ COUNTS_MAX = 32
 def place(latency_us: int) -> int:
     """Which of the counts it belongs to."""
     return min(max(latency_us, 0).bit_length(), COUNTS_MAX - 1)
+
+
+def trimmed(counts: Sequence[int]) -> list[int]:
+    """As they travel: without the zeros at the end."""
+    behind = len(counts)
+    while behind and not counts[behind - 1]:
+        behind -= 1
+    return list(counts[:behind])
+
+
+def added(several: Iterable[Sequence[int]]) -> list[int]:
+    """Place by place, all of them together."""
+    return [sum(places) for places in zip_longest(*several, fillvalue=0)]
+
+
+def bound_us(at: int) -> int | None:
+    """Every latency in that count is shorter; None for the last, which has no upper end."""
+    return None if at >= COUNTS_MAX - 1 else 1 << at
 
 
 def quantile_us(counts: Sequence[int], share: float) -> int | None:

@@ -29,6 +29,7 @@ class Entry:
     lease: int = 0  # LORO_LEASE: the token; 0 on the very write that acquires
     head: int = 0  # LORO_HEAD: the owner's last accepted sequence
     trace: str = ""  # LORO_TRACE: of the load that failed
+    taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the server that was gone without saying DOWN
 
     @property
     def token(self) -> int:
@@ -111,6 +112,17 @@ def wish(
             return Ping()
         case _:
             assert_never(entry.status)
+
+
+def taken_from(entry: Entry | None) -> str:
+    """From whom a document is taken by a STARTING over this entry; "": from nobody, it is just started."""
+    match entry:
+        case Entry(status=Up(server_id=server_id)):
+            return server_id
+        case Entry(status=Starting()):
+            return entry.server or entry.taken_from
+        case _:
+            return ""
 
 
 # --- a server that was asked to take it -----------------------------------------------------------

@@ -6,6 +6,8 @@ STATUS_STREAM = f"KV_{STATUS_BUCKET}"
 SNAPSHOT_BUCKET = "loro-document-snapshots"
 SNAPSHOT_STREAM = f"OBJ_{SNAPSHOT_BUCKET}"
 REJECTED_STREAM = "loro-rejected"
+PRESENCE_BUCKET = "loro-presence"
+PRESENCE_STREAM = f"KV_{PRESENCE_BUCKET}"
 
 SERVICE = "lorogo"  # our name in the NATS services protocol
 SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
@@ -64,6 +66,11 @@ def calls(document_id: str) -> str:
 def awareness(document_id: str) -> str:
     """Presence, both ways."""
     return f"loro.awareness.{document_id}"
+
+
+def presence_key(document_id: str) -> str:
+    """The subject behind the document's key in the bucket of kept presence."""
+    return f"$KV.{PRESENCE_BUCKET}.{document_id}"
 
 
 def rejected(document_id: str) -> str:

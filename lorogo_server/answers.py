@@ -68,6 +68,11 @@ class Answers:
         self._all_said.set()
         self.last: Awaitable[object] | None = None  # done when everything accepted so far is safe
 
+    @property
+    def waiting(self) -> int:
+        """ACKs that wait for disks."""
+        return len(self._unsafe)
+
     async def announce(self, accepted: Accepted) -> None:
         """Publish an accepted update to every client, once."""
         update = accepted.update

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -16,17 +17,30 @@ from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
 
+_TAKEOVERS_TOLD = 16
+
 
 @dataclass(slots=True)
 class Counters:
     """What this server has done since it started."""
 
     accepted: int = 0
+    accepted_bytes: int = 0
     refused: int = 0
-    loads: int = 0
+    loads: int = 0  # documents taken, whether they came up or not
+    loads_waiting: int = 0  # now: for a slot
     load_failures: int = 0
     compactions: int = 0
     step_downs: int = 0
+    takeovers: int = 0  # of those taken: another server had it, and was gone without a word
+    last_takeovers: deque[tuple[str, str, int]] = field(  # (document, from whom, when)
+        default_factory=lambda: deque(maxlen=_TAKEOVERS_TOLD)
+    )
+
+    def took_over(self, document_id: str, server_id: str, time_ns: int) -> None:
+        """The document was that server's, and is ours now."""
+        self.takeovers += 1
+        self.last_takeovers.append((document_id, server_id, time_ns))
 
 
 @dataclass(frozen=True, slots=True)

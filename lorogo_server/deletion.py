@@ -5,6 +5,7 @@ then NACK `deleted`, then the WAL is purged. Offline clients that come back are 
 the generation, so that their replicas rebase.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from lorogo_protocol import reasons, subjects
@@ -14,7 +15,7 @@ from lorogo_server import history
 from lorogo_server.compaction import purge
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
-from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.overwrite import overwrite
 from lorogo_transport.snapshots import SnapshotHead
 
@@ -99,7 +100,7 @@ async def erase(host: Host) -> int:
 
 
 async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
-    """What NATS has beside the tombstone: the last snapshot, the WAL with its newest message, refusals."""
+    """What NATS has beside the tombstone: the last snapshot, the whole WAL, refusals, kept presence."""
     context, loaded = host.context, host.loaded
     if old is not None and loaded.snapshot is not None and old.nuid != loaded.snapshot.nuid:
         await context.snapshots.discard(old)
@@ -109,6 +110,9 @@ async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
         await overwrite(context.wal, subjects.wal(host.document_id), before=before)
         loaded.follower.rewind()
     await context.quarantine.forget(host.document_id)
+    with suppress(StreamMissing):
+        presence = context.transport.stream(subjects.PRESENCE_STREAM)
+        await overwrite(presence, subjects.presence_key(host.document_id))
 
 
 async def restore(host: Host) -> int:

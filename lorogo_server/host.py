@@ -133,6 +133,17 @@ class Host:
         """Whether the document in memory is what is stored, as far as we know."""
         return not self._reload
 
+    def waiting(self) -> tuple[int, int, int]:
+        """What is queued here: messages, their bytes, and ACKs that wait for disks."""
+        acks = 0 if self._answers is None else self._answers.waiting
+        return len(self._queue), self._queued_bytes, acks
+
+    @property
+    def snapshot_bytes_stored(self) -> int:
+        """Of the stored snapshot; 0 if there is none or it is not known yet."""
+        head = None if self._loaded is None else self._loaded.snapshot
+        return 0 if head is None else head.size
+
     @property
     def why_closed(self) -> str:
         """Why it is closed or closing."""
@@ -311,8 +322,16 @@ class Host:
 
     async def _first_load(self) -> None:
         context = self.context
-        async with context.load_slots, asyncio.timeout(context.settings.load_seconds_max):
-            await self._load()
+        context.counters.loads_waiting += 1
+        try:
+            await context.load_slots.acquire()
+        finally:
+            context.counters.loads_waiting -= 1
+        try:
+            async with asyncio.timeout(context.settings.load_seconds_max):
+                await self._load()
+        finally:
+            context.load_slots.release()
 
     async def _load(self) -> None:
         """Load what is stored, and put our token on it."""
@@ -591,6 +610,7 @@ class Host:
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
                     self.context.counters.accepted += 1
+                    self.context.counters.accepted_bytes += len(update.payload)
                 case Again(log_id, digest, inbox, sequence):
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():

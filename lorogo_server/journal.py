@@ -3,14 +3,16 @@
 import asyncio
 import errno
 import shutil
+import stat
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import xxhash
 
 from lorogo_log import Failure, Log, LogError, QueueFullError, Storage
-from lorogo_protocol import records
+from lorogo_protocol import latency, records
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
 from lorogo_server import ledger
@@ -95,6 +97,16 @@ def _is_full(where: str) -> bool:
         return False
 
 
+def _folder_bytes(folder: Path) -> int:
+    """Of all files in it and below; one that goes meanwhile does not count."""
+    total = 0
+    for place in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = place.lstat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
+
+
 class NoJournal:
     """Durability `stream`: the stream is the only copy."""
 
@@ -141,6 +153,7 @@ class DiskJournal:
         self.logs: list[Log] = []
         self.stopped = ""  # why it takes nothing more
         self.damage: list[str] = []
+        self.disk_bytes = 0  # of its files, when they were last looked at
         self._partitions = partitions
         self._segment_bytes = segment_bytes
         self._queue_bytes = queue_bytes
@@ -267,6 +280,12 @@ class DiskJournal:
         except OSError as error:
             log.warning("the ledger could not be written", problem=str(error))
 
+    async def measure(self) -> None:
+        """Look how large its files are; what cannot be seen is left as it was."""
+        if self.storage is None:
+            with suppress(OSError):
+                self.disk_bytes = await asyncio.to_thread(_folder_bytes, self.folder)
+
     def ids(self) -> tuple[str, ...]:
         """By which each partition is known, whoever serves it."""
         return tuple(log_id.hex() for log_id in self._log_ids())
@@ -277,7 +296,11 @@ class DiskJournal:
             "journal": self.stopped or "open",
             "journal_records": sum(one.durable_sequence for one in stats),
             "journal_bytes": sum(one.end_offset for one in stats),
+            "journal_disk_bytes": self.disk_bytes,
             "journal_waiting": sum(one.queue_records for one in stats),
+            "journal_waiting_bytes": sum(one.queue_bytes for one in stats),
+            "journal_sync_us_counts": latency.trimmed(latency.added(one.sync_us_counts for one in stats)),
+            "journal_sync_us_sum": int(sum(one.sync_seconds for one in stats) * 1e6),
             "journal_damage": len(self.damage),
         }
 

@@ -364,12 +364,16 @@ class Server:
         return {
             "documents": len(self.hosts),
             "accepted": counters.accepted,
+            "accepted_bytes": counters.accepted_bytes,
             "refused": counters.refused,
             **self.context.tally.stats(),
             "loads": counters.loads,
             "load_failures": counters.load_failures,
             "compactions": counters.compactions,
             "step_downs": counters.step_downs,
+            "takeovers": counters.takeovers,
+            "last_takeovers": [list(one) for one in counters.last_takeovers],
+            **self._depths(),
             "epoch": self.context.epochs.current,
             "ready": self.ready,
             "wal_full": round(self._level.full, 3),
@@ -379,6 +383,18 @@ class Server:
             **({} if self._copies is None else self._copies.stats()),
             **({} if self._feeding is None else self._feeding.stats()),
             **({} if self._keeping is None else self._keeping.stats()),
+        }
+
+    def _depths(self) -> Mapping[str, object]:
+        """How much waits now, and for what; and what the open documents' snapshots have."""
+        depths = [host.waiting() for host in self.hosts.values()]
+        return {
+            "documents_up": sum(host.is_up for host in self.hosts.values()),
+            "intake_waiting": sum(messages for messages, _, _ in depths),
+            "intake_waiting_bytes": sum(queued for _, queued, _ in depths),
+            "acks_waiting": sum(acks for _, _, acks in depths),
+            "loads_waiting": self.context.counters.loads_waiting,
+            "snapshot_bytes": sum(host.snapshot_bytes_stored for host in self.hosts.values()),
         }
 
     # --- taking documents -------------------------------------------------------------------------
@@ -568,6 +584,8 @@ class Server:
                     await self._check_epoch()
                 if now >= next_level:
                     next_level = now + _LEVEL_SECONDS
+                    if self.journal is not None:
+                        await self.journal.measure()
                     self._level.see(await self.context.wal.state())
                 if now >= next_sweep:
                     next_sweep = now + _SWEEP_SECONDS

@@ -128,6 +128,9 @@ class Taking:
                     settings=context.settings,
                     holder=holder,
                 )
+                before = rules.taken_from(entry)
+                if is_token(before) and before != context.server_id:
+                    context.counters.took_over(document_id, before, context.clock.wall_ns())
                 await self._yes(message)
                 return Taken(lease)
 
@@ -153,7 +156,13 @@ class Taking:
                 operation_id = context.new_id()
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())
                 trace = "" if entry is None else entry.trace
-                await context.statuses.write(document_id, status, expected_revision=expected, trace=trace)
+                await context.statuses.write(
+                    document_id,
+                    status,
+                    expected_revision=expected,
+                    trace=trace,
+                    taken_from=rules.taken_from(entry),
+                )
                 return operation_id
             case Serve():
                 raise _NotNow("it is up")

@@ -18,6 +18,7 @@ class Tally:
         self._server_id = server_id
         self._since_ns = now_ns
         self._counts = [0] * latency.COUNTS_MAX  # ACKs, by how long they took
+        self._sum_us = 0  # how long they took together
         self._reasons: dict[str, int] = {}  # NACKs
         self._counts_told = list(self._counts)
         self._reasons_told: dict[str, int] = {}
@@ -25,6 +26,7 @@ class Tally:
     def acked(self, latency_us: int) -> None:
         """Somebody was given an ACK, so long after the update was here."""
         self._counts[latency.place(latency_us)] += 1
+        self._sum_us += max(latency_us, 0)
 
     def refused(self, reason: Reason) -> None:
         """Somebody was given a NACK."""
@@ -44,9 +46,8 @@ class Tally:
         if not acked and not reasons:
             return None
         self._counts_told, self._reasons_told = list(self._counts), dict(self._reasons)
-        while counts and not counts[-1]:
-            counts.pop()
-        return AnswersRecord(self._server_id, since_ns, now_ns, acked, tuple(counts), reasons)
+        places = tuple(latency.trimmed(counts))
+        return AnswersRecord(self._server_id, since_ns, now_ns, acked, places, reasons)
 
     def give_back(self, record: AnswersRecord) -> None:
         """What was taken could not be written: the next record says it, too."""
@@ -61,6 +62,8 @@ class Tally:
         return {
             "acked": sum(self._counts),
             "nacked": dict(self._reasons),
+            "ack_us_counts": latency.trimmed(self._counts),
+            "ack_us_sum": self._sum_us,
             "ack_us_p50": latency.quantile_us(self._counts, 0.5),
             "ack_us_p99": latency.quantile_us(self._counts, 0.99),
         }

@@ -24,6 +24,7 @@ Arguments = Mapping[str, object]
 
 _SUBMIT_SECONDS = 30.0
 _HISTORY_MAX = 1000
+_COUNTED_TOGETHER = 50  # versions, before others on the loop get a turn
 
 
 async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
@@ -202,14 +203,19 @@ def _receipt(host: Host, ack: Ack) -> Answer:
 async def _history(host: Host, arguments: Arguments) -> Answer:
     limit = maybe(arguments, "limit", int)
     count = _HISTORY_MAX if limit is None else max(1, min(limit, _HISTORY_MAX))
+    counted = maybe(arguments, "operations", bool) or False
     intake = host.loaded.intake
-    versions = intake.history.versions(intake.replica.frontiers())[::-1][:count]
-    return {
-        "versions": [
-            {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
-            for version in versions
-        ]
-    }
+    replica = intake.replica
+    versions = intake.history.versions(replica.frontiers())[::-1][:count]
+    told: list[dict[str, object]] = []
+    for version in versions:
+        facts = {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
+        if counted:
+            facts["operations"] = replica.operations_at(version.frontiers)
+            if len(told) % _COUNTED_TOGETHER == 0:
+                await asyncio.sleep(0)  # with many heads it is work
+        told.append(facts)
+    return {"versions": told}
 
 
 async def _fork(host: Host, arguments: Arguments) -> Answer:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from lorogo_protocol.ids import is_token
 from lorogo_protocol.subjects import SERVICE
@@ -11,6 +13,7 @@ from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message
 
 log = get_logger(__name__)
+T = TypeVar("T")
 
 _FIRST_SECONDS = 2.0
 _GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
@@ -29,11 +32,36 @@ class FoundServer:
     journal_place: str = ""  # where its disk is; a copy at the same place is none. Empty: not known
 
 
+@dataclass(frozen=True, slots=True)
+class ServerStats:
+    """One server in figures, by its own account."""
+
+    server_id: str
+    version: str
+    started: str  # ISO 8601
+    stats: Mapping[str, Any]
+
+
 async def find_servers(
     bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
 ) -> list[FoundServer]:
     """Every server that answers now. Raises Disconnected."""
-    found: dict[str, FoundServer] = {}
+    answers = await _gather(bus, "INFO", _read, first_seconds, gather_seconds)
+    return list({server.server_id: server for server in answers}.values())
+
+
+async def server_stats(
+    bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
+) -> list[ServerStats]:
+    """What each server that answers now says of itself in figures. Raises Disconnected."""
+    return await _gather(bus, "STATS", _read_stats, first_seconds, gather_seconds)
+
+
+async def _gather(
+    bus: Bus, verb: str, read: Callable[[bytes], T | None], first_seconds: float, gather_seconds: float
+) -> list[T]:
+    """Ask all servers, and wait until no more answers come."""
+    found: list[T] = []
     arrived = asyncio.Event()
     nobody = False
 
@@ -41,14 +69,14 @@ async def find_servers(
         nonlocal nobody
         if message.headers.get(STATUS) == "503":
             nobody = True
-        elif (server := _read(message.data)) is not None and len(found) < _SERVERS_MAX:
-            found[server.server_id] = server
+        elif (answer := read(message.data)) is not None and len(found) < _SERVERS_MAX:
+            found.append(answer)
         arrived.set()
 
     inbox = bus.new_inbox()
     subscription = await bus.subscribe(inbox, on_answer)
     try:
-        await bus.publish(f"$SRV.INFO.{SERVICE}", reply=inbox)
+        await bus.publish(f"$SRV.{verb}.{SERVICE}", reply=inbox)
         wait = first_seconds
         while not nobody:
             arrived.clear()
@@ -60,7 +88,25 @@ async def find_servers(
             wait = gather_seconds
     finally:
         await subscription.close()
-    return list(found.values())
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _read_stats(data: bytes) -> ServerStats | None:
+    """What one answer says; None for one that we cannot use."""
+    try:
+        answer = json.loads(data, parse_constant=_no_number)
+        stats = (answer.get("endpoints") or [{}])[0].get("data") or {}
+        server_id = answer["metadata"]["server_id"]
+        if not is_token(server_id) or not isinstance(stats, dict):
+            raise ValueError("not an id, or no figures")
+        return ServerStats(server_id, str(answer.get("version", "?")), str(answer.get("started", "")), stats)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        log.debug("not the answer of a server of ours", problem=str(error))
+        return None
 
 
 def _read(data: bytes) -> FoundServer | None:

@@ -1,7 +1,7 @@
 """One stream of the in-memory twin: sequences, limits, compare-and-swap, rollup. Pure; time comes in."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lorogo_transport import api
@@ -95,6 +95,10 @@ class StreamStore:
     def newest(self, pattern: str, now_ns: int) -> list[Stored]:
         self._expire(now_ns)
         return [self._messages[self._by_subject[subject][-1]] for subject in self._matching(pattern)]
+
+    def newest_of(self, subjects: Iterable[str], now_ns: int) -> list[Stored]:
+        self._expire(now_ns)
+        return [self._messages[own[-1]] for subject in subjects if (own := self._by_subject.get(subject))]
 
     def count(self, pattern: str, now_ns: int) -> int:
         return sum(self.subjects(pattern, now_ns).values())

@@ -1,6 +1,6 @@
 """A stream as one connection sees it: every question travels to the in-memory broker and back."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from lorogo_transport import api
@@ -91,6 +91,10 @@ class MemoryStream:
 
     async def newest(self, pattern: str) -> AsyncIterator[Stored]:
         for stored in await self._ask(lambda store, now: store.newest(pattern, now), _READ_SECONDS):
+            yield stored
+
+    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+        for stored in await self._ask(lambda store, now: store.newest_of(subjects, now), _READ_SECONDS):
             yield stored
 
     async def state(self, *, timeout: float = 5.0) -> StreamState:

@@ -10,7 +10,7 @@ hand over; they never block. An exception in a handler is logged by the transpor
 one bad message stops nobody.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -169,6 +169,9 @@ class Stream(Protocol):
 
     def newest(self, pattern: str) -> AsyncIterator[Stored]:
         """The last message of every subject that matches, in any order (multi-last direct get)."""
+
+    def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
+        """The last message of each of these subjects that has one, in any order; no wildcards."""
 
     async def state(self, *, timeout: float = 5.0) -> StreamState: ...
 

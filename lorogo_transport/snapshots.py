@@ -13,7 +13,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +72,7 @@ class SnapshotHead:
     chunks: int
     digest: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    time_ns: int = field(default=0, compare=False)  # when the metadata was stored; 0: not known
 
 
 class SnapshotStore:
@@ -107,6 +108,20 @@ class SnapshotStore:
                 log.warning("snapshot damaged", document_id=error.document_id, reason=error.reason)
             else:
                 yield head
+
+    async def heads_of(self, document_ids: Iterable[str]) -> dict[str, SnapshotHead]:
+        """Those of these documents that have a snapshot; damaged metadata is left out."""
+        found: dict[str, SnapshotHead] = {}
+        wanted = [self._metadata_subject(document_id) for document_id in document_ids]
+        async for stored in self._stream.newest_of(wanted):
+            head = self._head_or_damage(stored)
+            if isinstance(head, SnapshotHead):
+                found[head.document_id] = head
+        return found
+
+    async def names(self) -> Sequence[str]:
+        """Every document that has a snapshot; no bodies are moved."""
+        return [_document_id(subject) for subject in await self._stream.subjects(f"$O.{self._bucket}.M.>")]
 
     async def heads(self) -> AsyncIterator[SnapshotHead | SnapshotDamaged]:
         """The head of every document that the leader knows, in any order, or what is wrong with it."""
@@ -338,6 +353,7 @@ class SnapshotStore:
                 chunks=int(body.get("chunks", 0)),
                 digest=str(body.get("digest", "")),
                 facts={_text(name): _text(value) for name, value in metadata.items()},
+                time_ns=stored.time_ns,
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SnapshotDamaged(document_id, f"its metadata does not parse ({error!r})") from error

@@ -4,7 +4,7 @@ Plain code on `Stream`, so JetStream and the in-memory twin behave alike. What m
 is decided in `lorogo_protocol.lease`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import status as st
@@ -34,6 +34,19 @@ class Statuses:
         stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
         return None if stored is None else entry(stored)
 
+    async def read_many(self, document_ids: Iterable[str]) -> dict[str, Entry]:
+        """Those of these documents that have a status; a replica may answer."""
+        keys = [subjects.status_key(document_id) for document_id in document_ids]
+        return {
+            subjects.document_of(stored.subject): entry(stored)
+            async for stored in self._stream.newest_of(keys)
+        }
+
+    async def names(self) -> list[str]:
+        """Every document that has a status; no bodies are moved."""
+        keys = await self._stream.subjects(subjects.STATUS_KEYS_ALL)
+        return [subjects.document_of(key) for key in keys if key != subjects.EPOCH_KEY]
+
     async def write(
         self,
         document_id: str,
@@ -44,6 +57,7 @@ class Statuses:
         lease: int = 0,
         head: int = 0,
         trace: str = "",
+        taken_from: str = "",
         timeout: float = 5.0,
     ) -> int:
         """Move the status by compare-and-swap and return the new revision; WrongLastSequence if it lost.
@@ -53,6 +67,8 @@ class Statuses:
         """
         value = st.encode(status)
         headers = _facts(server, lease, head, trace)
+        if taken_from:
+            headers[h.TAKEN_FROM] = taken_from
         try:
             return await self._stream.append(
                 subjects.status_key(document_id),
@@ -119,6 +135,7 @@ def entry(stored: Stored) -> Entry:
             lease=number(headers, h.LEASE, 0),
             head=number(headers, h.HEAD, 0),
             trace=headers.get(h.TRACE, ""),
+            taken_from=headers.get(h.TAKEN_FROM, ""),
         )
     except MalformedMessage:
         return Entry(Down(stored.time_ns), stored.sequence)

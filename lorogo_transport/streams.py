@@ -105,7 +105,10 @@ class JetStreamStream:
             return
         except _TooManyResults:
             pass  # raised before the first result, so nothing was yielded
-        subjects = list(await self.subjects(pattern, timeout=_READ_SECONDS))
+        async for stored in self.newest_of(list(await self.subjects(pattern, timeout=_READ_SECONDS))):
+            yield stored
+
+    async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
         for start in range(0, len(subjects), _BATCH_SUBJECTS):
             async for stored in self._multi_last(subjects[start : start + _BATCH_SUBJECTS]):
                 yield stored

@@ -29,6 +29,11 @@ class Tasks:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
 
+    async def idle(self) -> None:
+        """Wait until all have ended by themselves. The caller has the deadline."""
+        while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
+            await asyncio.wait(tasks)
+
     async def close(self) -> None:
         """Cancel all and wait until they are gone; a task that closes its owner is spared."""
         self._closed = True

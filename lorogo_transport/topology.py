@@ -11,6 +11,8 @@ from typing import Any
 
 from lorogo_protocol.limits import REJECTED_KEEP_SECONDS
 from lorogo_protocol.subjects import (
+    PRESENCE_BUCKET,
+    PRESENCE_STREAM,
     REJECTED_STREAM,
     SNAPSHOT_BUCKET,
     SNAPSHOT_STREAM,
@@ -82,6 +84,13 @@ def specs(
             age_max_seconds=REJECTED_KEEP_SECONDS,
             replicas=replicas,
             discard_new=False,
+        ),
+        StreamSpec(
+            name=PRESENCE_STREAM,
+            subjects=(f"$KV.{PRESENCE_BUCKET}.>",),
+            messages_per_subject_max=1,
+            replicas=replicas,
+            allow_rollup=True,
         ),
     )
 

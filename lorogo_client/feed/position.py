@@ -32,10 +32,10 @@ class FeedPosition:
         return self.text
 
     @classmethod
-    def parse(cls, text: str) -> "FeedPosition":
-        """The position. Raises InvalidPosition."""
+    def parse(cls, text: str, *, bytes_max: int = _BYTES_MAX) -> "FeedPosition":
+        """The position, if it has no more than so many bytes unpacked. Raises InvalidPosition."""
         position = cls(text.strip())
-        position.state()
+        position.state(bytes_max=bytes_max)
         return position
 
     @classmethod
@@ -46,16 +46,14 @@ class FeedPosition:
         packed = msgpack.packb([start, documents, state.positions, state.memory.encode()], use_bin_type=True)
         return cls(_MARK + base64.urlsafe_b64encode(zlib.compress(packed, 1)).rstrip(b"=").decode())
 
-    def state(self) -> "FeedState":
+    def state(self, *, bytes_max: int = _BYTES_MAX) -> "FeedState":
         """What it holds; each time a new one. Raises InvalidPosition."""
         try:
             if not self.text.startswith(_MARK):
                 raise ValueError("it does not begin as one")
             body = self.text.removeprefix(_MARK).encode("ascii")
             unpacking = zlib.decompressobj()
-            packed = unpacking.decompress(
-                base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)), _BYTES_MAX
-            )
+            packed = unpacking.decompress(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)), bytes_max)
             if not unpacking.eof:
                 raise ValueError("a part of it is missing")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)

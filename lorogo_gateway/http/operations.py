@@ -7,19 +7,20 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-Schema = Mapping[str, Any]  # JSON Schema, as OpenAPI 3.1 has it
+Schema = Mapping[str, Any]  # JSON Schema, as OpenAPI 3.1 has it; one with a `title` becomes a component
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of an operation."""
+    """A parameter of an operation. A query parameter whose schema is an array may be repeated."""
 
     name: str
     place: Literal["path", "query", "header"]
     about: str
     schema: Schema
     required: bool = False
+    parse: Callable[[str], object] | None = None  # instead of the schema; raises LorogoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +46,34 @@ class Operation:
     body: Mapping[str, Schema] | None = None  # by media type
     body_required: bool = True
     group: str = "documents"
+    problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routing` adds those of all
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something."""
+        return self.method != "GET"
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """The media types that it can answer with, the one for `*/*` first."""
+        found: dict[str, None] = {}
+        for status, answer in self.answers.items():
+            if status < 300:
+                found |= dict.fromkeys(answer.content)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request after its checks."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)  # of its parameters, by name; absent: not here
+    body: Any = None  # a JSON value, or bytes
+    body_type: str = ""
+    wants: str = ""  # the media type to answer with
+
+
+def asked(request: Request) -> Asked:
+    """What the request asks for; `routing` has checked it."""
+    found: Asked = request.state.asked
+    return found

@@ -30,9 +30,9 @@ class Stack:
 
     def __init__(self, cwd: Path) -> None:
         self.cwd = cwd
-        self.dev = Running(["dev", "--port", "0"], cwd=cwd, name="dev")
+        self.dev = Running(["dev", "--port", "0", "--web-port", "0"], cwd=cwd, name="dev")
         self.screen = self.dev.wait_for("asyncio.run(main())")
-        found = re.search(r"running on (nats://\S+)", self.screen)
+        found = re.search(r"NATS +(nats://\S+)", self.screen)
         assert found is not None
         self.url = found[1]
 
@@ -111,7 +111,11 @@ def test_a_second_dev_says_what_to_do(stack: Stack) -> None:
     """The port and the store belong to one; the other is told which option to use."""
     port = stack.url.rpartition(":")[2]
     assert f"port {port} is taken" in refused(stack.lorogo("dev", "--port", port))
-    assert "--store" in refused(stack.lorogo("dev", "--port", "0"))
+    web = re.search(r"dashboard +http://127\.0\.0\.1:([0-9]+)/dashboard", stack.screen)
+    assert web is not None
+    taken = refused(stack.lorogo("dev", "--port", "0", "--web-port", web[1], "--store", "other"))
+    assert f"port {web[1]} is taken" in taken and "--web-port" in taken
+    assert "--store" in refused(stack.lorogo("dev", "--port", "0", "--web-port", "0"))
 
 
 def test_a_value_is_set_and_got(stack: Stack) -> None:

@@ -16,9 +16,9 @@ from tests.cli.support import Running, lorogo, refused, said
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A `lorogo dev` of this file's own."""
-    dev = Running(["dev", "--port", "0"], cwd=tmp_path_factory.mktemp("dev"), name="dev")
+    dev = Running(["dev", "--port", "0", "--web-port", "0"], cwd=tmp_path_factory.mktemp("dev"), name="dev")
     try:
-        found = re.search(r"running on (nats://\S+)", dev.wait_for("asyncio.run(main())"))
+        found = re.search(r"NATS +(nats://\S+)", dev.wait_for("asyncio.run(main())"))
         assert found is not None
         yield found[1]
     finally:

@@ -300,14 +300,14 @@ class FakeOwner:
             case "fork":
                 return {"document": arguments["to"]}
             case "export":
-                return {"payload": self.replica.snapshot()}
+                return {"payload": self.replica.snapshot(), **facts}
             case _:
                 return facts
 
     def _synced(self, arguments: dict[str, object]) -> dict[str, object]:
-        frontiers, vector = arguments["frontiers"], arguments.get("vector")
-        assert isinstance(frontiers, bytes)
-        known = vector if isinstance(vector, bytes) else self.replica.vector_of(frontiers)
+        frontiers, vector = arguments.get("frontiers"), arguments.get("vector")
+        assert isinstance(frontiers or vector, bytes)
+        known = vector if isinstance(vector, bytes) else self.replica.vector_of(frontiers)  # type: ignore[arg-type]
         if known is None:
             return {"mode": "vector"}
         other_life = arguments.get("generation", self.generation) != self.generation

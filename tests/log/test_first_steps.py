@@ -54,6 +54,18 @@ def test_expiry_counts_data_and_not_the_zeros_ahead_of_it(tmp_path: Path) -> Non
         assert len(log.expire(keep_bytes=5_000)) == 2
 
 
+def test_every_sync_that_somebody_waited_for_is_in_one_count(tmp_path: Path) -> None:
+    """By how long it took; what is prepared in the background counts for nobody."""
+    with BlockingLog(tmp_path) as log:
+        before = sum(log.stats().sync_us_counts)
+        for number in range(5):
+            log.append(number)
+        stats = log.stats()
+        assert sum(stats.sync_us_counts) - before == stats.syncs == 5
+        assert len(stats.sync_us_counts) == 32
+        assert stats.sync_seconds > 0
+
+
 # -- arguments -----------------------------------------------------------------------------------------
 
 

@@ -584,3 +584,20 @@ def test_random_presence_is_applied_or_refused(data: bytes) -> None:
     assert presence.states().get("me") is not None
     newcomer = Presence(30)
     newcomer.apply(presence.encode_all())
+
+
+@pytest.mark.parametrize("ids", [[ID(1, -1)], [ID(1, 0), ID(2, -(2**31))], [ID(9, 0)], [ID(1, 2**31 - 1)]])
+def test_heads_that_nobody_made_break_nothing(ids: list[ID]) -> None:
+    """Loro panics over a counter below zero and the document stays broken: such heads are not asked for."""
+    doc = LoroDoc()
+    doc.peer_id = 1
+    doc.get_text("t").insert(0, "hello")
+    doc.commit()
+    made = Replica(doc)
+    forged = Frontiers.from_ids(ids).encode()
+    assert made.vector_of(forged) is None
+    with pytest.raises(HistoryTrimmed):
+        made.at(forged)
+    with pytest.raises(HistoryTrimmed):
+        made.revert_to(forged)
+    assert made.value() == {"t": "hello"}

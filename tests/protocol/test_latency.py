@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_protocol.latency import COUNTS_MAX, place, quantile_us
+from lorogo_protocol.latency import COUNTS_MAX, added, bound_us, place, quantile_us, trimmed
 
 SHORT = st.integers(0, 2**30 - 1)  # those that have an upper end
 
@@ -57,3 +57,18 @@ def test_odd_quantiles() -> None:
     assert quantile_us(counted([2**40]), 0.5) == 2**30
     assert quantile_us(counted([5]), 7.0) == 8
     assert quantile_us((0, 0, 0, 4), 0.5) == 6
+
+
+def test_counts_are_added_and_travel_without_the_zeros_at_the_end() -> None:
+    """Whatever their lengths; what no count has is not told."""
+    assert added([[1, 2], [0, 0, 3], []]) == [1, 2, 3]
+    assert added([]) == []
+    assert trimmed([0, 1, 0, 0]) == [0, 1]
+    assert trimmed([0, 0]) == []
+
+
+@given(st.integers(0, 2**40))
+def test_a_latency_is_shorter_than_the_bound_of_its_count(latency_us: int) -> None:
+    """Only the last count has none."""
+    bound = bound_us(place(latency_us))
+    assert latency_us >= 2**30 if bound is None else latency_us < bound

@@ -25,6 +25,7 @@ from lorogo_protocol.lease import (
     answer_init,
     lease_valid,
     owner_sees,
+    taken_from,
     wish,
 )
 from lorogo_protocol.status import Down, Failed, Starting, Up
@@ -168,3 +169,20 @@ def test_a_lease_lasts_from_when_the_renewal_was_sent(now: float, valid: bool) -
 def test_how_long_a_lease_lasts_is_a_setting() -> None:
     assert lease_valid(now=100.5, confirmed_sent=100.0, lease_seconds=1.0)
     assert not lease_valid(now=101.0, confirmed_sent=100.0, lease_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (None, ""),
+        (Entry(Down(0), 1, server="a"), ""),
+        (Entry(Failed("trace", 0), 1, server="a"), ""),
+        (Entry(Up("a", 0), 1, server="a", lease=1), "a"),
+        (Entry(Starting("op", 0, 0), 1), ""),
+        (Entry(Starting("op", 0, 0), 1, server="b", taken_from="a"), "b"),
+        (Entry(Starting("op", 0, 0), 1, taken_from="a"), "a"),
+    ],
+)
+def test_from_whom_a_document_is_taken(entry: Entry | None, expected: str) -> None:
+    """From who had it without saying DOWN; a mover that died before the init hands the name on."""
+    assert taken_from(entry) == expected

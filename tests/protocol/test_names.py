@@ -30,6 +30,7 @@ PROTOCOL = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encodi
         (subjects.calls("a"), "loro.doc.*.a"),
         (subjects.awareness("a"), "loro.awareness.a"),
         (subjects.rejected("a"), "loro.rejected.a"),
+        (subjects.presence_key("a"), "$KV.loro-presence.a"),
     ],
 )
 def test_every_subject_ends_with_the_document(subject: str, expected: str) -> None:
@@ -42,7 +43,12 @@ def test_streams_and_buckets() -> None:
     """The names that an operator sees."""
     assert subjects.STATUS_STREAM == "KV_loro-document-status"
     assert subjects.SNAPSHOT_STREAM == "OBJ_loro-document-snapshots"
-    for name in (subjects.WAL_STREAM, subjects.STATUS_BUCKET, subjects.SNAPSHOT_BUCKET):
+    for name in (
+        subjects.WAL_STREAM,
+        subjects.STATUS_BUCKET,
+        subjects.SNAPSHOT_BUCKET,
+        subjects.PRESENCE_BUCKET,
+    ):
         assert f"`{name}`" in PROTOCOL
     assert f"`{subjects.REJECTED_STREAM}`" in PROTOCOL
     assert f"`{subjects.INIT_QUEUE}`" in PROTOCOL

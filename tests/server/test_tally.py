@@ -92,10 +92,13 @@ def test_records_add_up_to_what_was_answered(rounds: list[tuple[list[int | Reaso
 def test_the_statistics_are_of_the_whole_life() -> None:
     """Totals and estimates, whatever was taken; no estimate where nothing was ACKed."""
     tally = Tally("server", 0)
-    assert tally.stats() == {"acked": 0, "nacked": {}, "ack_us_p50": None, "ack_us_p99": None}
+    nothing = {"acked": 0, "nacked": {}, "ack_us_counts": [], "ack_us_sum": 0}
+    assert tally.stats() == {**nothing, "ack_us_p50": None, "ack_us_p99": None}
     count(tally, *[100] * 98, 5_000, 5_000, Reason.DELETED)
     tally.take(10)
     stats = tally.stats()
     assert (stats["acked"], stats["nacked"]) == (100, {"deleted": 1})
+    assert stats["ack_us_counts"] == [0] * 7 + [98] + [0] * 5 + [2]
+    assert stats["ack_us_sum"] == 98 * 100 + 2 * 5_000
     assert stats["ack_us_p50"] == 64 + 64 * 50 // 98
     assert stats["ack_us_p99"] == 4096 + 4096 // 2

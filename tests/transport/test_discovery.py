@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lorogo_transport.discovery import FoundServer, find_servers
+from lorogo_transport.discovery import FoundServer, ServerStats, find_servers, server_stats
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, ServiceInfo
 
@@ -31,10 +31,30 @@ async def test_everybody_who_answers_is_found() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_everybody_tells_their_figures() -> None:
+    """As they are, beside who they are; what is no answer of ours is left out."""
+    nats = MemoryNats(now_ns=lambda: 0)
+    facts = {"server_id": "s", "durability": "journal", "journals": ""}
+    await nats.connect("server").announce(ServiceInfo("lorogo", "1.0.0", "", facts), lambda: {"acked": 3})
+    other = nats.connect("other").bus
+    odd = [{"metadata": {"server_id": "a"}, "endpoints": [{"data": [1]}]}, {"endpoints": 7}, [], None]
+    answers = [b"", b"nonsense", b"[" * 100_000, *(json.dumps(one).encode() for one in odd)]
+
+    def on_ask(message: Message) -> None:
+        tasks.extend(asyncio.ensure_future(other.publish(message.reply, answer)) for answer in answers)
+
+    tasks: list[asyncio.Task[None]] = []
+    await other.subscribe("$SRV.STATS.lorogo", on_ask)
+    found = await server_stats(nats.connect("client").bus, gather_seconds=0.05)
+    assert found == [ServerStats("s", "1.0.0", "1970-01-01T00:00:00.000Z", {"acked": 3})]
+    await asyncio.gather(*tasks)
+
+
 async def test_nobody_there_is_known_at_once() -> None:
     """NATS says so: nothing is waited for."""
     async with asyncio.timeout(1):
         assert await find_servers(MemoryNats().connect("client").bus, first_seconds=30) == []
+        assert await server_stats(MemoryNats().connect("client").bus, first_seconds=30) == []
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -194,6 +194,9 @@ async def test_newest_of_every_subject(stream: Stream, unique: str) -> None:
     assert {stored.subject[-1]: stored.data for stored in newest} == {"0": b"6", "1": b"7", "2": b"8"}
     assert [stored.data async for stored in stream.newest(f"{unique}.wal.1")] == [b"7"]
     assert [stored async for stored in stream.newest(f"{unique}.wal.none")] == []
+    named = [f"{unique}.wal.1", f"{unique}.wal.none", f"{unique}.wal.0"]
+    assert {stored.subject async for stored in stream.newest_of(named)} == {named[0], named[2]}
+    assert [stored async for stored in stream.newest_of([])] == []
 
 
 async def test_newest_of_thousands_of_subjects(stream: Stream, unique: str) -> None:

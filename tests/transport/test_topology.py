@@ -24,6 +24,7 @@ def test_the_names_on_the_wire() -> None:
             "$O.loro-document-snapshots.M.>",
         ),
         "loro-rejected": ("loro.rejected.*",),
+        "KV_loro-presence": ("$KV.loro-presence.>",),
     }
     assert WAL.republish == ("loro.wal.*", "loro.committed.{{wildcard(1)}}")
     assert STATUS.republish == ("$KV.loro-document-status.*", "loro.status.{{wildcard(1)}}")

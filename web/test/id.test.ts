@@ -3,9 +3,10 @@ import { test } from "node:test";
 import { idOfPath, isDocumentId, newDocumentId } from "../src/demo/id";
 
 const table: [string, string | null | undefined][] = [
-  ["/", null], ["", null], ["/notes", "notes"], ["/notes/", "notes"], ["/A-z_0=", "A-z_0="],
-  ["/-a", undefined], ["/_kv", undefined], ["/_kvx", undefined], ["/_k", "_k"], ["/a.b", undefined], ["/a/b", undefined],
-  ["/%61", "a"], ["/%zz", undefined], ["/%C3%A9", undefined], [`/${"x".repeat(128)}`, "x".repeat(128)], [`/${"x".repeat(129)}`, undefined],
+  ["/", null], ["", null], ["/d/notes", "notes"], ["/d/notes/", "notes"], ["/d/A-z_0=", "A-z_0="],
+  ["/d/-a", undefined], ["/d/_kv", undefined], ["/d/_kvx", undefined], ["/d/_k", "_k"], ["/d/a.b", undefined], ["/d/a/b", undefined],
+  ["/d/%61", "a"], ["/d/%zz", undefined], ["/d/%C3%A9", undefined], [`/d/${"x".repeat(128)}`, "x".repeat(128)], [`/d/${"x".repeat(129)}`, undefined],
+  ["/d/", undefined], ["/d", undefined], ["/notes", undefined],
 ];
 
 for (const [path, id] of table) {

@@ -1,1 +1,127 @@
-document.body.append("lorogo");
+// The operator's dashboard: one page, one view at a time, and an honest word about the connection.
+
+import "../common/theme.css";
+import "./dashboard.css";
+import { byId, h } from "../common/dom";
+import { themeSwitch } from "../common/theme";
+import { get } from "./api";
+import { clock, count, span } from "./format";
+import { overviewOf, type Overview } from "./model";
+import { put, say, tickTimes, type Mounted } from "./page";
+import { Poller } from "./poller";
+import { connection, SILENCE, type Hearing } from "./rhythm";
+import { parseRoute, type Route, type View } from "./route";
+import { documentView } from "./views/document";
+import { documentsView, type DocumentsView } from "./views/documents";
+import { errorsView } from "./views/errors";
+import { overviewView } from "./views/overview";
+import { rejectedView } from "./views/rejected";
+import { serversView } from "./views/servers";
+
+type Shown = Mounted & { show?(overview: Overview): void };
+
+const main = byId("main");
+const badge = byId("errors-badge");
+const seen = byId("connection");
+const spoken = byId("connection-spoken");
+
+let view: View | null = null;
+let mounted: Shown | null = null;
+let latest: Overview | null = null;
+let hearing: Hearing = SILENCE;
+let again = 0;
+
+const poller = new Poller<Overview>({
+  load: async (signal) => overviewOf(await get("/v1/overview", signal)),
+  show: (overview) => {
+    latest = overview;
+    mounted?.show?.(overview);
+    say(badge, overview.states.ERROR ? count(overview.states.ERROR) : "");
+    badge.hidden = !overview.states.ERROR;
+  },
+  heard: (heard, next) => {
+    hearing = heard;
+    again = next;
+    tellConnection();
+  },
+});
+
+function open(route: Route): Shown {
+  switch (route.view) {
+    case "overview":
+      return overviewView();
+    case "documents":
+      return documentsView(route.prefix, route.after);
+    case "document":
+      return documentView(route.id);
+    case "servers":
+      return serversView();
+    case "rejected":
+      return rejectedView();
+    case "errors":
+      return errorsView(() => poller.now());
+  }
+}
+
+function unknownPlace(): Shown {
+  const element = h("div", { class: "view" }, h("h1", { tabindex: -1 }, "No such page"),
+    h("p", {}, "The address names nothing here. ", h("a", { href: "#/overview" }, "Go to the overview")));
+  return { element, title: "No such page", close: () => undefined };
+}
+
+function navigate(): void {
+  const route = parseRoute(location.hash);
+  if (route?.view === "documents" && view === "documents" && mounted !== null) {
+    (mounted as DocumentsView).go(route.prefix, route.after);
+    return;
+  }
+  const first = mounted === null;
+  mounted?.close();
+  mounted = route === null ? unknownPlace() : open(route);
+  view = route?.view ?? null;
+  main.replaceChildren(mounted.element);
+  document.title = `${mounted.title} · lorogo`;
+  const section = view === "document" ? "documents" : view;
+  for (const link of document.querySelectorAll<HTMLAnchorElement>("#tabs a")) {
+    const here = link.dataset["view"] === section;
+    put(link, "aria-current", here ? "page" : null);
+    if (here) link.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  if (latest !== null) mounted.show?.(latest);
+  if (!first) {
+    mounted.element.querySelector<HTMLElement>("h1")?.focus({ preventScroll: true });
+    scrollTo({ top: 0 });
+  }
+}
+
+function tellConnection(): void {
+  const now = Date.now();
+  const state = connection(hearing);
+  put(seen, "data-state", state);
+  put(document.body, "data-connection", state);
+  if (state === "lost") {
+    const since = hearing.heard === null ? "never heard" : `last heard ${span(now - hearing.heard)} ago`;
+    const next = Math.ceil((again - now) / 1000);
+    say(seen, `${since}${next > 0 ? `; again in ${next} s` : "; asking"}`);
+    put(seen, "title", hearing.problem);
+    say(spoken, hearing.heard === null ? `no connection: ${hearing.problem}` : `connection lost, last heard at ${clock(hearing.heard)}: ${hearing.problem}`);
+  } else {
+    say(seen, state === "live" ? "live" : "connecting…");
+    put(seen, "title", null);
+    say(spoken, state === "live" ? "connected" : "connecting");
+  }
+}
+
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # is ours
+  main.focus();
+});
+byId("theme").append(themeSwitch());
+addEventListener("hashchange", navigate);
+setInterval(() => {
+  if (document.hidden) return;
+  tickTimes(main, Date.now());
+  tellConnection();
+}, 1000);
+navigate();
+tellConnection();

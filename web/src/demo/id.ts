@@ -32,10 +32,15 @@ export function newDocumentId(random: () => number): string {
   return `${pick(FIRST)}-${pick(SECOND)}-${tail}`;
 }
 
-/** The id in an address' path; null for `/`; undefined if it is not an id. */
+/** The path of a document's page. */
+export function pathOf(id: string): string {
+  return `/d/${id}`;
+}
+
+/** The id in a path `/d/{id}`; null for `/`; undefined if it is not an id. */
 export function idOfPath(path: string): string | null | undefined {
-  const text = path.replace(/^\//, "").replace(/\/$/, "");
-  if (text === "") return null;
+  if (path === "" || path === "/") return null;
+  const text = /^\/d\/([^/]*)\/?$/.exec(path)?.[1] ?? "";
   let id: string;
   try {
     id = decodeURIComponent(text);

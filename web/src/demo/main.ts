@@ -6,7 +6,7 @@ import { button, byId, h, icon } from "../common/dom";
 import { themeSwitch } from "../common/theme";
 import { isEmpty } from "./editor";
 import { createHistoryPanel } from "./history-panel";
-import { idOfPath, newDocumentId } from "./id";
+import { idOfPath, pathOf, newDocumentId } from "./id";
 import type { Closed } from "./link";
 import { reasonText, showMark } from "./mark";
 import { setUpName, showPeople } from "./people";
@@ -34,7 +34,7 @@ function main(): void {
   }
   if (id === null) {
     id = newDocumentId(random);
-    history.replaceState(null, "", `/${id}${location.search}${location.hash}`);
+    history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
   }
   open(id);
 }

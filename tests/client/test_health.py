@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_cli.status import _health
+from lorogo_client.health import health
 
 NOW = 1_000_000_000_000
 WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": NOW - 12_000_000_000}
@@ -70,4 +70,4 @@ WELL = {"journal": "open", "ready": True, "reconcile": "idle", "reconciled_ns": 
 )
 def test_what_an_operator_is_told(stats: dict[str, Any], said: list[str]) -> None:
     """Trouble is in capitals and comes first; a server without a journal has nothing to say of it."""
-    assert _health(stats, NOW) == said
+    assert health(stats, NOW) == said

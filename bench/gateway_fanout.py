@@ -1,0 +1,143 @@
+"""Round trip and fan-out through the gateway, beside the SimpleServer of the npm package loro-websocket.
+
+    python bench/gateway_fanout.py [--readers 50] [--blocks 20] [--edits 25] [--json]
+
+nats-server, `lorogo serve` and `lorogo gateway` are processes of their own, SimpleServer is a Node process,
+and all npm clients of both are in one other Node process, each with a connection of its own. A writer presses
+one key, and the next when everybody has it and it is Acked. Blocks of edits go to the one and the other in
+turns, so that whatever else the machine does hits both. An Ack of SimpleServer means "in memory", one of ours
+"on disk". With many readers it waits in that Node process behind what they have to read.
+
+Prints milliseconds from the writer's commit, and ratios. Exits with 1 if a reader's text is not the writer's.
+The goal is a fan-out p50 of at most 1.5 times that of SimpleServer.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from gateways import NPM, node, start, started_lorogo
+from turns import verdict
+
+GOAL = 1.5
+_RUN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Milliseconds of one server."""
+
+    ack: list[float]
+    reader: list[float]
+    last: list[float]
+    right: bool
+
+
+async def measure(servers: dict[str, str], readers: int, options: argparse.Namespace) -> dict[str, Figures]:
+    """One run of all clients; a room of its own."""
+    task = {"servers": servers, "readers": readers, "blocks": options.blocks, "edits": options.edits}
+    task["room"] = f"bench-{readers}"
+    process = await asyncio.create_subprocess_exec(
+        node(), str(NPM / "fanout.mjs"), json.dumps(task), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(_RUN_SECONDS):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise SystemExit("the clients failed; see above")
+    return {name: Figures(**figures) for name, figures in json.loads(said).items()}
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def rows(found: dict[str, Figures], readers: int) -> list[dict[str, object]]:
+    """One row per question: our figure, theirs, and the ratio."""
+    ours, theirs = found["lorogo"], found["SimpleServer"]
+    asked = [("Ack", "ack")]
+    asked += (
+        [("round trip", "last")] if readers == 1 else [("until each reader", "reader"), ("until all", "last")]
+    )
+    result: list[dict[str, object]] = []
+    for what, name in asked:
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        row: dict[str, object] = {"readers": readers, "what": what, "samples": len(mine)}
+        for label, share in (("p50", 0.5), ("p99", 0.99)):
+            row |= {
+                f"lorogo_{label}_ms": round(quantile(mine, share), 3),
+                f"SimpleServer_{label}_ms": round(quantile(other, share), 3),
+                f"ratio_{label}": round(quantile(mine, share) / quantile(other, share), 3),
+            }
+        result.append(row)
+    return result
+
+
+def spread(found: dict[str, Figures], edits: int) -> str:
+    """The ratio of the medians of each pair of blocks: how noisy the machine was."""
+    ours, theirs = found["lorogo"].last, found["SimpleServer"].last
+    ratios = [
+        statistics.median(ours[at : at + edits]) / statistics.median(theirs[at : at + edits])
+        for at in range(0, len(ours), edits)
+    ]
+    return f"{min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
+
+
+async def run(options: argparse.Namespace) -> int:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.dir)))
+        lorogo = await started_lorogo(folder, stack)
+        simple = await start(stack, [node(), str(NPM / "simple_server.mjs")], "ws://")
+        servers = {"lorogo": f"{lorogo.websocket}", "SimpleServer": simple.line}
+        found = {readers: await measure(servers, readers, options) for readers in (1, options.readers)}
+    right = all(figures.right for one in found.values() for figures in one.values())
+    table = [row for readers, one in found.items() for row in rows(one, readers)]
+    ratio = float(str(table[-1]["ratio_p50"]))
+    if options.json:
+        print(json.dumps({"rows": table, "right": right, "goal": GOAL, "ratio": ratio}, indent=2))
+    else:
+        show(table)
+        for readers, one in found.items():
+            print(f"ratio of each pair of blocks with {readers} reader(s): {spread(one, options.edits)}")
+        print(f"every text is whole on both: {right}")
+        goal = f"(goal {GOAL}): {verdict(ratio <= GOAL)}"
+        print(f"fan-out to {options.readers}, p50: {ratio:.2f} of SimpleServer {goal}")
+    return 0 if right else 1
+
+
+def show(table: list[dict[str, object]]) -> None:
+    print(f"{'':34}{'lorogo':>17}{'SimpleServer':>19}{'ratio':>15}")
+    print(f"{'milliseconds from the commit':34}{'p50':>9}{'p99':>8}{'p50':>11}{'p99':>8}{'p50':>8}{'p99':>7}")
+    for row in table:
+        name = f"{row['readers']} reader(s), {row['what']}"
+        print(
+            f"{name:34}{row['lorogo_p50_ms']:9.2f}{row['lorogo_p99_ms']:8.2f}"
+            f"{row['SimpleServer_p50_ms']:11.2f}{row['SimpleServer_p99_ms']:8.2f}"
+            f"{row['ratio_p50']:8.2f}{row['ratio_p99']:7.2f}"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--readers", type=int, default=50)
+    parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--edits", type=int, default=25, help="in a block")
+    parser.add_argument("--dir", type=Path)
+    parser.add_argument("--json", action="store_true")
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The processes that benchmarks of the gateway need: lorogo's, and a Node."""
+
+import asyncio
+import os
+import shutil
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from lorogo_transport.embedded import EmbeddedNats
+
+ROOT = Path(__file__).parents[1]
+NPM = ROOT / "web" / "npm"
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that goes on, and the line by which it said that it is ready."""
+
+    pid: int
+    line: str
+
+
+@dataclass(frozen=True)
+class Lorogo:
+    """nats-server, `lorogo serve` and `lorogo gateway`."""
+
+    nats: str
+    server: Started
+    gateway: Started
+
+    @property
+    def http(self) -> str:
+        return next(word for word in self.gateway.line.split() if word.startswith("http://"))
+
+    @property
+    def websocket(self) -> str:
+        return self.http.replace("http://", "ws://") + "/ws"
+
+
+def node() -> str:
+    """A Node. web/with-node.sh fetches one where there is none."""
+    fetched = ROOT / "build" / "node" / "tools"
+    found = shutil.which("node", path=os.pathsep.join([os.environ.get("PATH", ""), str(fetched)]))
+    if found is None:
+        raise SystemExit("this needs Node 20: `make pages` fetches one")
+    return found
+
+
+async def started_lorogo(folder: Path, stack: AsyncExitStack) -> Lorogo:
+    """All three, each a process of its own."""
+    nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
+    lorogo = [sys.executable, "-m", "lorogo_cli"]
+    serve = [*lorogo, "serve", "--nats", nats.url, "--data", str(folder / "server")]
+    server = await start(stack, serve, log=folder / "serve.log")
+    listen = [*lorogo, "gateway", "--nats", nats.url, "--port", "0"]
+    gateway = await start(stack, listen, "lorogo gateway on ", log=folder / "gateway.log")
+    return Lorogo(nats.url, server, gateway)
+
+
+async def start(
+    stack: AsyncExitStack,
+    command: list[str],
+    ready: str = "",
+    *,
+    log: Path | None = None,
+    seconds: float = _START_SECONDS,
+) -> Started:
+    """Started; if it says so, also ready: it said a line that begins so. It ends with the stack."""
+    stderr = None if log is None else stack.enter_context(log.open("wb"))
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    stack.push_async_callback(_end, process)
+    if not ready:
+        return Started(process.pid, "")
+    assert process.stdout is not None
+    async with asyncio.timeout(seconds):
+        while line := (await process.stdout.readline()).decode():
+            if line.startswith(ready):
+                return Started(process.pid, line.strip())
+    raise SystemExit(f"{' '.join(command)} ended before it was ready")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def resident_bytes(pid: int) -> int:
+    """What the process holds in memory."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+    raise SystemExit(f"process {pid} is gone")

@@ -1,0 +1,252 @@
+"""Which documents there are, seen without starting one: state, owner, lease, sizes, last edit."""
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lorogo_client.errors import DocumentDeleted, DocumentFailed
+from lorogo_protocol import calls, subjects
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.ids import is_document_id
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.limits import STALE_SECONDS
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import NoResponders, RequestTimeout
+from lorogo_transport.ports import Stored, Transport
+from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.statuses import Statuses
+
+Row = dict[str, Any]
+
+_OWNER_SECONDS = 3.0
+_NAMES_SECONDS_MAX = 1.0  # how old a list of all names may be
+_NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is stored of a document."""
+
+    document_id: str
+    last: Stored | None  # of its messages in the WAL
+    snapshot: SnapshotHead | None
+    status: Entry | None
+
+    @property
+    def known(self) -> bool:
+        """Whether it has ever existed."""
+        return self.last is not None or self.snapshot is not None or self.status is not None
+
+    @property
+    def deleted(self) -> bool:
+        return is_deleted(self.snapshot)
+
+    @property
+    def erased(self) -> bool:
+        return is_erased(self.snapshot)
+
+    def check(self, *, deleted: bool = False) -> None:
+        """Raise DocumentFailed, or DocumentDeleted unless `deleted` may be."""
+        if self.status is not None and isinstance(self.status.status, Failed):
+            raise DocumentFailed(self.document_id, self.status.status.trace_id)
+        if self.deleted and not deleted:
+            raise DocumentDeleted(self.document_id, erased=self.erased)
+
+
+def is_deleted(head: SnapshotHead | None) -> bool:
+    """Whether a document was deleted, perhaps for good."""
+    return head is not None and bool(head.facts.get("deleted_ns"))
+
+
+def is_erased(head: SnapshotHead | None) -> bool:
+    """Whether a document was erased for good."""
+    return head is not None and head.facts.get("erased_ns", "0") not in {"", "0"}
+
+
+async def look(transport: Transport, document_id: str) -> Sight:
+    """What is stored of a document. Starts and creates nothing."""
+    last, head, entry = await asyncio.gather(
+        transport.stream(subjects.WAL_STREAM).last(subjects.wal(document_id)),
+        snapshots(transport).head(document_id),
+        Statuses(transport).read(document_id),
+    )
+    return Sight(document_id, last, head, entry)
+
+
+async def of_one(transport: Transport, sight: Sight, *, now_ns: int) -> Row:
+    """The row of a document that was looked at."""
+    document_id = sight.document_id
+    messages = await transport.stream(subjects.WAL_STREAM).count(subjects.wal(document_id))
+    return row(document_id, sight.status, sight.snapshot, messages, now_ns=now_ns)
+
+
+async def ask_owner(transport: Transport, document_id: str) -> Row | None:
+    """What the owner says; None if it does not answer. A plain request, which starts nothing."""
+    subject = subjects.call("status", document_id)
+    try:
+        answer = await transport.bus.request(subject, timeout=_OWNER_SECONDS)
+    except (NoResponders, RequestTimeout):
+        return None
+    try:
+        facts = calls.decode(answer.data)
+    except MalformedMessage:
+        return None
+    return facts if "since_ns" in facts else None
+
+
+async def rows(transport: Transport, *, now_ns: int) -> list[Row]:
+    """Every document, by id."""
+    entries = {document: entry async for document, entry in Statuses(transport).all()}
+    heads = {head.document_id: head async for head in snapshots(transport).list()}
+    counts = await transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*"))
+    messages = {subjects.document_of(subject): count for subject, count in counts.items()}
+    names = sorted({*entries, *heads, *messages})
+    return [
+        row(name, entries.get(name), heads.get(name), messages.get(name, 0), now_ns=now_ns) for name in names
+    ]
+
+
+def row(
+    document_id: str, entry: Entry | None, head: SnapshotHead | None, messages: int, *, now_ns: int
+) -> Row:
+    """One document: its state, who has it, since when, how big."""
+    row: Row = {
+        "document": document_id,
+        "state": "DOWN",
+        "server": "",
+        "changed_ns": None,
+        "lease": 0,
+        "deleted": is_deleted(head),
+        "erased": is_erased(head),
+        "snapshot_bytes": 0 if head is None else head.size,
+        "wal_messages": messages,
+    }
+    if entry is None:
+        return row
+    row |= {"changed_ns": entry.status.time_ns, "server": entry.server, "lease": entry.token}
+    match entry.status:
+        case Down():
+            row |= {"lease": 0, "server": ""}
+        case Up(server_id):
+            row |= {"state": "UP", "server": server_id}
+            row["stale"] = now_ns - entry.status.time_ns > STALE_SECONDS * 1e9
+        case Starting(_, retries):
+            row |= {"state": "STARTING", "retries": retries}
+        case Failed(trace_id):
+            row |= {"state": "ERROR", "trace": trace_id}
+    return row
+
+
+def edited_ns(last: Stored | None, head: SnapshotHead | None) -> int | None:
+    """When the document was last edited, by the stream's clock; None: not known.
+
+    The last message of the WAL tells it; without one the last dated version of the snapshot, or when
+    that was written.
+    """
+    times = [last.time_ns] if last is not None else []
+    if head is not None:
+        dated = _last_dated(head.facts.get("dated", ""))
+        times += [dated] if dated is not None else [] if times else [head.time_ns]
+    return max(times, default=None)
+
+
+def _last_dated(text: str) -> int | None:
+    """The time of the last of `[[time_ns, frontiers, sequence], ...]`; parsing all would be a waste."""
+    first = text[text.rfind("[") + 1 :].partition(",")[0].strip()
+    return int(first) if first.isascii() and first.isdigit() and len(first) <= 19 else None
+
+
+def snapshots(transport: Transport) -> SnapshotStore:
+    """The snapshots, for reading."""
+    return SnapshotStore(
+        transport.stream(subjects.SNAPSHOT_STREAM),
+        max_payload=transport.bus.max_payload,
+        clock=SystemClock(),
+        new_id=_no_id,
+    )
+
+
+def _no_id() -> str:
+    raise AssertionError("snapshots are only read here")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Every document id in order, and how many messages the WAL has of each."""
+
+    ids: Sequence[str]
+    messages: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some documents by id; `next` begins the page after, None: there is none."""
+
+    rows: list[Row]
+    next: str | None
+
+
+class Catalogue:
+    """All documents in pages.
+
+    Names are read without bodies, and kept for twenty times as long as that took, at most a second: who
+    has few documents sees a new one at once. Everything else is read for the documents of the page alone.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock | None = None) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._reading = asyncio.Lock()
+        self._names: _Names | None = None
+        self._good_until = 0.0
+
+    async def page(self, *, after: str = "", prefix: str = "", limit: int) -> Page:
+        """At most `limit` documents that begin with `prefix`, those that come after `after`."""
+        names = await self._all_names()
+        ids = names.ids
+        start = max(bisect_right(ids, after), bisect_left(ids, prefix))
+        wanted = [one for one in ids[start : start + limit + 1] if one.startswith(prefix)]
+        shown = wanted[:limit]
+        more = shown[-1] if len(wanted) > limit else None
+        return Page(await self._rows(shown, names.messages), more)
+
+    async def _rows(self, ids: Sequence[str], messages: Mapping[str, int]) -> list[Row]:
+        entries, heads, lasts = await asyncio.gather(
+            Statuses(self._transport).read_many(ids),
+            snapshots(self._transport).heads_of(ids),
+            self._lasts([one for one in ids if one in messages]),
+        )
+        now_ns = self._clock.wall_ns()
+        found = []
+        for one in ids:
+            head = heads.get(one)
+            shown = row(one, entries.get(one), head, messages.get(one, 0), now_ns=now_ns)
+            found.append(shown | {"edited_ns": edited_ns(lasts.get(one), head)})
+        return found
+
+    async def _lasts(self, ids: Sequence[str]) -> dict[str, Stored]:
+        wal = self._transport.stream(subjects.WAL_STREAM)
+        wanted = [subjects.wal(one) for one in ids]
+        return {subjects.document_of(stored.subject): stored async for stored in wal.newest_of(wanted)}
+
+    async def _all_names(self) -> _Names:
+        async with self._reading:
+            began = self._clock.now()
+            if self._names is None or began >= self._good_until:
+                self._names = await _names(self._transport)
+                ended = self._clock.now()
+                self._good_until = ended + min(_NAMES_SECONDS_MAX, (ended - began) / _NAMES_SHARE)
+            return self._names
+
+
+async def _names(transport: Transport) -> _Names:
+    started, kept, counts = await asyncio.gather(
+        Statuses(transport).names(),
+        snapshots(transport).names(),
+        transport.stream(subjects.WAL_STREAM).subjects(subjects.wal("*")),
+    )
+    messages = {subjects.document_of(subject): count for subject, count in counts.items()}
+    return _Names(sorted(filter(is_document_id, {*started, *kept, *messages})), messages)

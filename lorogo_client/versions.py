@@ -1,0 +1,111 @@
+"""Times and versions as people type them, and as we show them.
+
+A version is a letter and base64url: `v` and the document's frontiers, so that it cannot be taken for
+a time or an option. A time is ISO 8601 (without a zone: local time) or how long ago: `10m`, `-1h30m`.
+"""
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from lorogo_client.errors import InvalidMoment
+
+_SECOND_NS = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {
+    "ms": _SECOND_NS // 1000,
+    "s": _SECOND_NS,
+    "m": 60 * _SECOND_NS,
+    "h": 3600 * _SECOND_NS,
+    "d": 24 * 3600 * _SECOND_NS,
+    "w": 7 * 24 * 3600 * _SECOND_NS,
+}
+_PART = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
+_AGO = re.compile(rf"-?((?:{_PART.pattern})+)(?: ago)?")
+
+
+class BeforeAll(InvalidMoment):
+    """A time before 1970: no document is that old."""
+
+
+def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
+    """A moment (Unix nanoseconds) or a version (frontiers). Raises InvalidMoment."""
+    if text.startswith("v"):
+        return parse_version(text)
+    return parse_time(text, now_ns=now_ns, zone=zone)
+
+
+def parse_version(text: str) -> bytes:
+    """The frontiers that a shown version stands for. Raises InvalidMoment."""
+    try:
+        body = text.removeprefix("v").encode("ascii")
+        frontiers = base64.b64decode(body + b"=" * (-len(body) % 4), altchars=b"-_", validate=True)
+        if not frontiers or show_version(frontiers) != text:
+            raise ValueError
+        return frontiers
+    except (binascii.Error, ValueError):
+        raise InvalidMoment(
+            f"{_brief(text)} is not a version: `lorogo doc history` shows those that there are"
+        ) from None
+
+
+def show_version(frontiers: bytes) -> str:
+    """A version as text that a shell leaves alone."""
+    return "v" + base64.urlsafe_b64encode(frontiers).rstrip(b"=").decode()
+
+
+def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
+    """Unix nanoseconds; `zone` is for times without one (None: this machine's). Raises InvalidMoment."""
+    words = text.strip()
+    if words == "now":
+        return now_ns
+    if ago := _AGO.fullmatch(words):
+        moment = now_ns - sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(ago[1]))
+    else:
+        moment = _calendar(words, zone)
+    if moment < 0:
+        raise BeforeAll(f"{_brief(text)} is before 1970")
+    return moment
+
+
+def _calendar(text: str, zone: tzinfo | None) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+        return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    except (ValueError, OverflowError, OSError):
+        raise InvalidMoment(
+            f"{_brief(text)} is neither a time (2026-11-16T10:30, or 10m for ten minutes ago)"
+            " nor a version (v and letters, as `lorogo doc history` shows)"
+        ) from None
+
+
+def show_time(time_ns: int, zone: tzinfo | None = None) -> str:
+    """ISO 8601 with milliseconds, rounded up: given back as a time it still includes that moment."""
+    return _shown(-(-time_ns // 1_000_000), zone)
+
+
+def show_time_down(time_ns: int, zone: tzinfo | None = None) -> str:
+    """The same rounded down: what is read from that time on includes that moment."""
+    return _shown(time_ns // 1_000_000, zone)
+
+
+def _shown(milliseconds: int, zone: tzinfo | None) -> str:
+    moment = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+    return moment.isoformat(timespec="milliseconds")
+
+
+def show_age(seconds: float) -> str:
+    """How long, in the largest unit that says something."""
+    if seconds < 0:
+        return "in the future"  # another machine's clock
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def _brief(text: str, chars_max: int = 60) -> str:
+    return repr(text if len(text) <= chars_max else text[:chars_max] + "...")

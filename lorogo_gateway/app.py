@@ -1,0 +1,69 @@
+"""The gateway put together: one Starlette app of all its doors, and the tasks that belong to it."""
+
+from types import TracebackType
+from typing import Self
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from lorogo_client import Client
+from lorogo_gateway.collector import Collector
+from lorogo_gateway.http import documents, facts, machines
+from lorogo_gateway.http.feed import Feeds
+from lorogo_gateway.http.routing import router
+from lorogo_gateway.pages import Pages
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets import Sockets
+
+
+class Gateway:
+    """All doors of one client. Enter it before serving `app`, leave it after."""
+
+    def __init__(self, client: Client, settings: GatewaySettings, pages: Pages | None = None) -> None:
+        self.sockets = Sockets(client, settings)
+        self.feeds = Feeds(client, settings)
+        self.collector = Collector(client.transport, settings)
+        operations = (
+            *documents.operations(client, settings),
+            *facts.operations(client, self.collector, sockets=self.sockets.stats),
+            *self.feeds.operations(),
+        )
+        self.app = Starlette(
+            routes=[
+                *self.sockets.routes(),
+                *router(operations, settings),
+                *machines.routes(client, self.collector, feeds=self.feeds, sockets=self.sockets.stats),
+                *(pages or Pages()).routes(),
+            ],
+            middleware=_cors(settings),
+        )
+
+    async def __aenter__(self) -> Self:
+        self.collector.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.collector.close()
+
+    async def let_go(self) -> None:
+        """Say goodbye to those who are connected, after what is in flight was answered."""
+        await self.feeds.close()
+        await self.sockets.close()
+
+
+def _cors(settings: GatewaySettings) -> list[Middleware]:
+    """Pages of the origins that we were told of may read the answers; without any nothing is said."""
+    if not settings.origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.origins),
+            allow_methods=["GET", "PUT", "POST", "PATCH", "DELETE"],
+            allow_headers=["content-type", "if-match", "if-none-match", "last-event-id"],
+            expose_headers=["etag", "retry-after"],
+        )
+    ]

@@ -1,0 +1,130 @@
+"""Bodies: read within bounds of bytes and time, and JSON that means one thing only."""
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+
+from lorogo_gateway.http.problems import Problem
+
+_THREAD_BYTES = 256 * 1024  # more than this is parsed on a thread
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
+_INTEGER_CHARS_MAX = 20  # 64 bits and a sign
+_SOON = {"Retry-After": "1"}
+_HANG_UP = {"Connection": "close"}  # what is still on its way is not read
+
+
+class Bodies:
+    """Reads bodies; all that are in memory together have a bound."""
+
+    def __init__(self, *, bytes_max: int, together_bytes_max: int, seconds: float) -> None:
+        self._bytes_max = bytes_max
+        self._free = together_bytes_max
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """All of a body, which counts until this is left. Raises Problem 408, 413, 503; ClientDisconnect."""
+        declared = request.headers.get("content-length", "")
+        if _DIGITS.fullmatch(declared) and (len(declared) > 18 or int(declared) > self._bytes_max):
+            raise self._too_large()
+        parts: list[bytes] = []
+        try:
+            await self._collect(request, parts)
+            yield b"".join(parts)
+        finally:
+            self._free += sum(map(len, parts))
+
+    async def _collect(self, request: Request, parts: list[bytes]) -> None:
+        size = 0
+        deadline = asyncio.timeout(self._seconds)
+        try:
+            async with deadline:
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self._bytes_max:  # whatever Content-Length said
+                        raise self._too_large()
+                    if len(part) > self._free:
+                        raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+                    self._free -= len(part)
+                    parts.append(part)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            late = f"the body did not come in {self._seconds:g} s"
+            raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
+
+    def _too_large(self) -> Problem:
+        return Problem(413, "too-large", f"the body has more than {self._bytes_max} bytes", headers=_HANG_UP)
+
+
+async def parse_json(data: bytes) -> Any:
+    """The JSON value. Raises Problem 400, and 422 for numbers that do not fit."""
+    if len(data) > _THREAD_BYTES:
+        return await asyncio.to_thread(_parse, data)
+    return _parse(data)
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_integer,
+            object_pairs_hook=_map,
+        )
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError:
+        raise _malformed("it is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise _malformed("it has half of a surrogate pair, which is no character") from None
+    except RecursionError:
+        raise _malformed("it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise _malformed(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except ValueError as error:
+        raise _malformed(str(error)) from None
+    return value
+
+
+def _malformed(why: str) -> Problem:
+    return Problem(400, "malformed-json", f"the body is not JSON that can be taken: {why}")
+
+
+def _unfit(text: str) -> Problem:
+    """JSON allows any number; documents have those of 64 bits."""
+    return Problem(422, "number-too-large", f"{text[:40]} does not fit in 64 bits")
+
+
+def _constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _INTEGER_CHARS_MAX or not -(2**63) <= int(text) < 2**63:
+        raise _unfit(text)
+    return int(text)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _unfit(text)
+    return number
+
+
+def _map(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        raise ValueError(f"{names.most_common(1)[0][0][:60]!r} is there twice")
+    return made

@@ -1,0 +1,102 @@
+"""What an error of lorogo is in HTTP: one table for those of the client, one for the owner's reasons."""
+
+from typing import Final
+
+from lorogo_client import errors as ours
+from lorogo_client.feed import InvalidPosition
+from lorogo_gateway.http.problems import Problem
+from lorogo_protocol.errors import (
+    CrdtError,
+    HistoryTrimmed,
+    InvalidDocumentId,
+    InvalidUpdate,
+    LorogoError,
+    MalformedMessage,
+)
+from lorogo_protocol.reasons import Reason
+from lorogo_transport import errors as transport
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
+
+#: of a reason that the owner gives, for a call or for an update
+REASONS: Final[dict[Reason, int]] = {
+    Reason.DIGEST_MISMATCH: 503,
+    Reason.CHUNK_MISSING: 503,
+    Reason.TOO_LARGE: 413,
+    Reason.INVALID_UPDATE: 422,
+    Reason.MISSING_DEPENDENCIES: 409,
+    Reason.HISTORY_TRIMMED: 409,
+    Reason.DELETED: 410,
+    Reason.NOT_OWNER: 503,
+    Reason.STORAGE_FULL: 507,
+    Reason.RATE_LIMITED: 429,
+    Reason.READ_ONLY: 403,
+    Reason.INVALID_REQUEST: 400,
+    Reason.INVALID_DOCUMENT_ID: 400,
+    Reason.UNKNOWN_VERB: 501,
+    Reason.NOT_FOUND: 404,
+    Reason.CONFLICT: 409,
+    Reason.PATCH_FAILED: 422,
+    Reason.UNKNOWN_VERSION: 404,
+    Reason.BUSY: 503,
+    Reason.FAILED: 503,
+}
+
+#: of an error; the first row that fits counts, so that a class stands before its base
+ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
+    (InvalidDocumentId, 400),
+    (InvalidPosition, 400),
+    (ours.InvalidMoment, 400),
+    (ours.DocumentDeleted, 410),
+    (ours.DocumentFailed, 503),
+    (ours.ReadOnly, 403),
+    (ours.OfflineBufferFull, 503),
+    (ours.NotServed, 503),
+    (ours.Timeout, 504),
+    (ours.Unsaved, 503),
+    (ours.FeedUnavailable, 503),
+    (ours.StoreLocked, 503),
+    (ours.StoreFailed, 503),
+    (ours.NotStored, 503),
+    (ours.SessionClosed, 503),
+    (transport.Disconnected, 503),
+    (transport.RequestTimeout, 504),
+    (transport.NoResponders, 503),
+    (transport.OutcomeUnknown, 504),
+    (transport.WrongLastSequence, 409),
+    (transport.StorageFull, 507),
+    (transport.TooLarge, 413),
+    (transport.StreamMissing, 503),
+    (transport.StreamMismatch, 503),
+    (transport.Unreachable, 503),
+    (SnapshotReplaced, 503),
+    (SnapshotDamaged, 500),
+    (transport.TransportError, 503),
+    (MalformedMessage, 502),  # a server's: what people send is checked before
+    (HistoryTrimmed, 409),
+    (InvalidUpdate, 422),
+    (CrdtError, 500),
+)
+
+#: statuses after which the same request may succeed, and after how many seconds it is worth a try;
+#: a document in ERROR and a damaged store are not among them
+_AGAIN: Final = {429: 1, 503: 2}
+_NOT_AGAIN: Final = (ours.DocumentFailed, ours.FeedUnavailable, ours.StoreFailed, transport.StreamMismatch)
+
+
+def problem_of(error: LorogoError) -> Problem | None:
+    """The error as an answer; None for one that has no row, which is a mistake of ours."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ours.Refused | ours.UpdateRefused):
+        return _problem(REASONS[error.reason], error)
+    for kind, status in ERRORS:
+        if isinstance(error, kind):
+            return _problem(status, error)
+    return None
+
+
+def _problem(status: int, error: LorogoError) -> Problem:
+    headers = {}
+    if status in _AGAIN and not isinstance(error, _NOT_AGAIN):
+        headers["Retry-After"] = str(_AGAIN[status])
+    return Problem(status, error.code, str(error), headers=headers)

@@ -1,0 +1,122 @@
+"""Looking at documents. Nothing here creates one: what is not stored is 404 before anybody is asked."""
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lorogo_client import Client, overview
+from lorogo_client.overview import Sight
+from lorogo_client.versions import show_version
+from lorogo_gateway.http import etags, moments, schemas
+from lorogo_gateway.http.operations import asked
+from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.clock import Clock
+from lorogo_transport.ports import Transport
+
+_SNAPSHOT = "application/octet-stream"
+_VARIES = {"Vary": "Accept"}  # two representations at one address
+
+
+async def known(transport: Transport, document_id: str) -> Sight:
+    """What is stored of a document. Raises Problem 404."""
+    sight = await overview.look(transport, document_id)
+    if not sight.known:
+        raise Problem(404, "not-found", f"there is no document {document_id!r}")
+    return sight
+
+
+def said(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """The value as JSON; NaN cannot be in it."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return Response(body, status, headers=headers, media_type="application/json")
+
+
+class Reading:
+    """The operations that change nothing."""
+
+    def __init__(self, client: Client, settings: GatewaySettings, clock: Clock) -> None:
+        self._client = client
+        self._seconds = settings.call_seconds
+        self._clock = clock
+        self._catalogue = overview.Catalogue(client.transport, clock)
+
+    async def page(self, request: Request) -> Response:
+        values = asked(request).values
+        page = await self._catalogue.page(
+            after=values.get("after", ""), prefix=values.get("prefix", ""), limit=values["limit"]
+        )
+        return said({"documents": [schemas.summary(row) for row in page.rows], "next": page.next})
+
+    async def get(self, request: Request) -> Response:
+        what = asked(request)
+        document_id, at = what.values["id"], what.values.get("at")
+        have = what.values.get("If-None-Match", "")
+        sight = await known(self._client.transport, document_id)
+        sight.check()
+        document = self._client.document(document_id)
+        if have and at is None:
+            version: Any = await document.version(timeout=self._seconds)
+            if etags.names(have, version["frontiers"]):
+                return _unchanged(version["frontiers"])
+        try:
+            if what.wants == _SNAPSHOT:
+                if "path" in what.values:
+                    raise Problem(
+                        400, "invalid-parameter", "a snapshot is of the whole document: leave out path"
+                    )
+                payload, frontiers = await document.snapshot(at, timeout=self._seconds)
+                # one of the past is made anew each time: it has no version that could be asked for again
+                headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
+                return Response(payload, headers=headers, media_type=_SNAPSHOT)
+            paths = what.values.get("path")
+            answer: Any = await document.get(paths, at, timeout=self._seconds)
+        except Refused as no:
+            raise _asked_for(no, at) from None
+        if have and etags.names(have, answer["frontiers"]):
+            return _unchanged(answer["frontiers"])
+        value = answer["value"] if paths is None else answer["matches"]
+        return said(value, headers={"ETag": etags.tag(answer["frontiers"]), **_VARIES})
+
+    async def history(self, request: Request) -> Response:
+        values = asked(request).values
+        document_id = values["id"]
+        (await known(self._client.transport, document_id)).check()
+        versions: Any = await self._client.document(document_id).history(
+            values["limit"], timeout=self._seconds
+        )
+        shown = [
+            {
+                "version": show_version(one["frontiers"]),
+                "time": moments.show(one["time_ns"]),
+                "sequence": one["sequence"],
+            }
+            for one in versions
+        ]
+        return said({"document": document_id, "versions": shown})
+
+    async def status(self, request: Request) -> Response:
+        document_id = asked(request).values["id"]
+        transport = self._client.transport
+        sight = await known(transport, document_id)
+        row = await overview.of_one(transport, sight, now_ns=self._clock.wall_ns())
+        row["edited_ns"] = overview.edited_ns(sight.last, sight.snapshot)
+        owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
+        return said(schemas.summary(row) | {"owner": schemas.owner(owner)})
+
+
+def _unchanged(frontiers: bytes) -> Response:
+    return Response(status_code=304, headers={"ETag": etags.tag(frontiers), **_VARIES})
+
+
+def _asked_for(no: Refused, at: int | bytes | None) -> Exception:
+    """What the owner does not understand is in `at` or in `path`: nothing else of a GET reaches it."""
+    if no.reason is not Reason.INVALID_REQUEST:
+        return no
+    if isinstance(at, bytes) and "'at'" in str(no):
+        return moments.unknown_version()
+    return Problem(422, "invalid-path", str(no))

@@ -1,0 +1,177 @@
+"""Starlette's routes, made of the operations: whatever goes wrong on the way is a problem, never a page."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from lorogo_gateway.http import checking, openapi, parameters
+from lorogo_gateway.http.bodies import Bodies, parse_json
+from lorogo_gateway.http.failures import problem_of
+from lorogo_gateway.http.negotiation import best, body_type
+from lorogo_gateway.http.operations import Asked, Operation, Schema
+from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.origins import welcome
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.errors import LorogoError
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+_GRACE_SECONDS = 5.0  # that a handler has beyond its calls
+_STREAM = "text/event-stream"
+_GONE = 499  # nobody reads it; for the access log
+
+
+def router(operations: Sequence[Operation], settings: GatewaySettings | None = None) -> list[BaseRoute]:
+    """The routes of all operations, of their description, and of every other path below /v1."""
+    chosen = settings or GatewaySettings()
+    described = (*operations, openapi.operation(operations))
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in described:
+        _check(operation)
+        methods = by_path.setdefault(operation.path, {})
+        if operation.method in methods:
+            raise ValueError(f"{operation.method} {operation.path} is declared twice")
+        methods[operation.method] = operation
+    bodies = Bodies(
+        bytes_max=chosen.body_bytes_max,
+        together_bytes_max=chosen.bodies_bytes_max,
+        seconds=chosen.call_seconds,
+    )
+    routes: list[BaseRoute] = [
+        Route(path, _Resource(found, chosen, bodies)) for path, found in by_path.items()
+    ]
+    # a path with a name in it must not catch what another one says in full
+    routes.sort(key=lambda route: "{" in getattr(route, "path", ""))
+    return [*routes, Route("/v1", _Nowhere()), Route("/v1/{rest:path}", _Nowhere())]
+
+
+def _check(operation: Operation) -> None:
+    for parameter in operation.parameters:
+        if parameter.parse is None:
+            checking.supported(parameter.schema)
+    for kind, schema in (operation.body or {}).items():
+        if _is_json(kind):
+            checking.supported(schema)
+
+
+class _Resource:
+    """One path with its methods."""
+
+    def __init__(self, methods: Mapping[str, Operation], settings: GatewaySettings, bodies: Bodies) -> None:
+        self._methods = dict(methods)
+        get = self._methods.get("GET")
+        if get is not None and _STREAM not in get.offers:
+            self._methods["HEAD"] = get
+        self._allow = ", ".join(sorted(self._methods))
+        self._settings = settings
+        self._bodies = bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await _answered(self._answer(request), request)
+        response.headers.setdefault("Cache-Control", "no-cache")  # or ask again with the ETag
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
+        if scope["method"] == "HEAD":
+            response = Response(status_code=response.status_code, headers=dict(response.headers))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": self._allow})
+        operation = self._methods.get(request.method)
+        if operation is None:
+            detail = f"{request.method[:20]} is not for this path; {self._allow} are"
+            raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
+        if operation.writes:
+            _may_write(request, self._settings)
+        values = parameters.read(
+            operation.parameters,
+            path=request.path_params,
+            query=request.query_params.multi_items(),
+            headers=request.headers,
+        )
+        wants = best(request.headers.get("accept"), operation.offers)
+        if operation.body is None:
+            return await self._handled(operation, request, Asked(values, wants=wants))
+        said = request.headers.get("content-type", "")
+        kind = body_type(said, operation.body) if said else ""
+        async with self._bodies.read(request) as data:
+            if kind or data:
+                body = await _parsed(kind or body_type("", operation.body), operation.body, data)
+                return await self._handled(operation, request, Asked(values, body, kind, wants))
+            if operation.body_required:
+                raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
+            return await self._handled(operation, request, Asked(values, wants=wants))
+
+    async def _handled(self, operation: Operation, request: Request, what: Asked) -> Response:
+        request.state.asked = what
+        allowed = self._settings.call_seconds + _GRACE_SECONDS
+        deadline = asyncio.timeout(allowed)
+        try:
+            async with deadline:
+                return await operation.handler(request)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            perhaps = "; it may have been done" if operation.writes else ""
+            raise Problem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
+
+
+async def _answered(work: Awaitable[Response], request: Request) -> Response:
+    """The response of the work, or the problem that it raises."""
+    try:
+        return await work
+    except ClientDisconnect:
+        return Response(status_code=_GONE)
+    except LorogoError as error:
+        problem = problem_of(error)
+        if problem is None:
+            log.exception("an error without a row", method=request.method, path=request.url.path)
+            problem = _mistake()
+        return problem.response()
+    except Exception:
+        log.exception("a request failed", method=request.method, path=request.url.path)
+        return _mistake().response()
+
+
+def _mistake() -> Problem:
+    return Problem(500, "internal", "the gateway made a mistake; its log tells more")
+
+
+async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
+    if not _is_json(kind):
+        return data
+    value = await parse_json(data)
+    if problem := checking.wrong(bodies[kind], value, "the body"):
+        raise Problem(400, "invalid-body", problem)
+    return value
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _may_write(request: Request, settings: GatewaySettings) -> None:
+    """Raise Problem 403 if nobody may, or if the page of another site wants to.
+
+    Browsers send a POST without a body anywhere without asking first.
+    """
+    if settings.read_only:
+        raise Problem(403, "read-only", "this gateway only reads")
+    if not welcome(request.headers, settings.origins):
+        detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
+        raise Problem(403, "cross-origin", detail)
+
+
+class _Nowhere:
+    """Every path below /v1 that is none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope["path"])[:200]
+        problem = Problem(404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is")
+        await problem.response()(scope, receive, send)

@@ -1,0 +1,96 @@
+"""The gateway on its port: uvicorn inside our own loop, which has its own signals and logs."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
+from lorogo_protocol.errors import LorogoError
+
+_BACKLOG = 2048
+
+
+class CannotListen(LorogoError):
+    """The address cannot be had."""
+
+    code = "cannot-listen"
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the command's, which stops us in its own order."""
+        yield
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, settings: GatewaySettings) -> AsyncIterator[str]:
+    """Serve the app; gives the address as people type it. Raises CannotListen."""
+    listener = _bind(settings.host, settings.port)
+    server = _Uvicorn(_config(app, settings))
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="uvicorn")
+    listens = asyncio.create_task(server.listens.wait())
+    try:
+        await asyncio.wait({serving, listens}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving
+            raise CannotListen("the gateway ended before it began; its log says why")
+        yield _address(listener)
+    finally:
+        listens.cancel()
+        server.should_exit = True
+        await serving
+
+
+def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        **uvicorn_options(settings),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=max(1, round(settings.close_seconds)),
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotListen(f"{host}:{port} is not an address to listen on: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"

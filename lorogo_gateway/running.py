@@ -1,0 +1,39 @@
+"""A gateway from its address of NATS to its own: what the command starts, and what tests start."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import lorogo_client
+from lorogo_gateway.app import Gateway
+from lorogo_gateway.listening import CannotListen, listening
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_transport.jetstream import connect
+from lorogo_transport.ports import Transport
+
+__all__ = ["CannotListen", "GatewaySettings", "running"]
+
+_FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
+
+
+@asynccontextmanager
+async def running(where: str | Transport, settings: GatewaySettings) -> AsyncIterator[str]:
+    """Serve until it is left; gives the address. NATS is tried in the background until it answers.
+
+    Sockets close first, after what is in flight was Acked, then the client. Raises CannotListen.
+    """
+    if isinstance(where, str):
+        async with (
+            await connect(where, name="lorogo gateway", wait_seconds=_FIRST_SECONDS) as transport,
+            running(transport, settings) as address,
+        ):
+            yield address
+        return
+    async with (
+        lorogo_client.connect(where) as client,
+        Gateway(client, settings) as gateway,
+        listening(gateway.app, settings) as address,
+    ):
+        try:
+            yield address
+        finally:
+            await gateway.let_go()

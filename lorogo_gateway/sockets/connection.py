@@ -1,0 +1,267 @@
+"""One WebSocket: a loop that reads frames and hands them to rooms; what goes out is written at once."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+from starlette.types import Receive
+
+from lorogo_client import InvalidDocumentId, LorogoError
+from lorogo_gateway import wire
+from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.bucket import Bucket
+from lorogo_gateway.sockets.document import DocumentRoom
+from lorogo_gateway.sockets.ephemeral import EphemeralRoom
+from lorogo_gateway.sockets.house import House
+from lorogo_gateway.sockets.kept import KeptRoom
+from lorogo_gateway.sockets.line import Line
+from lorogo_gateway.wire import Assembler, Crdt, MalformedFrame, Refusal, Status
+from lorogo_protocol.ids import check_document_id
+from lorogo_transport.logs import get_logger
+from lorogo_transport.tasks import Tasks
+
+log = get_logger(__name__)
+
+Room = DocumentRoom | EphemeralRoom | KeptRoom
+_ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[KeptRoom]]] = {
+    Crdt.LORO: DocumentRoom,
+    Crdt.EPHEMERAL: EphemeralRoom,
+    Crdt.PERSISTED: KeptRoom,
+}
+_REASON_BYTES_MAX = 123  # of a close frame
+
+
+class Connection:
+    """A client, and the rooms that it is in."""
+
+    def __init__(self, house: House, line: Line, *, now: float) -> None:
+        settings = house.settings
+        self.house = house
+        self.line = line
+        self.tasks = Tasks(self._broke)
+        self.rooms: dict[tuple[Crdt, str], Room] = {}
+        self.closing = False  # nothing that comes is heard any more
+        self._updates = Bucket(settings.updates_per_second, settings.burst_seconds, now=now)
+        self._bytes = Bucket(settings.bytes_per_second, settings.burst_seconds, now=now)
+        self._assembler: Assembler | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._over: str = ""
+
+    async def run(self, receive: Receive) -> None:
+        """Read until the end."""
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    self._ended(int(message.get("code") or 1005))
+                    return
+                if self.closing:
+                    continue
+                try:
+                    wait = self._heard(message.get("bytes"), message.get("text"))
+                except MalformedFrame as error:
+                    self.close(4400, str(error), "malformed")
+                    continue
+                if wait is not None:
+                    await self._patiently(wait)
+        finally:
+            self.closing = True
+            if self._expiry is not None:
+                self._expiry.cancel()
+            await self.tasks.close()
+            for room in self.rooms.values():
+                self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
+            self.rooms.clear()
+
+    @property
+    def unacked(self) -> int:
+        """Updates that wait for their ACK."""
+        return sum(room.unacked for room in self.rooms.values())
+
+    def stop_reading(self) -> None:
+        """What still comes is dropped; it gets no Ack."""
+        self.closing = True
+
+    async def settled(self) -> None:
+        """Return when nothing waits for its ACK. The caller has the deadline."""
+        for room in list(self.rooms.values()):
+            await room.settled()
+
+    # --- for the rooms (Seat)
+
+    def send(self, data: bytes) -> None:
+        line = self.line
+        line.write(data)
+        self.house.counters.bytes_out += len(data)
+        if line.unread_bytes > self.house.settings.unread_bytes_max:
+            self.slow()
+
+    def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
+        self.house.counters.acks[status] += 1
+        self.send(wire.ack_frame(prefix, ref, status))
+
+    def forget(self, crdt: Crdt, name: str) -> None:
+        room = self.rooms.pop((crdt, name), None)
+        if self._assembler is not None:
+            self._assembler.forget(crdt, name)
+        if room is not None:
+            self.house.tasks.spawn(room.leave(), name=f"leave {name}")
+
+    def slow(self) -> None:
+        if not self._over:
+            self.house.counters.slow_readers += 1
+            self.close(1013, "you read too slowly; come back", "slow_reader")
+
+    def close(self, code: int, reason: str, why: str) -> None:
+        if self._over:
+            return
+        self.closing = True
+        self._over = why
+        text = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        seconds = self.house.settings.close_seconds
+        self.house.tasks.spawn(self.line.close(code, text, seconds=seconds), name=f"close {why}")
+
+    # --- frames
+
+    def _heard(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
+        """Act on one message; what is returned is to be awaited before the next is read."""
+        if data is None:
+            self._heard_text(text or "")
+            return None
+        self.house.counters.bytes_in += len(data)
+        if len(data) > self.house.settings.frame_bytes_max:
+            self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
+            return None
+        match wire.decode(data):
+            case wire.DocUpdate() as frame:
+                return self._update(frame.crdt, frame.room, frame.updates, frame.batch)
+            case wire.JoinRequest() as frame:
+                self._join(frame)
+            case wire.Fragment() as frame:
+                return self._fragment(frame)
+            case wire.FragmentHeader() as frame:
+                self._fragment_header(frame)
+            case wire.Leave() as frame:
+                self.forget(frame.crdt, frame.room)
+            case wire.Ack() as frame:
+                if (room := self.rooms.get((frame.crdt, frame.room))) is not None:
+                    room.acked(frame.status)
+            case wire.JoinOk() | wire.JoinError() | wire.RoomError() as frame:
+                raise MalformedFrame(f"only servers send a {type(frame).__name__}")
+        return None
+
+    def _heard_text(self, text: str) -> None:
+        if text == "ping":
+            self.line.write_text("pong")
+        elif text != "pong":
+            raise MalformedFrame("the only texts are ping and pong")
+
+    def _join(self, request: wire.JoinRequest) -> None:
+        key = (request.crdt, request.room)
+        if (room := self.rooms.get(key)) is None:
+            kind = _ROOMS.get(request.crdt)
+            no: tuple[str, str] | None = None
+            if kind is None:
+                no = ("unsupported_crdt", f"there are no rooms of {request.crdt} here")
+            elif len(self.rooms) >= self.house.settings.rooms_max:
+                no = ("too_many_rooms", f"a connection has at most {self.house.settings.rooms_max} rooms")
+            else:
+                try:
+                    check_document_id(request.room)
+                except InvalidDocumentId as error:
+                    no = ("invalid_document_id", str(error))
+            if no is not None or kind is None:
+                assert no is not None
+                self.send(wire.encode(joining.refused(request.crdt, request.room, *no)))
+                return
+            room = self.rooms[key] = kind(self, request.room)
+        if self._assembler is not None:
+            self._assembler.forget(*key)
+        room.join(request.version)
+
+    def _update(
+        self, crdt: Crdt, name: str, updates: tuple[bytes, ...], batch: bytes
+    ) -> Awaitable[None] | None:
+        room = self.rooms.get((crdt, name))
+        if room is None:
+            self.ack(wire.room_prefix(crdt, name), batch, Status.PERMISSION_DENIED)
+            return None
+        now = asyncio.get_running_loop().time()
+        size = sum(map(len, updates))
+        self.house.counters.updates_in += len(updates)
+        if not (self._updates.take(len(updates), now=now) and self._bytes.take(size, now=now)):
+            seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
+            room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+            return None
+        return room.update(updates, batch)
+
+    def _fragment_header(self, header: wire.FragmentHeader) -> None:
+        room = self.rooms.get((header.crdt, header.room))
+        if room is None:
+            self.ack(wire.room_prefix(header.crdt, header.room), header.batch, Status.PERMISSION_DENIED)
+            return
+        if self._assembler is None:
+            settings = self.house.settings
+            self._assembler = Assembler(
+                bytes_max=settings.fragments_bytes_max,
+                update_bytes_max=settings.update_bytes_max,
+                seconds=settings.fragment_seconds,
+            )
+        now = asyncio.get_running_loop().time()
+        if (refusal := self._assembler.begin(header, now=now)) is not None:
+            self._refuse(refusal)
+        self._schedule_expiry()
+
+    def _fragment(self, fragment: wire.Fragment) -> Awaitable[None] | None:
+        if self._assembler is None:
+            return None
+        match self._assembler.add(fragment):
+            case Refusal() as refusal:
+                self._refuse(refusal)
+            case bytes() as payload:
+                return self._update(fragment.crdt, fragment.room, (payload,), fragment.batch)
+        return None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
+        if (room := self.rooms.get((refusal.key.crdt, refusal.key.room))) is not None:
+            room.failed(refusal.key.batch, refusal.status, seconds=1.0)
+
+    def _schedule_expiry(self) -> None:
+        assembler = self._assembler
+        if self._expiry is None and assembler is not None and (due := assembler.deadline) is not None:
+            self._expiry = asyncio.get_running_loop().call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        assert self._assembler is not None
+        for refusal in self._assembler.expire(now=asyncio.get_running_loop().time()):
+            self._refuse(refusal)
+        self._schedule_expiry()
+
+    # --- inside
+
+    async def _patiently(self, wait: Awaitable[None]) -> None:
+        """Not reading is how a client is slowed; it ends when the client cannot be answered at all."""
+        try:
+            async with asyncio.timeout(self.house.settings.join_seconds):
+                await wait
+        except TimeoutError:
+            self.close(1013, "too much waits for its ACK; come back", "not_served")
+        except LorogoError as error:
+            log.warning("a frame was not handled", problem=str(error))
+
+    def _ended(self, code: int) -> None:
+        words = {
+            1000: "client",
+            1001: "client",
+            1005: "lost",
+            1006: "lost",
+            1009: "too_large",
+            1012: "shutdown",
+        }
+        self.house.counters.closed[self._over or words.get(code, "client")] += 1
+
+    def _broke(self, error: Exception) -> None:
+        log.error("a connection broke", exc_info=error)
+        self.close(1013, "something went wrong here; come back", "broke")

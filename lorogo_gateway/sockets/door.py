@@ -1,0 +1,118 @@
+"""`Sockets`: the route `/ws`, all its connections, and how they end together."""
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from lorogo_client import Client
+from lorogo_gateway.origins import welcome
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets.connection import Connection
+from lorogo_gateway.sockets.house import House
+from lorogo_gateway.sockets.line import AsgiLine, Line
+from lorogo_gateway.sockets.uvicorn_line import line_of
+from lorogo_gateway.wire import Crdt
+from lorogo_transport.logs import get_logger
+from lorogo_transport.tasks import Tasks
+
+log = get_logger(__name__)
+
+
+class Sockets:
+    """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
+
+    def __init__(self, client: Client, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._house = House(client, settings, Tasks(_broke))
+        self._connections: set[Connection] = set()
+        self._closing = False
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    def routes(self) -> list[BaseRoute]:
+        """For Starlette."""
+        return [WebSocketRoute("/ws", _Endpoint(self))]
+
+    def stats(self) -> dict[str, object]:
+        """What there is now, and sums since the start."""
+        rooms = [key for connection in self._connections for key in connection.rooms]
+        unread = [connection.line.unread_bytes for connection in self._connections]
+        return {
+            "connections": len(self._connections),
+            "rooms": len(set(rooms)),
+            "members": len(rooms),
+            "documents": len({name for crdt, name in rooms if crdt is Crdt.LORO}),
+            "unacked": sum(connection.unacked for connection in self._connections),
+            "unread_bytes": sum(unread),
+            "unread_bytes_worst": max(unread, default=0),
+            **self._house.counters.facts(),
+        }
+
+    async def close(self) -> None:
+        """Take nothing more, wait for what is in flight within `close_seconds`, close with 1001."""
+        self._closing = True
+        for connection in self._connections:
+            connection.stop_reading()
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                for connection in list(self._connections):
+                    await connection.settled()
+        except TimeoutError:
+            log.warning("closed with updates that have no ACK", updates=self.stats()["unacked"])
+        for connection in list(self._connections):
+            connection.close(1001, "the gateway is shut down; come back", "shutdown")
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                await self._all_gone.wait()
+                await self._house.tasks.idle()
+        except TimeoutError:
+            log.warning("connections did not end in time", connections=len(self._connections))
+        await self._house.tasks.close()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, from its handshake to its end."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        if not welcome(Headers(scope=scope), self._settings.origins):
+            self._house.counters.closed["origin"] += 1
+            await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
+            return
+        await send({"type": "websocket.accept"})
+        if self._closing or len(self._connections) >= self._settings.connections_max:
+            self._house.counters.closed["too_many"] += 1
+            await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
+            return
+        line: Line | None = line_of(scope)
+        writer: asyncio.Task[None] | None = None
+        if line is None:
+            line = queued = AsgiLine(send)
+            writer = asyncio.create_task(queued.run())
+        connection = Connection(self._house, line, now=asyncio.get_running_loop().time())
+        self._connections.add(connection)
+        self._all_gone.clear()
+        self._house.counters.opened += 1
+        try:
+            await connection.run(receive)
+        finally:
+            self._connections.discard(connection)
+            if not self._connections:
+                self._all_gone.set()
+            if writer is not None:
+                writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
+
+
+class _Endpoint:
+    """An ASGI app for WebSocketRoute, without Starlette's own WebSocket object between."""
+
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._sockets.serve(scope, receive, send)
+
+
+def _broke(error: Exception) -> None:
+    log.error("a task of the WebSocket door broke", exc_info=error)

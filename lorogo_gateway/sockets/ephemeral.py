@@ -1,0 +1,159 @@
+"""A `%EPH` room on one connection: the cursors of everybody, and ours gone when we go."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from lorogo_client import LorogoError
+from lorogo_gateway import wire
+from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.cursors import Cursors
+from lorogo_gateway.sockets.membership import Membership
+from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
+from lorogo_gateway.sockets.seat import Seat
+from lorogo_gateway.wire import Crdt, Status
+from lorogo_protocol import calls
+from lorogo_protocol.errors import CrdtError
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+_APART_SECONDS = 0.005  # Loro keeps the older of two entries of the same millisecond
+
+
+class EphemeralRoom:
+    """The presence of one document on one connection."""
+
+    crdt = Crdt.EPHEMERAL
+    unacked = 0
+
+    def __init__(self, seat: Seat, name: str) -> None:
+        self.name = name
+        self.prefix = wire.room_prefix(Crdt.EPHEMERAL, name)
+        self._seat = seat
+        self._joined = False
+        self._busy = False
+        self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
+        self._place = Membership(seat.house.client, name, self)
+        self._cursors = seat.house.cursors.setdefault(name, Cursors())
+        self._cursors.members += 1
+
+    def join(self, _version: bytes) -> None:
+        """A JoinRequest came."""
+        if not self._busy:
+            self._busy = True
+            self._rejoining.cancel()
+            self._seat.tasks.spawn(self._join(), name=f"join presence of {self.name}")
+
+    async def _join(self) -> None:
+        seat, seconds = self._seat, self._seat.house.settings.join_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                member = await self._place.enter()
+                facts = await seat.house.client.document(self.name).version(timeout=seconds)
+                # from the owner's own version on, a join brings presence and hardly anything else
+                joined = await member.join(calls.need(facts, "vector", bytes), timeout=seconds)
+                self._cursors.heard(joined.presence)
+        except (LorogoError, TimeoutError) as error:
+            if not self._place.left:
+                self._refuse(error)
+            return
+        finally:
+            self._busy = False
+        if self._place.left:
+            return
+        self._joined = True
+        seat.house.counters.joins += 1
+        permission = "read" if seat.house.settings.read_only else "write"
+        seat.send(wire.encode(wire.JoinOk(Crdt.EPHEMERAL, self.name, permission, b"")))
+        if present := self._cursors.all():
+            self._pass(present)
+
+    def _refuse(self, error: LorogoError | TimeoutError) -> None:
+        seat = self._seat
+        no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.EPHEMERAL, self.name, error)
+        if no is None:
+            seat.close(1013, f"{self.name} is not served now; try again", "not_served")
+            return
+        seat.send(wire.encode(no))
+        seat.forget(Crdt.EPHEMERAL, self.name)
+
+    def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
+        """Presence of this client: passed on, and Acked."""
+        seat, settings = self._seat, self._seat.house.settings
+        if not self._joined:
+            return None
+        if settings.read_only:
+            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
+            return None
+        if any(len(data) > settings.presence_bytes_max for data in updates):
+            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+            return None
+        try:
+            for data in updates:
+                self._cursors.set_by(self, data)
+        except CrdtError:
+            seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
+            return None
+        seat.ack(self.prefix, ref, Status.OK)
+        return self._tell(updates)
+
+    async def _tell(self, updates: tuple[bytes, ...]) -> None:
+        for data in updates:
+            if (member := self._place.member) is not None:
+                await member.tell(data)
+
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
+        """It did not pass; the next one says the same and more."""
+        if self._joined:
+            self._seat.ack(self.prefix, ref, status)
+
+    def acked(self, status: Status) -> None:
+        """Nothing to heal: presence is said again."""
+
+    async def settled(self) -> None:
+        """Presence is Acked at once."""
+
+    async def leave(self) -> None:
+        """Take away what this client set, and go."""
+        self._rejoining.cancel()
+        self._place.left = True
+        self._joined = False
+        house, cursors = self._seat.house, self._cursors
+        try:
+            async with asyncio.timeout(house.settings.close_seconds):
+                await asyncio.sleep(_APART_SECONDS)
+                if (member := self._place.member) is not None and (gone := cursors.deletion(self)):
+                    await member.tell(gone)
+        except (TimeoutError, LorogoError) as error:
+            log.info("presence was not taken away", document=self.name, problem=str(error))
+        finally:
+            cursors.members -= 1
+            if cursors.members == 0 and house.cursors.get(self.name) is cursors:
+                del house.cursors[self.name]
+            await self._place.leave()
+
+    # --- what the relay tells (lorogo_client.Listener)
+
+    def accepted(self, payload: bytes) -> None:
+        """Updates are the `%LOR` room's."""
+
+    def aware(self, data: bytes) -> None:
+        try:
+            self._cursors.heard(data)
+        except CrdtError:
+            return
+        if self._joined:
+            self._pass(data)
+
+    def rejoin(self, why: str) -> None:
+        if self._joined:
+            self._joined = False
+            self._rejoining.suggest(why)
+
+    def gone(self, error: LorogoError) -> None:
+        self._seat.send(room_error(Crdt.EPHEMERAL, self.name, *gone_code(error)))
+        self._seat.forget(Crdt.EPHEMERAL, self.name)
+
+    def _pass(self, data: bytes) -> None:
+        for frame in self._seat.house.fanout.frames(Crdt.EPHEMERAL, self.name, data):
+            self._seat.send(frame)

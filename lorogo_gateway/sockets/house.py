@@ -1,0 +1,32 @@
+"""What all connections of the gateway share."""
+
+import random
+from dataclasses import dataclass, field
+
+from lorogo_client import Client
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets.counters import Counters
+from lorogo_gateway.sockets.cursors import Cursors
+from lorogo_gateway.sockets.fanout import Fanout
+from lorogo_gateway.sockets.followers import Kept
+from lorogo_transport.calls import Budget
+from lorogo_transport.tasks import Tasks
+
+
+@dataclass(slots=True)
+class House:
+    """One per gateway."""
+
+    client: Client
+    settings: GatewaySettings
+    tasks: Tasks  # what goes on after a connection is over
+    counters: Counters = field(default_factory=Counters)
+    cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
+    fanout: Fanout = field(init=False)
+    kept: Kept = field(init=False)
+    backfill: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fanout = Fanout(self.settings.fragment_bytes, random.Random())
+        self.kept = Kept(self.client.kept_presence)
+        self.backfill = Budget(self.settings.backfill_bytes_max)

@@ -1,0 +1,33 @@
+"""What a join that fails is answered with. Pure."""
+
+from lorogo_client import (
+    DocumentDeleted,
+    DocumentFailed,
+    InvalidDocumentId,
+    InvalidVersion,
+    LorogoError,
+)
+from lorogo_gateway.wire import Crdt, JoinError, JoinErrorCode
+from lorogo_protocol.errors import HistoryTrimmed
+
+_APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
+    (InvalidDocumentId, "invalid_document_id"),
+    (DocumentDeleted, "deleted"),
+    (DocumentFailed, "document_failed"),
+    (HistoryTrimmed, "history_trimmed"),
+)
+
+
+def refused(crdt: Crdt, room: str, app_code: str, message: str) -> JoinError:
+    """An error of ours."""
+    return JoinError(crdt, room, JoinErrorCode.APP_ERROR, message, app_code=app_code)
+
+
+def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> JoinError | None:
+    """The JoinError for it; None for what may pass: the client forgets a room whose rejoin fails so."""
+    if isinstance(error, InvalidVersion):
+        return JoinError(crdt, room, JoinErrorCode.VERSION_UNKNOWN, str(error), version=vector)
+    for kind, app_code in _APP_CODES:
+        if isinstance(error, kind):
+            return refused(crdt, room, app_code, str(error))
+    return None

@@ -1,0 +1,156 @@
+"""A `%EPS` room on one connection: presence that is kept in the KV bucket `loro-presence`."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from lorogo_client import LorogoError, TransportError
+from lorogo_client.presence import PresenceTooLarge
+from lorogo_gateway import wire
+from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.rejoining import Rejoining
+from lorogo_gateway.sockets.seat import Seat
+from lorogo_gateway.wire import Crdt, Status
+from lorogo_protocol.errors import CrdtError
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+_WAITING_MAX = 256  # batches of one room that are not merged yet
+
+
+class KeptRoom:
+    """The kept presence of one document on one connection."""
+
+    crdt = Crdt.PERSISTED
+
+    def __init__(self, seat: Seat, name: str) -> None:
+        self.name = name
+        self.prefix = wire.room_prefix(Crdt.PERSISTED, name)
+        self._seat = seat
+        self._joined = False
+        self._busy = False
+        self._left = False
+        self._running = False
+        self._merging = False
+        self._last = b""  # what this client surely has
+        self._held = b""  # heard while a merge of this client is under way: it may be its own echo
+        self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
+        self._rejoining = Rejoining(seat, Crdt.PERSISTED, name)
+
+    @property
+    def unacked(self) -> int:
+        return self._queue.qsize() + int(self._merging)
+
+    def join(self, _version: bytes) -> None:
+        """A JoinRequest came."""
+        if not self._busy:
+            self._busy = True
+            self._rejoining.cancel()
+            self._seat.tasks.spawn(self._join(), name=f"join kept presence of {self.name}")
+
+    async def _join(self) -> None:
+        seat, house = self._seat, self._seat.house
+        try:
+            async with asyncio.timeout(house.settings.join_seconds):
+                await house.kept.follow(self.name, self.heard)
+                kept = await house.kept.bucket.load(self.name)
+        except (LorogoError, TimeoutError) as error:
+            if not self._left:
+                self._refuse(error)
+            return
+        finally:
+            self._busy = False
+            if self._left:
+                await house.kept.leave(self.name, self.heard)
+        if self._left:
+            return
+        self._joined = True
+        house.counters.joins += 1
+        permission = "read" if house.settings.read_only else "write"
+        seat.send(wire.encode(wire.JoinOk(Crdt.PERSISTED, self.name, permission, b"")))
+        if kept:
+            self.heard(kept)
+
+    def _refuse(self, error: LorogoError | TimeoutError) -> None:
+        seat = self._seat
+        no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.PERSISTED, self.name, error)
+        if no is None:
+            seat.close(1013, f"kept presence of {self.name} cannot be read now; try again", "not_served")
+            return
+        seat.send(wire.encode(no))
+        seat.forget(Crdt.PERSISTED, self.name)
+
+    def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
+        """A batch to keep; its Ack comes when it is stored."""
+        seat, settings = self._seat, self._seat.house.settings
+        if not self._joined:
+            return None
+        if settings.read_only:
+            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
+            return None
+        if any(len(data) > settings.presence_bytes_max for data in updates):
+            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+            return None
+        if not self._running:
+            self._running = True
+            seat.tasks.spawn(self._merge(), name=f"keep presence of {self.name}")
+        return self._queue.put((updates, ref))
+
+    async def _merge(self) -> None:
+        """Store what comes, one after another; the connection owns this task."""
+        while True:
+            updates, ref = await self._queue.get()
+            self._merging = True
+            status = await self._stored(updates)
+            self._merging = False
+            self._seat.ack(self.prefix, ref, status)
+            held, self._held = self._held, b""
+            self.heard(held)
+            self._queue.task_done()
+            if status is Status.APP_ERROR:
+                self._joined = False
+                self._rejoining.suggest("presence could not be stored", seconds=1.0)
+
+    async def _stored(self, updates: tuple[bytes, ...]) -> Status:
+        try:
+            for data in updates:
+                self._last = await self._seat.house.kept.bucket.merge(self.name, data)
+        except PresenceTooLarge:
+            return Status.PAYLOAD_TOO_LARGE
+        except CrdtError:
+            return Status.INVALID_UPDATE
+        except TransportError as error:
+            log.info("presence was not kept", document=self.name, problem=str(error))
+            return Status.APP_ERROR
+        return Status.OK
+
+    def heard(self, data: bytes) -> None:
+        """All that is kept, after somebody's change."""
+        if self._merging:
+            self._held = data
+        elif self._joined and data and data != self._last:
+            for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
+                self._seat.send(frame)
+
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
+        """It did not pass; the client says it again when it joins."""
+        if not self._joined:
+            return
+        self._seat.ack(self.prefix, ref, status)
+        if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
+            self._joined = False
+            self._rejoining.suggest(f"presence was not taken: {status.name.lower()}", seconds=seconds)
+
+    def acked(self, status: Status) -> None:
+        """Nothing to heal: the next change brings everything."""
+
+    async def settled(self) -> None:
+        """Return when all that came is stored. The caller has the deadline."""
+        await self._queue.join()
+
+    async def leave(self) -> None:
+        """What is kept stays."""
+        self._joined = False
+        self._left = True
+        self._rejoining.cancel()
+        await self._seat.house.kept.leave(self.name, self.heard)

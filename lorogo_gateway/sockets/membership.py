@@ -1,0 +1,40 @@
+"""A place in the relay of one document, that can be left at any moment, also while it is being taken."""
+
+import asyncio
+
+from lorogo_client import Client, Listener, Member, SessionClosed
+from lorogo_client.waiting import Door
+
+
+class Membership:
+    """One room's member of the relay."""
+
+    __slots__ = ("_client", "_door", "_listener", "_name", "_turn", "left", "member")
+
+    def __init__(self, client: Client, name: str, listener: Listener) -> None:
+        self._client = client
+        self._name = name
+        self._listener = listener
+        self._door: Door[Member] | None = None
+        self._turn = asyncio.Lock()
+        self.member: Member | None = None
+        self.left = False
+
+    async def enter(self) -> Member:
+        """The member; made the first time. Raises SessionClosed if it was left."""
+        async with self._turn:
+            if self.left:
+                raise SessionClosed("the room was left")
+            if self.member is None:
+                door = self._client.relay(self._name, self._listener)
+                self.member = await door.__aenter__()
+                self._door = door
+            return self.member
+
+    async def leave(self) -> None:
+        """Once and for all."""
+        self.left = True
+        async with self._turn:
+            door, self._door, self.member = self._door, None, None
+            if door is not None:
+                await door.__aexit__(None, None, None)

@@ -1,0 +1,368 @@
+"""One frame of the loro-protocol, version 1: a binary WebSocket message.
+
+    magic (4) │ room id (varBytes, up to 128) │ type (1) │ the rest, by type
+
+    0 JoinRequest     auth varBytes, version varBytes
+    1 JoinOk          permission varString, version varBytes, extra varBytes
+    2 JoinError       code (1), message varString, then the version (code 1) or the app's code (127)
+    3 DocUpdate       N uleb128, N varBytes, batch id (8)
+    4 FragmentHeader  batch id (8), count uleb128, total bytes uleb128
+    5 Fragment        batch id (8), index uleb128, varBytes
+    6 RoomError       code (1), message varString
+    7 Leave
+    8 Ack             batch id (8), status (1)
+
+A uleb128 has up to five bytes and is as short as can be; nothing follows the last field; a frame has up to
+256 KiB. `decode` raises MalformedFrame and nothing else. Codes that a later version may add read as UNKNOWN.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final, assert_never
+
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.limits import KIB
+
+FRAME_BYTES_MAX: Final = 256 * KIB
+ROOM_ID_BYTES_MAX: Final = 128
+BATCH_ID_BYTES: Final = 8
+_ULEB_MAX: Final = (1 << 32) - 1
+
+
+class MalformedFrame(LorogoError):
+    """The bytes are not a frame of the loro-protocol; their sender is at fault."""
+
+    code = "malformed-frame"
+
+
+class Crdt(StrEnum):
+    """What kind of room it is: the first four bytes."""
+
+    LORO = "%LOR"
+    EPHEMERAL = "%EPH"
+    PERSISTED = "%EPS"
+    YJS = "%YJS"
+    YJS_AWARENESS = "%YAW"
+    ELO = "%ELO"
+    FLOCK = "%FLO"
+
+
+class JoinErrorCode(IntEnum):
+    """Why a join was refused."""
+
+    UNKNOWN = 0
+    VERSION_UNKNOWN = 1
+    AUTH_FAILED = 2
+    APP_ERROR = 127
+
+
+class RoomErrorCode(IntEnum):
+    """Why a room is not what it was."""
+
+    REJOIN_SUGGESTED = 1
+    EVICTED = 2
+    UNKNOWN = 127
+
+
+class Status(IntEnum):
+    """What became of a batch."""
+
+    OK = 0
+    UNKNOWN = 1
+    PERMISSION_DENIED = 3
+    INVALID_UPDATE = 4
+    PAYLOAD_TOO_LARGE = 5
+    RATE_LIMITED = 6
+    FRAGMENT_TIMEOUT = 7
+    APP_ERROR = 127
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A client wants into a room; `version` is what it has."""
+
+    crdt: Crdt
+    room: str
+    auth: bytes
+    version: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOk:
+    """It is in; `version` is what the server has."""
+
+    crdt: Crdt
+    room: str
+    permission: str  # read or write
+    version: bytes
+    extra: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinError:
+    """It is not in."""
+
+    crdt: Crdt
+    room: str
+    error: JoinErrorCode
+    message: str
+    version: bytes | None = None  # with VERSION_UNKNOWN
+    app_code: str | None = None  # with APP_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class DocUpdate:
+    """A batch of updates; one Ack answers it."""
+
+    crdt: Crdt
+    room: str
+    updates: tuple[bytes, ...]
+    batch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentHeader:
+    """A batch of one update comes in so many fragments."""
+
+    crdt: Crdt
+    room: str
+    batch: bytes
+    count: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One of them."""
+
+    crdt: Crdt
+    room: str
+    batch: bytes
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RoomError:
+    """The room is over, or must be joined again."""
+
+    crdt: Crdt
+    room: str
+    error: RoomErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client leaves a room."""
+
+    crdt: Crdt
+    room: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What became of the batch `ref`."""
+
+    crdt: Crdt
+    room: str
+    ref: bytes
+    status: Status
+
+
+Frame = JoinRequest | JoinOk | JoinError | DocUpdate | FragmentHeader | Fragment | RoomError | Leave | Ack
+
+_MAGICS: Final = {crdt.value.encode(): crdt for crdt in Crdt}
+_STATUSES: Final = {int(status): status for status in Status}
+_JOIN_ERRORS: Final = {int(code): code for code in JoinErrorCode}
+_ROOM_ERRORS: Final = {int(code): code for code in RoomErrorCode}
+
+
+# ------------------------------------------------------------------------------------------ encode
+
+
+def uleb128(number: int) -> bytes:
+    """The number in as few bytes as can be."""
+    assert 0 <= number <= _ULEB_MAX
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def var_bytes(data: bytes) -> bytes:
+    """The bytes behind their length."""
+    return uleb128(len(data)) + data
+
+
+def room_prefix(crdt: Crdt, room: str) -> bytes:
+    """How every frame of this room begins."""
+    name = room.encode()
+    assert len(name) <= ROOM_ID_BYTES_MAX
+    return crdt.value.encode() + var_bytes(name)
+
+
+def ack_frame(prefix: bytes, ref: bytes, status: Status) -> bytes:
+    """An Ack in the room of that prefix."""
+    return b"%b\x08%b%c" % (prefix, ref, status)
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame as bytes. Its parts must be within the limits: larger updates go in fragments."""
+    prefix = room_prefix(frame.crdt, frame.room)
+    match frame:
+        case JoinRequest():
+            rest = b"\x00" + var_bytes(frame.auth) + var_bytes(frame.version)
+        case JoinOk():
+            permission = var_bytes(frame.permission.encode())
+            rest = b"\x01" + permission + var_bytes(frame.version) + var_bytes(frame.extra)
+        case JoinError():
+            rest = b"\x02%c" % frame.error + var_bytes(frame.message.encode())
+            if frame.error is JoinErrorCode.VERSION_UNKNOWN and frame.version is not None:
+                rest += var_bytes(frame.version)
+            if frame.error is JoinErrorCode.APP_ERROR and frame.app_code is not None:
+                rest += var_bytes(frame.app_code.encode())
+        case DocUpdate():
+            updates = b"".join(map(var_bytes, frame.updates))
+            rest = b"\x03" + uleb128(len(frame.updates)) + updates + frame.batch
+        case FragmentHeader():
+            rest = b"\x04" + frame.batch + uleb128(frame.count) + uleb128(frame.total)
+        case Fragment():
+            rest = b"\x05" + frame.batch + uleb128(frame.index) + var_bytes(frame.data)
+        case RoomError():
+            rest = b"\x06%c" % frame.error + var_bytes(frame.message.encode())
+        case Leave():
+            rest = b"\x07"
+        case Ack():
+            return ack_frame(prefix, frame.ref, frame.status)
+        case _:
+            assert_never(frame)
+    data = prefix + rest
+    assert len(data) <= FRAME_BYTES_MAX, f"a frame of {len(data)} bytes must go in fragments"
+    return data
+
+
+# ------------------------------------------------------------------------------------------ decode
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in these bytes. Raises MalformedFrame."""
+    if len(data) > FRAME_BYTES_MAX:
+        raise _bad(f"a frame has {len(data)} bytes, at most {FRAME_BYTES_MAX} are allowed")
+    crdt = _MAGICS.get(data[:4])
+    if crdt is None:
+        raise _bad("it does not begin with the magic bytes of a room")
+    reader = _Reader(data, 4)
+    name = reader.var_bytes()
+    if len(name) > ROOM_ID_BYTES_MAX:
+        raise _bad(f"a room id has {len(name)} bytes, at most {ROOM_ID_BYTES_MAX} are allowed")
+    frame = _body(reader, crdt, _text(name))
+    if reader.at != len(data):
+        raise _bad(f"{len(data) - reader.at} bytes follow its last field")
+    return frame
+
+
+def _body(reader: "_Reader", crdt: Crdt, room: str) -> Frame:
+    match reader.byte():
+        case 3:
+            count = reader.uleb128()
+            if count > reader.left:
+                raise _bad("it has fewer updates than it says")
+            updates = tuple([reader.var_bytes() for _ in range(count)])
+            return DocUpdate(crdt, room, updates, reader.take(BATCH_ID_BYTES))
+        case 0:
+            return JoinRequest(crdt, room, reader.var_bytes(), reader.var_bytes())
+        case 1:
+            permission = reader.text()
+            if permission not in ("read", "write"):
+                raise _bad("a permission is neither read nor write")
+            return JoinOk(crdt, room, permission, reader.var_bytes(), reader.var_bytes())
+        case 2:
+            return _join_error(reader, crdt, room)
+        case 4:
+            return FragmentHeader(crdt, room, reader.take(BATCH_ID_BYTES), reader.uleb128(), reader.uleb128())
+        case 5:
+            return Fragment(crdt, room, reader.take(BATCH_ID_BYTES), reader.uleb128(), reader.var_bytes())
+        case 6:
+            error = _ROOM_ERRORS.get(reader.byte(), RoomErrorCode.UNKNOWN)
+            return RoomError(crdt, room, error, reader.text())
+        case 7:
+            return Leave(crdt, room)
+        case 8:
+            ref = reader.take(BATCH_ID_BYTES)
+            return Ack(crdt, room, ref, _STATUSES.get(reader.byte(), Status.UNKNOWN))
+        case other:
+            raise _bad(f"there is no message type {other}")
+
+
+def _join_error(reader: "_Reader", crdt: Crdt, room: str) -> JoinError:
+    error = _JOIN_ERRORS.get(reader.byte(), JoinErrorCode.UNKNOWN)
+    message = reader.text()
+    if reader.left and error is JoinErrorCode.VERSION_UNKNOWN:
+        return JoinError(crdt, room, error, message, version=reader.var_bytes())
+    if reader.left and error is JoinErrorCode.APP_ERROR:
+        return JoinError(crdt, room, error, message, app_code=reader.text())
+    return JoinError(crdt, room, error, message)
+
+
+class _Reader:
+    """Takes fields off the front."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def byte(self) -> int:
+        at = self.at
+        if at >= len(self.data):
+            raise _bad("it is cut short")
+        self.at = at + 1
+        return self.data[at]
+
+    def take(self, size: int) -> bytes:
+        at, end = self.at, self.at + size
+        if end > len(self.data):
+            raise _bad("it is cut short")
+        self.at = end
+        return self.data[at:end]
+
+    def uleb128(self) -> int:
+        first = self.byte()
+        if first < 0x80:
+            return first
+        number = first & 0x7F
+        for shift in (7, 14, 21, 28):
+            byte = self.byte()
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0 or number > _ULEB_MAX:
+                    raise _bad("a number is longer than it must be")
+                return number
+        raise _bad("a number has more than five bytes")
+
+    def var_bytes(self) -> bytes:
+        return self.take(self.uleb128())
+
+    def text(self) -> str:
+        return _text(self.var_bytes())
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _bad("a text is not UTF-8") from None
+
+
+def _bad(problem: str) -> MalformedFrame:
+    return MalformedFrame(f"not a frame of the loro-protocol: {problem}")

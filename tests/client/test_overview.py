@@ -1,0 +1,120 @@
+"""Documents seen without starting one."""
+
+import pytest
+
+from lorogo_client import DocumentDeleted, DocumentFailed
+from lorogo_client.overview import Catalogue, Sight, ask_owner, edited_ns, look, row, rows
+from lorogo_protocol import subjects
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.ports import Stored
+from lorogo_transport.snapshots import SnapshotHead
+
+SECOND = 1_000_000_000
+
+
+def head(**facts: str) -> SnapshotHead:
+    return SnapshotHead("doc", 1, "n", 7, 1, "", facts, time_ns=50)
+
+
+def stored(time_ns: int) -> Stored:
+    return Stored(subjects.wal("doc"), 1, time_ns, b"")
+
+
+@pytest.mark.parametrize(
+    ("last", "snapshot", "expected"),
+    [
+        (None, None, None),
+        (stored(9), None, 9),
+        (None, head(), 50),
+        (None, head(dated="[]"), 50),
+        (None, head(dated='[[3,"AA==",1],[40,"AQ==",2]]'), 40),
+        (None, head(dated='[[3, "AA==", 1], [40, "AQ==", 2]]'), 40),
+        (None, head(dated="[[nonsense"), 50),
+        (None, head(dated="[[-4,"), 50),
+        (stored(45), head(dated='[[40,"AQ==",2]]'), 45),
+        (stored(35), head(dated='[[40,"AQ==",2]]'), 40),
+        (stored(45), head(), 45),
+    ],
+)
+def test_the_last_edit(last: Stored | None, snapshot: SnapshotHead | None, expected: int | None) -> None:
+    """The last message of the WAL, or the last version of the snapshot; a compaction is no edit."""
+    assert edited_ns(last, snapshot) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "facts"),
+    [
+        (None, {"state": "DOWN", "lease": 0, "server": "", "changed_ns": None}),
+        (
+            Entry(Down(5), 9, server="s", lease=3),
+            {"state": "DOWN", "lease": 0, "server": "", "changed_ns": 5},
+        ),
+        (
+            Entry(Up("s", 10 * SECOND), 9, server="s"),
+            {"state": "UP", "lease": 9, "server": "s", "stale": False},
+        ),
+        (
+            Entry(Up("s", 1), 9, server="s", lease=3),
+            {"state": "UP", "lease": 3, "server": "s", "stale": True},
+        ),
+        (Entry(Starting("op", 2, 5), 9), {"state": "STARTING", "lease": 0, "server": "", "retries": 2}),
+        (Entry(Failed("t", 5), 9), {"state": "ERROR", "trace": "t"}),
+    ],
+)
+def test_a_row_tells_the_state(entry: Entry | None, facts: dict[str, object]) -> None:
+    """Who has it, since when, and what is wrong with it."""
+    made = row("doc", entry, head(deleted_ns="1", erased_ns="0"), 4, now_ns=12 * SECOND)
+    assert made.items() >= facts.items()
+    assert (made["deleted"], made["erased"], made["snapshot_bytes"], made["wal_messages"]) == (
+        True,
+        False,
+        7,
+        4,
+    )
+
+
+def test_what_was_deleted_or_failed_is_told() -> None:
+    """`check` raises what an app would get later."""
+    with pytest.raises(DocumentFailed):
+        Sight("doc", None, None, Entry(Failed("t", 5), 9)).check()
+    deleted = Sight("doc", None, head(deleted_ns="1"), None)
+    with pytest.raises(DocumentDeleted):
+        deleted.check()
+    deleted.check(deleted=True)
+    assert not Sight("doc", None, None, None).known
+
+
+async def test_names_that_are_no_documents_are_not_listed(world: MemoryNats) -> None:
+    """Anybody may write below `loro.wal.`; a page has only what can be asked for."""
+    transport = world.connect()
+    wal = transport.stream(subjects.WAL_STREAM)
+    for name in ("b", "a", "-x", "ü", "_kv_epoch"):
+        await wal.append(subjects.wal(name), b"x")
+    page = await Catalogue(transport).page(limit=10)
+    assert [one["document"] for one in page.rows] == ["a", "b"]
+    assert page.next is None
+    assert len(await rows(transport, now_ns=0)) == 5
+    assert (await look(transport, "a")).known
+    assert await ask_owner(transport, "a") is None
+
+
+class _Clock:
+    seconds = 100.0
+
+    def wall_ns(self) -> int:
+        return 0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+async def test_names_are_read_again_after_a_while(world: MemoryNats) -> None:
+    """Where reading takes no time a new document is there at once."""
+    transport, clock = world.connect(), _Clock()
+    wal = transport.stream(subjects.WAL_STREAM)
+    catalogue = Catalogue(transport, clock)
+    for number in range(3):
+        await wal.append(subjects.wal(f"doc-{number}"), b"x")
+        assert len((await catalogue.page(limit=10)).rows) == number + 1

@@ -1,0 +1,181 @@
+"""Where a relay stands: what is passed on, what asks for a sync, what only a join can mend."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from lorogo_client.accepted import Arrived
+from lorogo_client.relay_course import Course, Passed
+from lorogo_client.syncing import Synced
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Reach, Replica
+from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Up
+from tests.client.relaying import Page
+
+
+class Doc:
+    """The owner's document, one update after the other."""
+
+    def __init__(self) -> None:
+        self.page = Page()
+        self.sequence = 10
+
+    def update(self, text: str = "word ", *, lease: int = 5, omitted: bool = False) -> Arrived:
+        payload = self.page.edit(text)
+        previous, self.sequence = self.sequence, self.sequence + 1
+        return Arrived(f"log-{self.sequence}", self.sequence, previous, lease, None if omitted else payload)
+
+    def answer(self, since: bytes = b"\x00", *, lease: int = 5, generation: int = 0) -> Synced:
+        replica = Replica(self.page.doc)
+        whole = since == crdt.nothing_known()
+        payload = replica.snapshot() if whole else replica.updates_since(since)
+        mode = "snapshot" if whole else "updates"
+        return Synced(mode, payload, replica.version().vector, self.sequence, lease, generation, b"")
+
+
+def begun(doc: Doc) -> Course:
+    doc.update("start ")
+    course = Course()
+    course.found_owner(Entry(Up("server", 0), 5, "server", 5))
+    course.syncing()
+    assert course.begin(doc.answer()) == []
+    assert course.live
+    assert not course.need_sync
+    return course
+
+
+def passed(updates: Iterable[Arrived]) -> list[Passed]:
+    return [Passed(update.payload or b"", update.log_id) for update in updates]
+
+
+def test_what_follows_is_passed_on() -> None:
+    """As its bytes; and the vector goes with it."""
+    doc = Doc()
+    course = begun(doc)
+    updates = [doc.update() for _ in range(5)]
+    assert [course.arrived(update) for update in updates] == passed(updates)
+    assert not course.need_sync
+    assert crdt.vector_items(course.vector) == crdt.vector_items(doc.answer().vector)
+
+
+@pytest.mark.parametrize("case", ["gap", "omitted", "junk", "new lease"])
+def test_what_does_not_follow_asks_for_a_sync(case: str) -> None:
+    """Its answer brings what was missed, and what comes meanwhile follows it."""
+    doc = Doc()
+    course = begun(doc)
+    if case == "gap":
+        doc.update()
+    broken = doc.update(omitted=case == "omitted", lease=6 if case == "new lease" else 5)
+    if case == "junk":
+        broken = replace(broken, payload=b"junk")
+    lease = max(5, broken.lease)
+    assert course.arrived(broken) is None
+    assert course.need_sync
+    since = course.vector
+    course.syncing()
+    answer = doc.answer(since, lease=lease)
+    meanwhile = doc.update(lease=lease)
+    assert course.arrived(meanwhile) is None
+    assert course.fill(answer) == [Passed(answer.payload), *passed([meanwhile])]
+    later = doc.update(lease=lease)
+    assert course.arrived(later) == passed([later])[0]
+
+
+def test_what_a_sync_has_brought_is_not_a_gap() -> None:
+    """An update that comes late is known by its content."""
+    doc = Doc()
+    course = begun(doc)
+    doc.update()
+    late = doc.update()
+    course.syncing()
+    assert course.arrived(late) is None
+    assert course.fill(doc.answer(course.vector)) is not None
+    assert course.arrived(late) is None
+    assert not course.need_sync
+
+
+def test_a_sync_that_brings_nothing_passes_nothing_on() -> None:
+    """Members are not told what they have."""
+    doc = Doc()
+    course = begun(doc)
+    course.syncing()
+    assert course.fill(doc.answer(course.vector)) == []
+
+
+def test_an_owner_that_lost_the_document_is_not_heard() -> None:
+    """Its updates are dropped; only the new one's count."""
+    doc = Doc()
+    course = begun(doc)
+    assert not course.heard_lease(4)
+    assert course.arrived(doc.update(lease=4)) is None
+    assert not course.need_sync
+
+
+@pytest.mark.parametrize("answer", ["another life", "a snapshot"])
+def test_what_only_a_join_can_mend(answer: str) -> None:
+    """Neither can be imported by members as they are."""
+    doc = Doc()
+    course = begun(doc)
+    doc.update()
+    course.syncing()
+    if answer == "another life":
+        assert course.fill(doc.answer(course.vector, generation=1)) is None
+    else:
+        assert course.fill(doc.answer()) is None
+
+
+def test_too_much_during_a_sync_asks_for_another() -> None:
+    """What is held has a bound."""
+    doc = Doc()
+    course = begun(doc)
+    course.syncing()
+    answer = doc.answer(course.vector)
+    for _ in range(1100):
+        course.arrived(doc.update("x"))
+    course.fill(answer)
+    assert course.need_sync
+
+
+def test_statuses() -> None:
+    """UP of a new owner asks for a sync, DOWN for an owner; before a sync nothing is passed on."""
+    doc = Doc()
+    course = begun(doc)
+    course.heard_status(Entry(Up("server", 0), 7, "server", 5))
+    assert (course.need_owner, course.need_sync) == (False, False)
+    course.heard_status(Entry(Down(0), 8, "server", 5))
+    assert (course.need_owner, course.need_sync) == (True, False)
+    course.heard_status(Entry(Up("second", 0), 10, "second", 9))
+    assert (course.need_owner, course.need_sync) == (False, True)
+    course.stop()
+    assert course.arrived(doc.update(lease=9)) is None
+
+
+def test_reach() -> None:
+    """It grows by updates and vectors, and knows what it covers."""
+    page = Page()
+    first, second = page.edit("one"), page.edit("two")
+    reach = Reach(b"\x00")
+    assert not reach.covers(first)
+    reach.add(first)
+    assert reach.covers(first)
+    assert not reach.covers(second)
+    assert not reach.includes(page.doc.oplog_vv.encode())
+    reach.merge(page.doc.oplog_vv.encode())
+    assert reach.covers(second)
+    assert crdt.counters(reach.encode()) == {page.doc.peer_id: 6}
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"\xff" * 40])
+def test_reach_takes_no_junk(data: bytes) -> None:
+    """And stays as it was."""
+    reach = Reach(b"\x00")
+    for take in (reach.add, reach.covers):
+        with pytest.raises(InvalidUpdate):
+            take(data)
+    for read in (reach.merge, reach.includes, Reach):
+        with pytest.raises(InvalidUpdate):
+            read(data)
+    assert reach.encode() == b"\x00"

@@ -1,0 +1,203 @@
+"""People with browsers: the editor and the dashboard in a real Chromium, against real processes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.e2e.support import eventually
+from tests.gateway.browsers import Visitor, chromium, visit
+from tests.gateway.stacks import Stack, stack
+
+WRITTEN = """editor => {
+  const copy = editor.cloneNode(true);
+  copy.querySelectorAll("[data-testid=their-caret]").forEach(widget => widget.remove());
+  return [...copy.children].map(block => block.textContent.trim()).join("\\n");
+}"""
+
+pytestmark = [pytest.mark.browser, pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with stack(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as opened:
+        yield opened
+
+
+def editor(page: Page) -> Locator:
+    return page.locator("#editor")
+
+
+async def state(page: Page, word: str) -> None:
+    """Until the mark says so."""
+    await expect(page.locator("#state")).to_have_attribute("data-state", word)
+
+
+async def opened(browser: Browser, stack: Stack, document: str) -> Visitor:
+    visitor = await visit(browser, f"{stack.web}/d/{document}")
+    await state(visitor.page, "saved")
+    return visitor
+
+
+async def text(page: Page) -> str:
+    """What is written, without the names at others' cursors."""
+    return str(await editor(page).evaluate(WRITTEN))
+
+
+async def same_text(*pages: Page) -> str:
+    """What all of them show, as soon as they show the same."""
+
+    async def same() -> bool:
+        return len({await text(page) for page in pages}) == 1
+
+    await eventually(same)
+    return await text(pages[0])
+
+
+async def type_words(page: Page, name: str, count: int) -> list[str]:
+    """Type at the end; the words."""
+    words = [f"{name}{number}" for number in range(count)]
+    await editor(page).click()
+    await page.keyboard.press("Control+End")
+    await page.keyboard.type(" ".join(["", *words]), delay=10)
+    return words
+
+
+async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack) -> None:
+    """Both texts arrive whole, the mark says saved, and each sees the other's name and cursor."""
+    ana, ben = [await opened(browser, place, "together") for _ in range(2)]
+    mine, yours = await asyncio.gather(type_words(ana.page, "ana", 15), type_words(ben.page, "ben", 15))
+    for page in (ana.page, ben.page):
+        await state(page, "saved")
+        await expect(page.locator("#others [data-testid=person]")).to_have_count(1)
+        await expect(page.locator("[data-testid=their-caret]")).to_be_attached()
+    shown = await same_text(ana.page, ben.page)
+    for word in mine + yours:
+        assert word in shown
+    fresh = await opened(browser, place, "together")
+    assert await same_text(fresh.page, ana.page) == shown
+    for visitor in (ana, ben, fresh):
+        assert (visitor.errors, visitor.strangers) == ([], [])
+
+
+async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
+    """The mark says offline, edits go on, and after the reconnect everybody has everything."""
+    ana, ben = [await opened(browser, place, "train") for _ in range(2)]
+    await ana.context.set_offline(True)
+    await state(ana.page, "offline")
+    alone, online = await asyncio.gather(type_words(ana.page, "tunnel", 10), type_words(ben.page, "desk", 10))
+    await state(ana.page, "offline")
+    await state(ben.page, "saved")
+    assert alone[0] not in await text(ben.page)
+    await ana.context.set_offline(False)
+    await state(ana.page, "saved")
+    shown = await same_text(ana.page, ben.page)
+    for word in alone + online:
+        assert word in shown
+
+
+async def test_offline_edits_survive_a_reload(browser: Browser, place: Stack) -> None:
+    """They are in the browser's own store until a server has them."""
+    ana = await opened(browser, place, "reload")
+    await type_words(ana.page, "kept", 3)
+    await state(ana.page, "saved")
+    place.gateway.kill()
+    await state(ana.page, "offline")
+    words = await type_words(ana.page, "lonely", 5)
+    await expect(ana.page.locator("#state")).to_have_attribute("data-kept", "yes")
+    place.gate()
+    await ana.page.reload()
+    await state(ana.page, "saved")
+    ben = await opened(browser, place, "reload")
+    shown = await same_text(ana.page, ben.page)
+    for word in words:
+        assert word in shown
+
+
+async def test_a_killed_server_costs_nothing(browser: Browser, place: Stack) -> None:
+    """The mark goes offline, what is typed meanwhile waits, and with the next server it is saved."""
+    ana, ben = [await opened(browser, place, "crash") for _ in range(2)]
+    before = await type_words(ana.page, "before", 5)
+    await state(ana.page, "saved")
+    place.serve_killed()
+    await state(ana.page, "offline")
+    await state(ben.page, "offline")
+    during = await type_words(ben.page, "during", 5)
+    await state(ben.page, "offline")
+    place.serve(1)
+    await state(ben.page, "saved")
+    await state(ana.page, "saved")
+    after = await type_words(ana.page, "after", 5)
+    await state(ana.page, "saved")
+    fresh = await opened(browser, place, "crash")
+    shown = await same_text(ana.page, ben.page, fresh.page)
+    for word in before + during + after:
+        assert word in shown
+
+
+async def test_the_slider_shows_the_past_and_restores_it(browser: Browser, place: Stack) -> None:
+    ana, ben = [await opened(browser, place, "past") for _ in range(2)]
+    await type_words(ana.page, "first", 1)
+    await state(ana.page, "saved")
+    early = await same_text(ana.page, ben.page)
+    await asyncio.sleep(1.1)  # Loro dates changes by the second
+    await type_words(ben.page, "second", 3)
+    await state(ben.page, "saved")
+    late = await same_text(ana.page, ben.page)
+
+    await ana.page.locator("#history-toggle").click()
+    slider = ana.page.locator("#history-slider")
+    await slider.focus()
+    await slider.press("Home")
+    past = ana.page.locator("#history-view")
+    await expect(past).not_to_contain_text("second2")
+    for _ in range(200):
+        if (await past.inner_text()).strip() == early:
+            break
+        await slider.press("ArrowRight")
+    assert (await past.inner_text()).strip() == early
+    assert await text(ben.page) == late, "looking at the past changes nothing for others"
+
+    await ana.page.locator("#history-restore").click()
+    await expect(editor(ben.page)).not_to_contain_text("second2")
+    await state(ana.page, "saved")
+    assert await same_text(ana.page, ben.page) == early
+
+
+async def test_the_dashboard_shows_a_takeover(browser: Browser, place: Stack) -> None:
+    """The document, its owner, and that another server has it after the first was killed."""
+    ana = await opened(browser, place, "moving")
+    await type_words(ana.page, "x", 2)
+    await state(ana.page, "saved")
+    operator = await visit(browser, f"{place.web}/dashboard")
+    await expect(operator.page.locator("#takeovers")).not_to_contain_text("moving")
+    place.serve(1)
+    place.serve_killed()
+    await type_words(ana.page, "y", 2)
+    await state(ana.page, "saved")
+    await expect(operator.page.locator("#takeovers")).to_contain_text("moving")
+    await operator.page.goto(f"{place.web}/dashboard#/documents")
+    await expect(operator.page.locator("#documents")).to_contain_text("moving")
+    assert (operator.errors, operator.strangers) == ([], [])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_both_pages_fit_a_phone(browser: Browser, place: Stack, scheme: str) -> None:
+    """360 pixels wide, nothing sticks out, in both colour schemes."""
+    for path in ("/d/phone", "/dashboard", "/dashboard#/documents", "/dashboard#/servers"):
+        visitor = await visit(
+            browser, place.web + path, viewport={"width": 360, "height": 740}, color_scheme=scheme
+        )
+        await visitor.page.wait_for_load_state("networkidle" if "/d/" in path else "load")
+        await visitor.page.locator("main").wait_for()
+        width = await visitor.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 360, path
+        await visitor.context.close()

@@ -1,0 +1,59 @@
+"""The gateway's port: found, taken, and let go."""
+
+import socket
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from lorogo_gateway.listening import CannotListen, listening
+from lorogo_gateway.settings import GatewaySettings
+
+
+async def hello(_request: object) -> PlainTextResponse:
+    return PlainTextResponse("hello")
+
+
+APP = Starlette(routes=[Route("/", hello)])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+async def test_port_0_takes_a_free_one_and_tells_which(host: str) -> None:
+    async with listening(APP, GatewaySettings(host=host, port=0)) as address, httpx.AsyncClient() as web:
+        answer = await web.get(address)
+    assert answer.text == "hello"
+    assert "server" not in answer.headers
+
+
+async def test_after_it_nothing_listens() -> None:
+    async with listening(APP, GatewaySettings(port=0)) as address:
+        pass
+    async with httpx.AsyncClient() as web:
+        with pytest.raises(httpx.ConnectError):
+            await web.get(address)
+
+
+async def test_a_taken_port_is_told_in_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            async with listening(APP, GatewaySettings(port=port)):
+                pytest.fail("it listens")
+
+
+async def test_a_host_that_is_none_is_told() -> None:
+    with pytest.raises(CannotListen, match="not an address"):
+        async with listening(APP, GatewaySettings(host="no such host", port=0)):
+            pytest.fail("it listens")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"port": -1}, {"port": 70000}, {"rooms_max": 0}, {"fragment_bytes": 256 * 1024}]
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        GatewaySettings(**wrong)  # type: ignore[arg-type] # on purpose

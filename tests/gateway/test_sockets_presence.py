@@ -1,0 +1,180 @@
+"""`%EPH` and `%EPS`: who is there, and what is kept."""
+
+import asyncio
+import time
+
+import pytest
+
+from lorogo_gateway import wire
+from lorogo_gateway.sockets.cursors import Cursors
+from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from lorogo_protocol.errors import CrdtError
+from lorogo_transport.memory import MemoryNats
+from tests.client.support import FakeOwner
+from tests.gateway.support import eventually, gate, presence, states
+
+EPH, EPS = Crdt.EPHEMERAL, Crdt.PERSISTED
+
+
+@pytest.mark.usefixtures("server")
+async def test_presence_reaches_all_others_once_and_not_its_sender(world: MemoryNats) -> None:
+    """It needs no `%LOR` room, and goes to other gateways, too."""
+    async with (
+        gate(world, seed=1) as here,
+        gate(world, seed=2) as there,
+        here.peer() as one,
+        here.peer() as two,
+        there.peer() as three,
+    ):
+        for peer in (one, two, three):
+            assert (await peer.join(crdt=EPH)).permission == "write"
+        data = presence("ann", {"at": 3})
+        assert await one.save(data, crdt=EPH) is Status.OK
+        for peer in (two, three):
+            assert await peer.received(crdt=EPH) == (data,)
+        for peer in (one, two, three):
+            assert await peer.quiet() == []
+
+
+@pytest.mark.usefixtures("server")
+async def test_a_newcomer_sees_who_is_there(world: MemoryNats) -> None:
+    async with gate(world, seed=1) as here, gate(world, seed=2) as there, here.peer() as one:
+        await one.join()
+        await one.join(crdt=EPH)
+        for n in range(3):
+            assert await one.save(presence(f"key-{n}", n), crdt=EPH) is Status.OK
+        for door in (here, there):
+            async with door.peer() as two:
+                await two.join(crdt=EPH)
+                assert states(*await two.received(crdt=EPH)) == {"key-0": 0, "key-1": 1, "key-2": 2}
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("how", ["leave", "close", "cut"])
+async def test_cursors_vanish_with_their_connection(world: MemoryNats, how: str) -> None:
+    """Only its own: a client sends its whole store when it joins, with what others set in it."""
+    async with gate(world) as door, door.peer() as two, door.peer() as one:
+        await two.join(crdt=EPH)
+        await one.join(crdt=EPH)
+        bob = presence("bob", 1)
+        assert await two.save(bob, crdt=EPH) is Status.OK
+        assert await one.save(bob, presence("ann", 1), presence("ann-2", 2), crdt=EPH) is Status.OK
+        seen = [part for _ in range(3) for part in await two.received(crdt=EPH)]
+        assert states(*seen) == {"bob": 1, "ann": 1, "ann-2": 2}
+        match how:
+            case "leave":
+                await one.send(wire.Leave(EPH, "doc"))
+            case "close":
+                await one.socket.close()
+            case _:
+                one.socket.transport.abort()
+        gone = await two.received(crdt=EPH)
+        assert states(*seen, *gone) == {"bob": 1}
+
+
+@pytest.mark.usefixtures("server")
+async def test_sessions_in_python_see_the_same_presence(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one, door.client.open("doc") as session:
+        await one.join(crdt=EPH)
+        session.presence.set({"name": "py"})
+        seen = states(*await one.received(crdt=EPH))
+        assert list(seen.values()) == [{"name": "py"}]
+        assert await one.save(presence("web", "js"), crdt=EPH) is Status.OK
+        await eventually(lambda: session.presence.all().get("web") == "js")
+
+
+async def test_presence_joins_again_when_the_owner_was_lost(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one:
+        async with FakeOwner(world, name="first") as first:
+            await one.join(crdt=EPH)
+            await first.stop()
+        error = await one.room_error(EPH)
+        assert error.error is RoomErrorCode.REJOIN_SUGGESTED
+        async with FakeOwner(world, name="second"):
+            await one.join(crdt=EPH)
+            assert await one.save(presence("k", 1), crdt=EPH) is Status.OK
+
+
+async def test_kept_presence_is_there_for_those_who_come_later(world: MemoryNats) -> None:
+    """No server is needed; its Ack means stored."""
+    async with gate(world, seed=1) as here, gate(world, seed=2) as there, here.peer() as one:
+        await one.join(crdt=EPS)
+        async with there.peer() as two:
+            await two.join(crdt=EPS)
+            assert await one.save(presence("title", "Minutes"), crdt=EPS) is Status.OK
+            assert states(*await two.received(crdt=EPS)) == {"title": "Minutes"}
+            assert await two.save(presence("color", "blue"), crdt=EPS) is Status.OK
+            assert states(*await one.received(crdt=EPS)) == {"title": "Minutes", "color": "blue"}
+        async with here.peer() as three:
+            await three.join(crdt=EPS)
+            assert states(*await three.received(crdt=EPS)) == {"title": "Minutes", "color": "blue"}
+        await one.send(wire.Leave(EPS, "doc"))
+        assert await one.save(presence("x", 1), crdt=EPS) is Status.PERMISSION_DENIED
+
+
+async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        await one.join(crdt=EPS)
+        await two.join(crdt=EPS)
+        batches = [await one.update(presence(f"k{n}", n), crdt=EPS) for n in range(30)]
+        acks = [await one.take(wire.Ack) for _ in batches]
+        assert [ack.ref for ack in acks] == batches
+        assert {ack.status for ack in acks} == {Status.OK}
+        seen: list[bytes] = []
+        async with asyncio.timeout(5):
+            while len(states(*seen)) < 30:
+                seen += await two.received(crdt=EPS)
+
+
+class TestCursors:
+    """Which connection set which key."""
+
+    def test_a_key_belongs_to_whoever_set_it_last(self) -> None:
+        cursors = Cursors()
+        ann, bob = object(), object()
+        cursors.set_by(ann, presence("k", 1))
+        newer = _later("k", 2)
+        cursors.set_by(bob, newer)
+        assert cursors.deletion(ann) == b""
+        time.sleep(0.003)
+        assert states(newer, cursors.deletion(bob)) == {}
+
+    def test_a_key_that_another_gateway_renews_is_not_ours_any_more(self) -> None:
+        cursors = Cursors()
+        ann = object()
+        mine = presence("k", 1)
+        cursors.set_by(ann, mine)
+        cursors.heard(bytes(bytearray(mine)))  # the echo of our own changes nothing
+        cursors.heard(_later("k", 2))
+        assert cursors.deletion(ann) == b""
+        assert states(cursors.all()) == {"k": 2}
+
+    def test_what_was_deleted_is_not_deleted_twice(self) -> None:
+        cursors = Cursors()
+        ann = object()
+        cursors.set_by(ann, presence("k", 1))
+        assert cursors.deletion(ann) != b""
+        assert cursors.deletion(ann) == b""
+        assert cursors.all() == b""
+
+    @pytest.mark.parametrize("data", [b"x", b"\xff" * 100])
+    def test_bytes_that_are_no_presence_change_nothing(self, data: bytes) -> None:
+        cursors = Cursors()
+        with pytest.raises(CrdtError):
+            cursors.set_by(object(), data)
+        assert cursors.all() == b""
+
+    def test_keys_are_bounded(self) -> None:
+        cursors = Cursors()
+        ann = object()
+        for n in range(11_000):
+            cursors.set_by(ann, presence(f"key-{n}", 1))
+        assert 0 < len(states(cursors.all())) < 1_000
+        time.sleep(0.003)
+        assert states(cursors.all(), cursors.deletion(ann)) == {}
+
+
+def _later(key: str, value: int) -> bytes:
+    """An entry whose stamp is some milliseconds after now."""
+    time.sleep(0.003)
+    return presence(key, value)

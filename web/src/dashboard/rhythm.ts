@@ -1,0 +1,34 @@
+// When to ask again, and what may be said of a connection. Times are milliseconds.
+
+export const POLL_MS = 2000;
+const BACKOFF_MAX_MS = 30_000;
+
+export interface Hearing {
+  readonly heard: number | null; // when something was last answered
+  readonly failures: number; // in a row
+  readonly problem: string;
+}
+
+export const SILENCE: Hearing = { heard: null, failures: 0, problem: "" };
+
+export function answered(now: number): Hearing {
+  return { heard: now, failures: 0, problem: "" };
+}
+
+export function failed(hearing: Hearing, problem: string): Hearing {
+  return { heard: hearing.heard, failures: hearing.failures + 1, problem };
+}
+
+/** How long to wait; `chance` in 0..1 spreads many dashboards that lost one gateway. */
+export function waitMs(failures: number, every: number, chance: number): number {
+  if (failures === 0) return every;
+  const full = Math.min(BACKOFF_MAX_MS, every * 2 ** Math.min(failures, 10));
+  return Math.round(Math.max(every, full * (0.75 + 0.25 * chance)));
+}
+
+export type Connection = "connecting" | "live" | "lost";
+
+export function connection(hearing: Hearing): Connection {
+  if (hearing.failures > 0) return "lost";
+  return hearing.heard === null ? "connecting" : "live";
+}
