@@ -31,6 +31,18 @@ export interface EditorOptions {
 
 export function createEditor({ place, doc, presence, editable, changed, emptied }: EditorOptions): EditorView {
   let lost = false; // the selection was inside of what others replaced, and nobody has set it since
+  let recovering = false;
+  /** The document is the truth: show it, and let the binding relate the two from nothing. */
+  const recover = (): void => {
+    recovering = true;
+    queueMicrotask(() => {
+      if (!view.isDestroyed) {
+        loroSyncPluginKey.getState(view.state)?.mapping.clear();
+        view.dispatch(become(view.state, read(schema, doc)).setMeta(loroSyncPluginKey, { type: FROM_OTHERS }));
+      }
+      recovering = false;
+    });
+  };
   const view: EditorView = new EditorView(place, {
     // The text is there at once; the binding takes over in the next turn.
     state: EditorState.create({
@@ -57,7 +69,14 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
       if (small !== transaction) lost = selectionLost(view.state, small);
       else if (transaction.docChanged || transaction.selectionSet) lost = false;
       // While state is computed the binding may "repair" a cursor into our entry: presence.ts
-      const state = presence.hold(() => view.state.apply(small));
+      let state: EditorState;
+      try {
+        state = presence.hold(() => view.state.apply(small));
+      } catch (error) {
+        console.error("the edit could not be bound to the document; showing the document", error);
+        if (!recovering) recover();
+        return;
+      }
       view.updateState(state);
       const own = small.docChanged && !isSync(small);
       if (own) emptied(emptyBlocks(small, state));
