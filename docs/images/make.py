@@ -1,6 +1,6 @@
 """The pictures of the README: two people in one document, and the dashboard while they type.
 
-    python docs/images/make.py        needs Chromium, and pages that are built (`make pages`)
+python docs/images/make.py        needs Chromium, and pages that are built (`make pages`)
 """
 
 import asyncio
@@ -85,7 +85,9 @@ async def _busy(browser: Browser, place: Stack, number: int) -> None:
     await _saved(visitor.page)
     await visitor.page.locator("#editor").click()
     while True:
-        await visitor.page.keyboard.type("Notes of the day, and what follows from them. ", delay=60 + 40 * number)
+        await visitor.page.keyboard.type(
+            "Notes of the day, and what follows from them. ", delay=60 + 40 * number
+        )
         await visitor.page.keyboard.press("Enter")
 
 
@@ -104,7 +106,9 @@ async def _side_by_side(browser: Browser, pictures: list[bytes], path: Path) -> 
     shown = "".join(
         f'<img src="data:image/png;base64,{base64.b64encode(picture).decode()}">' for picture in pictures
     )
-    page = await browser.new_page(viewport={"width": 2 * WINDOW["width"] + 48, "height": WINDOW["height"] + 32})
+    page = await browser.new_page(
+        viewport={"width": 2 * WINDOW["width"] + 48, "height": WINDOW["height"] + 32}
+    )
     style = "body{margin:0;padding:16px;display:flex;gap:16px;background:#c9ced6}img{border-radius:8px}"
     await page.set_content(f"<style>{style}</style>{shown}")
     await page.screenshot(path=path)
