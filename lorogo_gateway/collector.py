@@ -139,7 +139,9 @@ class Collector:
 
     async def counted(self) -> Census | None:
         """The newest census; waited for only if there is none yet. None: it could not be taken."""
-        await self.newest()
+        look = await self.newest()
+        if look.connected:
+            self._begin_census()  # the look may have been taken for somebody who wanted none
         if self._census is None and self._census_task is not None:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):

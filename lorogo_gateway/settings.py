@@ -61,6 +61,8 @@ class GatewaySettings:
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")
+        if self.frame_bytes_max > 256 * KIB:
+            raise ValueError("frame_bytes_max must be at most 262144, which the loro-protocol allows")
         if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
             raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
         if self.bodies_bytes_max < self.body_bytes_max:

@@ -97,9 +97,9 @@ class DocumentRoom:
                 member = await self._place.enter()
                 joined = await member.join(version, timeout=settings.join_seconds)
         except (LorogoError, TimeoutError) as error:
-            self._busy = False
             if not self._place.left:
                 await self._refuse(error)
+            self._busy = False
             return
         try:
             if not self._place.left:

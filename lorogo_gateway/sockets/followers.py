@@ -40,9 +40,9 @@ class Kept:
             async with followers.opening:
                 if followers.subscription is None:
                     followers.subscription = await self.bucket.follow(name, followers.hear)
-        except BaseException:
-            await self.leave(name, hear)
-            raise
+        finally:
+            if followers.subscription is None:
+                await self.leave(name, hear)
 
     async def leave(self, name: str, hear: Hear) -> None:
         """It is not called any more; the last one closes the subscription."""

@@ -6,9 +6,11 @@ from lorogo_client import (
     InvalidDocumentId,
     InvalidVersion,
     LorogoError,
+    Refused,
 )
 from lorogo_gateway.wire import Crdt, JoinError, JoinErrorCode
 from lorogo_protocol.errors import HistoryTrimmed
+from lorogo_protocol.reasons import Reason
 
 _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
     (InvalidDocumentId, "invalid_document_id"),
@@ -27,6 +29,8 @@ def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> Jo
     """The JoinError for it; None for what may pass: the client forgets a room whose rejoin fails so."""
     if isinstance(error, InvalidVersion):
         return JoinError(crdt, room, JoinErrorCode.VERSION_UNKNOWN, str(error), version=vector)
+    if isinstance(error, Refused) and error.reason is Reason.DELETED:
+        return refused(crdt, room, "deleted", str(error))
     for kind, app_code in _APP_CODES:
         if isinstance(error, kind):
             return refused(crdt, room, app_code, str(error))

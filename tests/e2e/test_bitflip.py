@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_cli.connection import servers as ask_servers
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.discovery import server_stats
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from tests.e2e.support import ServerProcess, Typist, eventually, servers
@@ -97,7 +97,7 @@ async def read(url: str, names: list[str]) -> dict[str, Written]:
 async def said(url: str) -> list[dict[str, int]]:
     """What each server says of itself."""
     async with await connect(url, name="operator") as line:
-        return [answer["endpoints"][0]["data"] for answer in await ask_servers(line)]
+        return [dict(answer.stats) for answer in await server_stats(line.bus)]
 
 
 async def figures(url: str, count: int) -> dict[str, int]:

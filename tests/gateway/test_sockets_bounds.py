@@ -28,28 +28,27 @@ async def test_a_frame_above_the_limit_closes_with_1009(world: MemoryNats) -> No
         await eventually(lambda: door.stat("closed") == {"too_large": 1})
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"garbage",
-        b"%LOR\x01a\x07\x00",
-        "hello",
-        "",
-        wire.encode(wire.JoinOk(Crdt.LORO, "doc", "write", b"")),
-        wire.encode(wire.JoinError(Crdt.LORO, "doc", wire.JoinErrorCode.UNKNOWN, "no")),
-        wire.encode(wire.RoomError(Crdt.LORO, "doc", RoomErrorCode.EVICTED, "go")),
-    ],
-)
-async def test_what_is_no_frame_of_a_client_closes_with_4400_and_the_reason(
-    world: MemoryNats, data: bytes | str
-) -> None:
-    async with gate(world) as door, door.peer() as one, door.peer() as two:
-        await one.socket.send(data)
-        code, reason = await one.closed()
-        assert (code, bool(reason)) == (4400, True)
-        await eventually(lambda: door.stat("closed") == {"malformed": 1})
-        assert await two.quiet() == []
+NO_FRAMES: list[bytes | str] = [
+    b"",
+    b"garbage",
+    b"%LOR\x01a\x07\x00",
+    "hello",
+    "",
+    wire.encode(wire.JoinOk(Crdt.LORO, "doc", "write", b"")),
+    wire.encode(wire.JoinError(Crdt.LORO, "doc", wire.JoinErrorCode.UNKNOWN, "no")),
+    wire.encode(wire.RoomError(Crdt.LORO, "doc", RoomErrorCode.EVICTED, "go")),
+]
+
+
+async def test_what_is_no_frame_of_a_client_closes_with_4400_and_the_reason(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as other:
+        for data in NO_FRAMES:
+            async with door.peer() as one:
+                await one.socket.send(data)
+                code, reason = await one.closed()
+                assert (code, bool(reason)) == (4400, True), data
+        await eventually(lambda: door.stat("closed") == {"malformed": len(NO_FRAMES)})
+        assert await other.quiet() == []
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["own line", "plain ASGI"])
@@ -290,3 +289,9 @@ def test_batch_ids_of_a_gateway_differ() -> None:
 def test_settings_are_above_zero(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         replace(GatewaySettings(), **{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"frame_bytes_max": 300_000}, {"fragment_bytes": 260_000}])
+def test_frames_stay_within_what_the_protocol_allows(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"frame_bytes_max"):
+        replace(GatewaySettings(), **wrong)  # type: ignore[arg-type]

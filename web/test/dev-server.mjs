@@ -8,7 +8,7 @@ import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { Rooms } from "./rooms.mjs";
 
-const PAGES = join(import.meta.dirname, "../../lorogo_gateway/pages");
+const PAGES = join(import.meta.dirname, "../../lorogo_gateway/built");
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".wasm": "application/wasm" };
 const POLICY = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'";
 

@@ -7,7 +7,7 @@ import {
 import { baseKeymap } from "prosemirror-commands";
 import { keymap } from "prosemirror-keymap";
 import { Slice, type Node } from "prosemirror-model";
-import { EditorState, type Transaction } from "prosemirror-state";
+import { EditorState, TextSelection, type Plugin, type Transaction } from "prosemirror-state";
 import { EditorView } from "prosemirror-view";
 import { h } from "../common/dom";
 import { keys, rules } from "./commands";
@@ -30,6 +30,19 @@ export interface EditorOptions {
 }
 
 export function createEditor({ place, doc, presence, editable, changed, emptied }: EditorOptions): EditorView {
+  let lost = false; // the selection was inside of what others replaced, and nobody has set it since
+  let recovering = false;
+  /** The document is the truth: show it, and let the binding relate the two from nothing. */
+  const recover = (): void => {
+    recovering = true;
+    queueMicrotask(() => {
+      if (!view.isDestroyed) {
+        loroSyncPluginKey.getState(view.state)?.mapping.clear();
+        view.dispatch(become(view.state, read(schema, doc)).setMeta(loroSyncPluginKey, { type: FROM_OTHERS }));
+      }
+      recovering = false;
+    });
+  };
   const view: EditorView = new EditorView(place, {
     // The text is there at once; the binding takes over in the next turn.
     state: EditorState.create({
@@ -38,7 +51,7 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
         rules(),
         keymap(keys()),
         keymap(baseKeymap),
-        LoroSyncPlugin({ doc: doc as LoroDocType }),
+        sync(doc as LoroDocType, () => lost),
         LoroUndoPlugin({ doc }),
         LoroEphemeralCursorPlugin(presence, {
           createCursor: (peer) => caret(presence, peer),
@@ -53,8 +66,17 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
     },
     dispatchTransaction(transaction) {
       const small = fromOthers(transaction) && !isUndoing(view.state) ? smallest(view.state, transaction) : transaction;
+      if (small !== transaction) lost = selectionLost(view.state, small);
+      else if (transaction.docChanged || transaction.selectionSet) lost = false;
       // While state is computed the binding may "repair" a cursor into our entry: presence.ts
-      const state = presence.hold(() => view.state.apply(small));
+      let state: EditorState;
+      try {
+        state = presence.hold(() => view.state.apply(small));
+      } catch (error) {
+        console.error("the edit could not be bound to the document; showing the document", error);
+        if (!recovering) recover();
+        return;
+      }
       view.updateState(state);
       const own = small.docChanged && !isSync(small);
       if (own) emptied(emptyBlocks(small, state));
@@ -62,6 +84,25 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
     },
   });
   return view;
+}
+
+/**
+ * The binding, but for one thing: after an edit of others it puts the selection back with a timer. What
+ * was typed until then has moved it, and the next key would land before it: words come out backwards when
+ * two type at one place. `smallest` keeps the selection, so the timer is heard only where that could not.
+ */
+function sync(doc: LoroDocType, lost: () => boolean): Plugin {
+  const plugin = LoroSyncPlugin({ doc });
+  const begin = plugin.spec.view;
+  plugin.spec.view = (view) => begin?.call(plugin, Object.create(view, {
+    dispatch: {
+      value: (transaction: Transaction) => {
+        const ofSelection = !transaction.docChanged && !transaction.getMeta(loroSyncPluginKey);
+        if (!ofSelection || lost()) view.dispatch(transaction);
+      },
+    },
+  }) as EditorView) ?? {};
+  return plugin;
 }
 
 export function isEmpty(node: Node): boolean {
@@ -75,7 +116,19 @@ export function isEmpty(node: Node): boolean {
  * that differs is replaced here; the selection then stays by itself.
  */
 function smallest(state: EditorState, transaction: Transaction): Transaction {
-  return become(state, transaction.doc).setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
+  const result = become(state, transaction.doc);
+  const { selection } = state;
+  // What others insert where we type comes behind our caret: else the letters of two would mix.
+  if (result.docChanged && selection instanceof TextSelection && selection.empty) {
+    const at = result.doc.resolve(result.mapping.map(selection.head, -1));
+    if (at.parent.inlineContent) result.setSelection(new TextSelection(at));
+  }
+  return result.setMeta(loroSyncPluginKey, transaction.getMeta(loroSyncPluginKey) as unknown);
+}
+
+function selectionLost(state: EditorState, transaction: Transaction): boolean {
+  const { anchor, head } = state.selection;
+  return [anchor, head].some((at) => transaction.mapping.mapResult(at).deletedAcross);
 }
 
 /** The document becomes `after`, by replacing only the part that differs. */

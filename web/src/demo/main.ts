@@ -62,6 +62,9 @@ function open(id: string): void {
 
   const start = (): Session => {
     const made: Session = new Session(id, own, {
+      kept: (all) => {
+        byId("state").dataset["kept"] = all ? "yes" : "no";
+      },
       marked: (mark) => {
         showMark(mark);
         refused(mark);

@@ -13,6 +13,8 @@ import { Copies } from "./store";
 
 export interface SessionEvents {
   marked(mark: Mark): void;
+  /** Whether this browser has stored what is here. */
+  kept(all: boolean): void;
   people(): void;
   /** The editor is there. */
   ready(view: EditorView): void;
@@ -179,6 +181,7 @@ export class Session {
       const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
       this.#input({ type: "local", version: new Map(version) });
       this.#unkept = this.doc.opCount() > 0;
+      this.#events.kept(!this.#unkept);
       this.#keepSoon();
     });
   }
@@ -262,7 +265,10 @@ export class Session {
     const version = this.doc.version();
     try {
       const kept = await this.#copies.save(bytes, [...this.#state.promised], waiting(this.#state) > 0);
-      if (kept && this.doc.version().compare(version) === 0) this.#unkept = false;
+      if (kept && this.doc.version().compare(version) === 0) {
+        this.#unkept = false;
+        this.#events.kept(true);
+      }
     } catch {
       // full or forbidden: still unkept, and the next change tries again
     }
