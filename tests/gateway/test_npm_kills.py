@@ -60,6 +60,18 @@ async def test_a_server_is_killed_while_two_type_and_another_takes_over(tmp_path
         await whole(found, clients)
 
 
+async def test_who_joins_before_there_is_a_server_waits_for_it(tmp_path: Path) -> None:
+    """The join is answered when somebody serves the document."""
+    async with world(tmp_path) as found:
+        ann = await found.npm.client((await found.gateway()).websocket)
+        joining = asyncio.create_task(ann("join", room=ROOM))
+        await ann("ping")
+        assert not joining.done()
+        await found.server()
+        assert (await joining)["permission"] == "write"
+        assert await ann("type", room=ROOM, text="at last") == 0
+
+
 async def test_a_server_that_stops_hands_its_documents_over(tmp_path: Path) -> None:
     """SIGTERM while two type: the other server goes on with them."""
     async with world(tmp_path) as found:

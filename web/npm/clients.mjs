@@ -230,6 +230,11 @@ const commands = {
     return person.url;
   },
 
+  // What the last join was refused with.
+  joinError({ person }) {
+    return person.tap.joinErrors.at(-1);
+  },
+
   closes({ person }) {
     return person.tap.closes;
   },

@@ -6,6 +6,7 @@ export class Tap {
   constructor(client) {
     this.sent = new Map(); // batch id: {room, bytes, status, at, acked}
     this.joins = []; // every JoinResponseOk
+    this.joinErrors = [];
     this.roomErrors = [];
     this.closes = [];
     this.frames = 0; // received, binary
@@ -53,6 +54,9 @@ export class Tap {
         break;
       case MessageType.JoinResponseOk:
         this.joins.push(message);
+        break;
+      case MessageType.JoinError:
+        this.joinErrors.push({ room: message.roomId, code: message.code, appCode: message.appCode });
         break;
       case MessageType.RoomError:
         this.roomErrors.push({ room: message.roomId, code: message.code, message: message.message });
