@@ -41,9 +41,9 @@ async def test_pages_of_other_origins_get_no_socket(world: MemoryNats, origin: s
         assert door.stat("closed") == {"origin": 1}
         async with door.peer(origin=Origin(door.url.replace("ws://", "http://").removesuffix("/ws"))):
             pass
-    async with gate(world, replace(SETTINGS, origins=("https://app.example",))) as door:
-        async with door.peer(origin=Origin("https://app.example")):
-            pass
+    named = replace(SETTINGS, origins=("https://app.example",))
+    async with gate(world, named) as door, door.peer(origin=Origin("https://app.example")):
+        pass
 
 
 NO_FRAMES: list[bytes | str] = [
