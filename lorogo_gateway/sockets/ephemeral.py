@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 
 from lorogo_client import LorogoError
 from lorogo_gateway import wire
-from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
+from lorogo_gateway.sockets.presences import may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -55,7 +55,7 @@ class EphemeralRoom:
                 self._cursors.heard(joined.presence)
         except (LorogoError, TimeoutError) as error:
             if not self._place.left:
-                self._refuse(error)
+                turn_away(self._seat, Crdt.EPHEMERAL, self.name, error)
             return
         finally:
             self._busy = False
@@ -68,25 +68,10 @@ class EphemeralRoom:
         if present := self._cursors.all():
             self._pass(present)
 
-    def _refuse(self, error: LorogoError | TimeoutError) -> None:
-        seat = self._seat
-        no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.EPHEMERAL, self.name, error)
-        if no is None:
-            seat.close(1013, f"{self.name} is not served now; try again", "not_served")
-            return
-        seat.send(wire.encode(no))
-        seat.forget(Crdt.EPHEMERAL, self.name)
-
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """Presence of this client: passed on, and Acked."""
-        seat, settings = self._seat, self._seat.house.settings
-        if not self._joined:
-            return None
-        if settings.read_only:
-            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
-            return None
-        if any(len(data) > settings.presence_bytes_max for data in updates):
-            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+        seat = self._seat
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
             return None
         try:
             for data in updates:

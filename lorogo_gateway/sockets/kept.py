@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from lorogo_client import LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
-from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.presences import may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -56,7 +56,7 @@ class KeptRoom:
                 kept = await house.kept.bucket.load(self.name)
         except (LorogoError, TimeoutError) as error:
             if not self._left:
-                self._refuse(error)
+                turn_away(self._seat, Crdt.PERSISTED, self.name, error)
             return
         finally:
             self._busy = False
@@ -71,25 +71,10 @@ class KeptRoom:
         if kept:
             self.heard(kept)
 
-    def _refuse(self, error: LorogoError | TimeoutError) -> None:
-        seat = self._seat
-        no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.PERSISTED, self.name, error)
-        if no is None:
-            seat.close(1013, f"kept presence of {self.name} cannot be read now; try again", "not_served")
-            return
-        seat.send(wire.encode(no))
-        seat.forget(Crdt.PERSISTED, self.name)
-
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch to keep; its Ack comes when it is stored."""
-        seat, settings = self._seat, self._seat.house.settings
-        if not self._joined:
-            return None
-        if settings.read_only:
-            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
-            return None
-        if any(len(data) > settings.presence_bytes_max for data in updates):
-            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+        seat = self._seat
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
             return None
         if not self._running:
             self._running = True

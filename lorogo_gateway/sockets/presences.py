@@ -1,0 +1,29 @@
+"""What both kinds of presence do alike."""
+
+from lorogo_client import LorogoError
+from lorogo_gateway import wire
+from lorogo_gateway.sockets import joining
+from lorogo_gateway.sockets.seat import Seat
+from lorogo_gateway.wire import Crdt, Status
+
+
+def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
+    """The join failed: told for good, or the connection is closed so that the client comes back."""
+    no = None if isinstance(error, TimeoutError) else joining.answer(crdt, name, error)
+    if no is None:
+        seat.close(1013, f"presence of {name} is not served now; try again", "not_served")
+        return
+    seat.send(wire.encode(no))
+    seat.forget(crdt, name)
+
+
+def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: bytes) -> bool:
+    """Whether a batch is allowed and small enough; if not, it is Acked so."""
+    settings = seat.house.settings
+    if settings.read_only:
+        seat.ack(prefix, ref, Status.PERMISSION_DENIED)
+    elif any(len(data) > settings.presence_bytes_max for data in updates):
+        seat.ack(prefix, ref, Status.PAYLOAD_TOO_LARGE)
+    else:
+        return True
+    return False
