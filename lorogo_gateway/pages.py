@@ -1,10 +1,11 @@
 """The demo editor and the dashboard: files that Vite built, served as they are.
 
-Names below `assets/` carry a hash of their content, so browsers may keep them for ever; the two HTML files
-are asked for anew each time. Where the build left a compressed copy beside a file, that one is sent to those
+Names that carry a hash of their content may be kept for ever by browsers; everything else is asked for anew
+each time. Where the build left a compressed copy beside a file, that one is sent to those
 who take it. Without a build everything else still works, and `/` says how to make one.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,6 +47,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "vary": "accept-encoding",
 }
+_HASHED = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")  # as Vite names what it made
 _FOR_EVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
 
@@ -113,7 +115,7 @@ class Pages:
         name = f"assets/{request.path_params['path']}"
         if name not in self._files:
             raise HTTPException(404)
-        return self._file(request, name, _FOR_EVER)
+        return self._file(request, name, _FOR_EVER if _HASHED.search(name) else _ASK_AGAIN)
 
     def _page(self, request: Request, name: str) -> Response:
         if not self.built:

@@ -18,8 +18,8 @@ def built(tmp_path: Path) -> Path:
     (tmp_path / "index.html").write_text("<title>editor</title>")
     (tmp_path / "dashboard.html").write_text("<title>dashboard</title>")
     (tmp_path / "favicon.svg").write_text("<svg/>")
-    (tmp_path / "assets" / "index-1.js").write_bytes(SCRIPT)
-    (tmp_path / "assets" / "index-1.js.gz").write_bytes(gzip.compress(SCRIPT))
+    (tmp_path / "assets" / "index-etOsRz8o.js").write_bytes(SCRIPT)
+    (tmp_path / "assets" / "index-etOsRz8o.js.gz").write_bytes(gzip.compress(SCRIPT))
     (tmp_path / "assets" / "secret.key").write_text("not for the web")
     return tmp_path
 
@@ -71,9 +71,9 @@ async def test_what_is_not_a_page_is_not_there(built: Path, path: str) -> None:
 
 async def test_assets_are_kept_for_ever_and_sent_compressed_to_those_who_take_it(built: Path) -> None:
     async with browser(built) as web:
-        plain = await web.get("/assets/index-1.js")
+        plain = await web.get("/assets/index-etOsRz8o.js")
     async with browser(built, "gzip, deflate") as web:
-        packed = await web.get("/assets/index-1.js")
+        packed = await web.get("/assets/index-etOsRz8o.js")
     assert plain.content == packed.content == SCRIPT
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
@@ -82,6 +82,12 @@ async def test_assets_are_kept_for_ever_and_sent_compressed_to_those_who_take_it
         assert answer.headers["content-type"].startswith("text/javascript")
         assert "immutable" in answer.headers["cache-control"]
         assert answer.headers["vary"] == "accept-encoding"
+
+
+async def test_what_has_no_hash_in_its_name_is_asked_for_anew(built: Path) -> None:
+    (built / "assets" / "theme-boot.js").write_text("1;")
+    async with browser(built) as web:
+        assert (await web.get("/assets/theme-boot.js")).headers["cache-control"] == "no-cache"
 
 
 async def test_only_our_own_scripts_may_run(built: Path) -> None:

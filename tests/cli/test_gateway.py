@@ -1,0 +1,75 @@
+"""`lorogo gateway` as operators run it."""
+
+import asyncio
+import re
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lorogo_transport.embedded import EmbeddedNats
+from tests.cli.support import Running, lorogo, refused
+from tests.e2e.support import eventually
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+
+def address(gateway: Running) -> str:
+    found = re.search(r"http://\S+", gateway.wait_for("Ctrl-C"))
+    assert found is not None
+    return found[0]
+
+
+def ready(web: str) -> bool:
+    answer = httpx.get(f"{web}/readyz", timeout=10)
+    assert answer.status_code in (200, 503)
+    if answer.status_code == 503:
+        assert answer.json()["reasons"], "a gateway that is not ready says why"
+    return answer.status_code == 200
+
+
+async def test_it_may_start_first_and_is_ready_when_the_rest_is(
+    fresh_nats: EmbeddedNats, tmp_path: Path
+) -> None:
+    """Not ready without a server, ready with one; SIGTERM ends it with 0 and nothing on stderr."""
+    gateway = Running(["gateway", "--nats", fresh_nats.url, "--port", "0"], cwd=tmp_path, name="gateway")
+    server: Running | None = None
+    try:
+        web = address(gateway)
+        assert await asyncio.to_thread(ready, web) is False
+        server = Running(["serve", "--nats", fresh_nats.url, "--data", "data"], cwd=tmp_path, name="server")
+        await eventually(lambda: asyncio.to_thread(ready, web))
+        assert gateway.stop(signal.SIGTERM) == 0
+        assert gateway.out.read_text().splitlines()[-1] == "stopping"
+        assert gateway.err.read_text() == ""
+    finally:
+        gateway.kill()
+        if server is not None:
+            server.kill()
+
+
+def test_it_runs_without_nats_and_says_so(tmp_path: Path) -> None:
+    gateway = Running(
+        ["gateway", "--nats", "nats://127.0.0.1:1", "--port", "0"], cwd=tmp_path, name="gateway"
+    )
+    try:
+        web = address(gateway)
+        assert httpx.get(f"{web}/healthz", timeout=10).status_code == 200
+        answer = httpx.get(f"{web}/readyz", timeout=10)
+        assert answer.status_code == 503
+        assert "nats" in answer.text.lower()
+        assert gateway.stop(signal.SIGINT) == 0
+    finally:
+        gateway.kill()
+
+
+def test_what_cannot_be_is_told_in_one_sentence(nats_server: EmbeddedNats, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = refused(lorogo("gateway", "--nats", nats_server.url, "--port", port, cwd=tmp_path))
+    assert port in words and "--port" in words
+    assert "is not an origin" in refused(lorogo("gateway", "--origin", "app.example.org", cwd=tmp_path))
