@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from loro import LoroDoc
 from starlette.types import Message
+from websockets import Origin
+from websockets.exceptions import InvalidStatus
 
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
@@ -26,6 +28,22 @@ async def test_a_frame_above_the_limit_closes_with_1009(world: MemoryNats) -> No
         await one.socket.send(bytes(260_001))
         assert (await one.closed())[0] == 1009
         await eventually(lambda: door.stat("closed") == {"too_large": 1})
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+async def test_pages_of_other_origins_get_no_socket(world: MemoryNats, origin: str) -> None:
+    """Any page that somebody visits may try; a socket would let it read and write documents."""
+    async with gate(world) as door:
+        with pytest.raises(InvalidStatus) as caught:
+            async with door.peer(origin=Origin(origin)):
+                pytest.fail("it was let in")
+        assert caught.value.response.status_code == 403
+        assert door.stat("closed") == {"origin": 1}
+        async with door.peer(origin=Origin(door.url.replace("ws://", "http://").removesuffix("/ws"))):
+            pass
+    named = replace(SETTINGS, origins=("https://app.example",))
+    async with gate(world, named) as door, door.peer(origin=Origin("https://app.example")):
+        pass
 
 
 NO_FRAMES: list[bytes | str] = [
@@ -221,7 +239,9 @@ async def test_ten_thousand_random_frames_leave_nothing_behind(world: MemoryNats
             wires = [Wire([random_frame(rng) for _ in range(400)]) for _ in range(8)]
             async with asyncio.timeout(30), asyncio.TaskGroup() as group:
                 for one in wires:
-                    group.create_task(sockets.serve({"type": "websocket"}, one.receive, one.send))
+                    group.create_task(
+                        sockets.serve({"type": "websocket", "headers": []}, one.receive, one.send)
+                    )
             fed += sum(one.fed for one in wires)
             sessions += len(wires)
         facts = sockets.stats()
