@@ -6,7 +6,8 @@ nats-server, `lorogo serve` and `lorogo gateway` are processes of their own, Sim
 and all npm clients of both are in one other Node process, each with a connection of its own. A writer presses
 one key, and the next when everybody has it and it is Acked. Blocks of edits go to the one and the other in
 turns, so that whatever else the machine does hits both. An Ack of SimpleServer means "in memory", one of ours
-"on disk". With many readers it waits in that Node process behind what they have to read.
+"on disk". With many readers it waits in that Node process behind what they have to read. Bare readers are
+sockets without a document: with them the clients' own work is taken out, and the servers' is left.
 
 Prints milliseconds from the writer's commit, and ratios. Exits with 1 if a reader's text is not the writer's.
 The goal is a fan-out p50 of at most 1.5 times that of SimpleServer.
@@ -41,10 +42,18 @@ class Figures:
     right: bool
 
 
-async def measure(servers: dict[str, str], readers: int, options: argparse.Namespace) -> dict[str, Figures]:
+async def measure(
+    servers: dict[str, str], readers: int, options: argparse.Namespace, *, bare: bool = False
+) -> dict[str, Figures]:
     """One run of all clients; a room of its own."""
-    task = {"servers": servers, "readers": readers, "blocks": options.blocks, "edits": options.edits}
-    task["room"] = f"bench-{readers}"
+    task = {
+        "servers": servers,
+        "room": f"bench-{readers}{'-bare' if bare else ''}",
+        "readers": readers,
+        "bare": bare,
+        "blocks": options.blocks,
+        "edits": options.edits,
+    }
     process = await asyncio.create_subprocess_exec(
         node(), str(NPM / "fanout.mjs"), json.dumps(task), stdout=asyncio.subprocess.PIPE
     )
@@ -64,13 +73,12 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def rows(found: dict[str, Figures], readers: int) -> list[dict[str, object]]:
+def rows(found: dict[str, Figures], readers: str) -> list[dict[str, object]]:
     """One row per question: our figure, theirs, and the ratio."""
     ours, theirs = found["lorogo"], found["SimpleServer"]
-    asked = [("Ack", "ack")]
-    asked += (
-        [("round trip", "last")] if readers == 1 else [("until each reader", "reader"), ("until all", "last")]
-    )
+    asked = [("Ack", "ack"), ("until each", "reader"), ("until all", "last")]
+    if readers == "1 reader":
+        asked = [("Ack", "ack"), ("round trip", "last")]
     result: list[dict[str, object]] = []
     for what, name in asked:
         mine, other = getattr(ours, name), getattr(theirs, name)
@@ -101,16 +109,21 @@ async def run(options: argparse.Namespace) -> int:
         lorogo = await started_lorogo(folder, stack)
         simple = await start(stack, [node(), str(NPM / "simple_server.mjs")], "ws://")
         servers = {"lorogo": f"{lorogo.websocket}", "SimpleServer": simple.line}
-        found = {readers: await measure(servers, readers, options) for readers in (1, options.readers)}
+        found = {
+            "1 reader": await measure(servers, 1, options),
+            f"{options.readers} readers": await measure(servers, options.readers, options),
+            f"{options.readers} bare readers": await measure(servers, options.readers, options, bare=True),
+        }
     right = all(figures.right for one in found.values() for figures in one.values())
     table = [row for readers, one in found.items() for row in rows(one, readers)]
-    ratio = float(str(table[-1]["ratio_p50"]))
+    wanted = (f"{options.readers} readers", "until all")
+    ratio = next(float(str(row["ratio_p50"])) for row in table if (row["readers"], row["what"]) == wanted)
     if options.json:
         print(json.dumps({"rows": table, "right": right, "goal": GOAL, "ratio": ratio}, indent=2))
     else:
         show(table)
         for readers, one in found.items():
-            print(f"ratio of each pair of blocks with {readers} reader(s): {spread(one, options.edits)}")
+            print(f"ratio of each pair of blocks with {readers}: {spread(one, options.edits)}")
         print(f"every text is whole on both: {right}")
         goal = f"(goal {GOAL}): {verdict(ratio <= GOAL)}"
         print(f"fan-out to {options.readers}, p50: {ratio:.2f} of SimpleServer {goal}")
@@ -121,7 +134,7 @@ def show(table: list[dict[str, object]]) -> None:
     print(f"{'':34}{'lorogo':>17}{'SimpleServer':>19}{'ratio':>15}")
     print(f"{'milliseconds from the commit':34}{'p50':>9}{'p99':>8}{'p50':>11}{'p99':>8}{'p50':>8}{'p99':>7}")
     for row in table:
-        name = f"{row['readers']} reader(s), {row['what']}"
+        name = f"{row['readers']}, {row['what']}"
         print(
             f"{name:34}{row['lorogo_p50_ms']:9.2f}{row['lorogo_p99_ms']:8.2f}"
             f"{row['SimpleServer_p50_ms']:11.2f}{row['SimpleServer_p99_ms']:8.2f}"

@@ -1,15 +1,16 @@
 // Measures servers of the loro-protocol with npm clients, in turns: one writer and some readers per room, each on
-// a connection of its own. Takes {"servers": {name: url}, "readers", "blocks", "edits"} as its argument and
-// prints, per server, milliseconds of every edit: until its Ack, until each reader, until the last reader.
+// a connection of its own. Takes {"servers": {name: url}, "room", "readers", "bare", "blocks", "edits"} as its
+// argument and prints, per server, milliseconds of every edit: until its Ack, until each reader, until the last.
+// Bare readers are sockets that count frames and have no document: what is left is the server's time.
 import { LoroDoc } from "loro-crdt";
 import { LoroAdaptor } from "loro-adaptors/loro";
-import { MessageType, tryDecode } from "loro-protocol";
+import { MessageType, encode, tryDecode } from "loro-protocol";
 import { LoroWebsocketClient } from "loro-websocket";
 import WebSocket from "ws";
 
 globalThis.WebSocket = WebSocket;
 process.setMaxListeners(0); // every client listens to "online" and "offline"
-const { servers, readers, blocks, edits, room } = JSON.parse(process.argv[2]);
+const { servers, readers, bare, blocks, edits, room } = JSON.parse(process.argv[2]);
 const KEY = "x";
 const EDIT_SECONDS = 20;
 
@@ -24,6 +25,27 @@ async function member(url) {
   return { client, doc, refused };
 }
 
+// A socket that is in the room, and nothing else.
+function bareReader(url) {
+  const socket = new WebSocket(url);
+  const reader = { updates: 0, onUpdate: () => {} };
+  const kind = 4 + 1 + room.length; // behind the magic and the room's id with its length
+  socket.on("open", () => {
+    const nothing = new Uint8Array();
+    socket.send(encode({ type: MessageType.JoinRequest, crdt: "%LOR", roomId: room, auth: nothing, version: nothing }));
+  });
+  return new Promise((resolve, reject) => {
+    socket.on("error", reject);
+    socket.on("message", (data) => {
+      if (data[kind] === MessageType.JoinResponseOk) resolve(reader);
+      else if (data[kind] === MessageType.DocUpdate) {
+        reader.updates += 1;
+        reader.onUpdate();
+      }
+    });
+  });
+}
+
 class Side {
   constructor(writer, others) {
     this.writer = writer;
@@ -35,10 +57,13 @@ class Side {
     writer.client.socket.addEventListener("message", (event) => {
       if (tryDecode(new Uint8Array(event.data))?.type === MessageType.Ack) this.acked(performance.now());
     });
+    this.backfill = others.map(({ updates }) => updates);
     for (const one of others) {
-      one.doc.subscribe(() => {
-        if (one.doc.getText("t").length === this.length) this.seen(performance.now());
-      });
+      if (bare) one.onUpdate = () => this.seen(performance.now());
+      else
+        one.doc.subscribe(() => {
+          if (one.doc.getText("t").length === this.length) this.seen(performance.now());
+        });
     }
   }
 
@@ -66,6 +91,7 @@ class Side {
   // Everybody has the same, and all of it.
   check() {
     const wanted = KEY.repeat(this.length);
+    if (bare) return this.others.every(({ updates }, at) => updates - this.backfill[at] === this.length / KEY.length);
     const all = [this.writer, ...this.others];
     return all.every(({ doc, refused }) => doc.getText("t").toString() === wanted && refused.length === 0);
   }
@@ -82,7 +108,10 @@ function within(promise, what) {
 const sides = {};
 for (const [name, url] of Object.entries(servers)) {
   const writer = await member(url);
-  sides[name] = new Side(writer, await Promise.all(Array.from({ length: readers }, () => member(url))));
+  const reader = bare ? bareReader : member;
+  const others = await Promise.all(Array.from({ length: readers }, () => reader(url)));
+  await new Promise((resolve) => setTimeout(resolve, 200)); // what a server sends to newcomers is behind us
+  sides[name] = new Side(writer, others);
 }
 for (let block = -1; block < blocks; block++) {
   const order = Object.values(sides);
