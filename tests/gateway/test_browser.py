@@ -16,6 +16,18 @@ WRITTEN = """editor => {
   copy.querySelectorAll("[data-testid=their-caret]").forEach(widget => widget.remove());
   return [...copy.children].map(block => block.textContent.trim()).join("\\n");
 }"""
+BESIDE_CARET = """editor => {
+  const caret = editor.querySelector("[data-testid=their-caret]");
+  if (!caret) return null;
+  const block = caret.closest("p");
+  const [before, after] = [new Range(), new Range()];
+  before.setStart(block, 0);
+  before.setEndBefore(caret);
+  after.setStartAfter(caret);
+  after.setEnd(block, block.childNodes.length);
+  return [String(before), String(after)];
+}"""
+BAR = """bar => [bar, bar.querySelector("[data-state=UP]")].map(part => part.getBoundingClientRect().width)"""
 
 pytestmark = [pytest.mark.browser, pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -62,6 +74,21 @@ async def same_text(*pages: Page) -> str:
     return await text(pages[0])
 
 
+async def their_caret(page: Page, before: str, after: str) -> None:
+    """Until the caret of the one other stands between these two in its paragraph."""
+    found: object = None
+
+    async def there() -> bool:
+        nonlocal found
+        found = await editor(page).evaluate(BESIDE_CARET)
+        return found == [before, after]
+
+    try:
+        await eventually(there)
+    except TimeoutError:
+        pytest.fail(f"the caret stands at {found}, not at {[before, after]}")
+
+
 async def type_words(page: Page, name: str, count: int) -> list[str]:
     """Type at the end; the words."""
     words = [f"{name}{number}" for number in range(count)]
@@ -86,6 +113,31 @@ async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack)
     assert await same_text(fresh.page, ana.page) == shown
     for visitor in (ana, ben, fresh):
         assert (visitor.errors, visitor.strangers) == ([], [])
+
+
+async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browser, place: Stack) -> None:
+    """In the first paragraph of a fresh document, and in a list item that was emptied and typed anew."""
+    ana, ben = [await opened(browser, place, "carets") for _ in range(2)]
+    keys = ana.page.keyboard
+    await editor(ana.page).click()
+    await their_caret(ben.page, "", "")
+    await keys.type("hello", delay=10)
+    await their_caret(ben.page, "hello", "")
+    await keys.press("Enter")
+    await keys.type("- item", delay=10)
+    await their_caret(ben.page, "item", "")
+    await keys.press("Shift+Home")
+    await expect(ben.page.locator(".their-selection")).to_have_text("item")
+    await keys.press("Backspace")
+    await their_caret(ben.page, "", "")
+    await editor(ben.page).click()
+    await ben.page.keyboard.press("Control+Home")
+    await ben.page.keyboard.type("Oh, ", delay=10)
+    await their_caret(ana.page, "Oh, ", "hello")
+    await keys.type("again", delay=10)
+    await their_caret(ben.page, "again", "")
+    assert await same_text(ana.page, ben.page) == "Oh, hello\nagain"
+    assert (ana.errors, ben.errors) == ([], [])
 
 
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
@@ -180,6 +232,9 @@ async def test_the_dashboard_shows_a_takeover(browser: Browser, place: Stack) ->
     await state(ana.page, "saved")
     operator = await visit(browser, f"{place.web}/dashboard")
     await expect(operator.page.locator("#takeovers")).not_to_contain_text("moving")
+    await expect(operator.page.get_by_test_id("count-UP")).to_have_text("1")
+    track, filled = await operator.page.locator(".shares").evaluate(BAR)
+    assert track == filled > 0, "states without documents take no part of the bar"
     place.serve(1)
     place.serve_killed()
     await type_words(ana.page, "y", 2)

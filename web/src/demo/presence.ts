@@ -21,6 +21,8 @@ export const NAME_MAX = 32;
 const TIMEOUT_MS = 30_000;
 const RENEW_MS = 10_000;
 const PEOPLE_MAX = 200;
+/** A side of Loro's cursors. */
+const RIGHT = 1;
 const NAME_KEY = "lorogo.name";
 const COLOR_KEY = "lorogo.color";
 /** White text on each has AA contrast; each stands out on a light and on a dark page. */
@@ -50,10 +52,11 @@ export function cleanName(text: unknown): string | null {
 }
 
 /**
- * The binding's store, with three differences: a name stays when the cursor
- * goes, foreign entries are checked before the editor sees them, and while
- * `held` the binding cannot overwrite our cursor with that of someone else
- * (which it does when it repairs an old cursor).
+ * The binding's store, with four differences: a name stays when the cursor
+ * goes, foreign entries are checked before the editor sees them, while `held`
+ * the binding cannot overwrite our cursor with that of someone else (which it
+ * does when it repairs an old cursor), and our cursor in an empty text goes
+ * along with what is typed there.
  */
 export class Presence extends CursorEphemeralStore {
   readonly #doc: LoroDoc;
@@ -112,7 +115,8 @@ export class Presence extends CursorEphemeralStore {
 
   override setLocal(state: CursorPresenceState): void {
     if (this.#held || this.#gone) return;
-    super.setLocal({ ...state, user: this.#identity });
+    const [anchor, focus] = [this.#atEnd(state.anchor), this.#atEnd(state.focus)];
+    super.setLocal({ anchor, focus, user: this.#identity });
   }
 
   override getAll(): { [peer in PeerID]: CursorPresenceState } {
@@ -157,6 +161,17 @@ export class Presence extends CursorEphemeralStore {
   #isEntry(key: string): boolean {
     const entry: unknown = this.get(key);
     return typeof entry === "object" && entry !== null && "user" in entry;
+  }
+
+  /**
+   * Loro ties a cursor to a letter. In an empty text there is none, and the cursor is that of the start for
+   * ever; the binding, which compares letters alone, takes it for the one at the end of what was typed since,
+   * and never tells the new place. So we tell the end of the text from the beginning.
+   */
+  #atEnd(cursor: Cursor | undefined): Cursor | undefined {
+    if (!cursor || cursor.pos() || cursor.side() === RIGHT) return cursor;
+    const text = this.#doc.getContainerById(cursor.containerId());
+    return text instanceof LoroText ? text.getCursor(text.length, RIGHT) : cursor;
   }
 
   #cursor(bytes: unknown): Cursor | undefined {

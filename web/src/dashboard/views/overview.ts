@@ -129,8 +129,10 @@ class Tiles {
   show(it: Overview): void {
     this.documents.show(count(it.documents), "", it.states.ERROR ? "bad" : "");
     STATES.forEach((state, at) => {
-      const share = fraction(it.states[state], it.documents) ?? 0;
-      this.shares[at]?.style.setProperty("flex-grow", String(share));
+      const share = this.shares[at];
+      const documents = it.states[state] ?? 0;
+      share?.style.setProperty("flex-grow", String(documents));
+      share?.toggleAttribute("hidden", documents === 0); // else the gap beside it stays
       const element = this.counts[at];
       if (element) say(element, count(it.states[state]));
     });

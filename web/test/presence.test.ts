@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LoroDoc, LoroText } from "loro-crdt";
+import { Presence } from "../src/demo/presence";
+
+const WHO = { name: "Ana", color: "#be185d" };
+
+/** A document with one text, and the presence of its writer. */
+function withText(run: (doc: LoroDoc, text: LoroText, own: Presence) => void): void {
+  const doc = new LoroDoc();
+  const text = doc.getMap("doc").setContainer("text", new LoroText());
+  doc.commit();
+  const own = new Presence(doc, WHO);
+  try {
+    run(doc, text, own);
+  } finally {
+    own.stop();
+  }
+}
+
+/** Where another page has the writer's cursor. */
+function seen(doc: LoroDoc, own: Presence): number | undefined {
+  const copy = LoroDoc.fromSnapshot(doc.export({ mode: "snapshot" }));
+  const theirs = new Presence(copy, WHO);
+  try {
+    theirs.apply(own.encodeAll());
+    const focus = theirs.getAll()[doc.peerIdStr]?.focus;
+    return focus && copy.getCursorPos(focus)?.offset;
+  } finally {
+    theirs.stop();
+  }
+}
+
+test("a cursor in an empty text goes along with what is typed there", () => withText((doc, text, own) => {
+  const cursor = text.getCursor(0);
+  own.setLocal({ anchor: cursor, focus: cursor });
+  assert.equal(seen(doc, own), 0);
+  text.insert(0, "hello");
+  assert.equal(seen(doc, own), 5);
+  own.renew();
+  assert.equal(seen(doc, own), 5);
+}));
+
+for (const at of [0, 2, 5]) {
+  test(`a cursor at ${at} of five letters is told as it is`, () => withText((doc, text, own) => {
+    text.insert(0, "hello");
+    const cursor = text.getCursor(at);
+    own.setLocal({ anchor: cursor, focus: cursor });
+    assert.equal(seen(doc, own), at);
+    assert.deepEqual(own.getLocal()?.focus?.encode(), cursor?.encode());
+  }));
+}
+
+test("a cursor stays harmless when its text is deleted", () => withText((doc, text, own) => {
+  const cursor = text.getCursor(0);
+  own.setLocal({ anchor: cursor, focus: cursor });
+  doc.getMap("doc").delete("text");
+  doc.commit();
+  own.renew();
+  own.setLocal({ anchor: cursor, focus: cursor });
+  assert.equal(seen(doc, own), undefined);
+}));
