@@ -140,6 +140,24 @@ async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browse
     assert (ana.errors, ben.errors) == ([], [])
 
 
+async def test_an_empty_code_block_takes_keys_beside_another(browser: Browser, place: Stack) -> None:
+    """What both type is kept, in lines as they were typed."""
+    ana, ben = [await opened(browser, place, "listing") for _ in range(2)]
+    await editor(ana.page).click()
+    await ana.page.keyboard.press("Control+Alt+c")
+    await expect(editor(ben.page).locator("pre")).to_have_count(1)
+    await editor(ben.page).locator("pre").click()
+    await expect(editor(ana.page).locator("pre [data-testid=their-caret]")).to_have_count(1)
+    await ana.page.keyboard.type("x = 1\ny = 2", delay=10)
+    await state(ana.page, "saved")
+    assert await same_text(ana.page, ben.page) == "x = 1\ny = 2"
+    await ben.page.keyboard.type("456", delay=10)
+    await state(ben.page, "saved")
+    shown = await same_text(ana.page, ben.page)
+    assert "x = 1\ny = 2" in shown and "456" in shown
+    assert (ana.errors, ben.errors) == ([], [])
+
+
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
     """The mark says offline, edits go on, and after the reconnect everybody has everything."""
     ana, ben = [await opened(browser, place, "train") for _ in range(2)]

@@ -10,7 +10,8 @@ export const schema = new Schema({
     paragraph: nodes.paragraph,
     heading: nodes.heading,
     blockquote: nodes.blockquote,
-    code_block: nodes.code_block,
+    // No <code> inside: a browser types beside an inline element that begins with the caret of another, where nobody reads.
+    code_block: { ...nodes.code_block, toDOM: () => ["pre", 0] },
     ordered_list: { ...orderedList, content: "list_item+", group: "block" },
     bullet_list: { ...bulletList, content: "list_item+", group: "block" },
     list_item: { ...listItem, content: "paragraph block*" },
