@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
@@ -156,6 +157,49 @@ async def test_an_empty_code_block_takes_keys_beside_another(browser: Browser, p
     shown = await same_text(ana.page, ben.page)
     assert "x = 1\ny = 2" in shown and "456" in shown
     assert (ana.errors, ben.errors) == ([], [])
+
+
+async def test_who_looks_writes_nothing(browser: Browser, place: Stack) -> None:
+    """Not at the first look, nor at a reload or after a broken connection; the first edit writes."""
+    async with httpx.AsyncClient(base_url=place.web) as http:
+        patch = [{"op": "add", "path": "/body", "value": {"title": "made by curl"}}]
+        made = (await http.patch("/v1/documents/elsewhere", json=patch)).headers["etag"]
+
+        async def etag() -> str:
+            return (await http.get("/v1/documents/elsewhere")).headers["etag"]
+
+        ana = await opened(browser, place, "elsewhere")
+        await expect(editor(ana.page)).to_be_visible()
+        await ana.page.reload()
+        await state(ana.page, "saved")
+        await expect(editor(ana.page)).to_be_visible()
+        await ana.context.set_offline(True)
+        await state(ana.page, "offline")
+        await ana.context.set_offline(False)
+        await state(ana.page, "saved")
+        assert await etag() == made
+        assert len((await http.get("/v1/documents/elsewhere/history")).json()["versions"]) == 1
+        await type_words(ana.page, "mine", 1)
+        await state(ana.page, "saved")
+        assert await etag() != made
+        written = (await http.get("/v1/documents/elsewhere")).json()
+        assert written["body"] == {"title": "made by curl"} and "mine0" in str(written["doc"])
+    assert ana.errors == []
+
+
+async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, place: Stack) -> None:
+    async with httpx.AsyncClient(base_url=place.web) as http:
+        ana = await visit(browser, place.web)
+        await state(ana.page, "new")
+        await expect(editor(ana.page)).to_be_visible()
+        assert (await http.get("/v1/documents")).json()["documents"] == []
+        await type_words(ana.page, "first", 3)
+        await state(ana.page, "saved")
+        listed = (await http.get("/v1/documents")).json()["documents"]
+    assert [f"{place.web}/d/{one['document']}" for one in listed] == [ana.page.url]
+    ben = await visit(browser, ana.page.url)
+    await state(ben.page, "saved")
+    assert "first2" in await same_text(ana.page, ben.page)
 
 
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:

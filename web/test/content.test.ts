@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
-import { hasContent, plainText, read, seed } from "../src/demo/content";
+import { begunElsewhere, hasContent, plainText, read, seed } from "../src/demo/content";
 import { schema } from "../src/demo/schema";
 
 test("two who begin a document apart share its first paragraph", () => {
@@ -24,6 +24,26 @@ test("the seed's operations never change", () => {
   doc.import(seed());
   assert.deepEqual([...doc.version().toJSON()], [["5113970442817366021", 8]]);
   assert.equal(hasContent(doc), true);
+});
+
+test("a text that does not build on the seed was begun elsewhere", () => {
+  const other = new LoroDoc();
+  other.getText("body").insert(0, "by another program");
+  other.commit();
+  const doc = new LoroDoc();
+  doc.import(seed());
+  doc.import(other.export({ mode: "update" }));
+  assert.equal(begunElsewhere(doc), false);
+  const friend = new LoroDoc();
+  friend.import(seed());
+  friend.getMap("doc").set("more", 1);
+  friend.commit();
+  doc.import(friend.export({ mode: "update" }));
+  assert.equal(begunElsewhere(doc), false);
+  other.getMap("doc").set("nodeName", "doc");
+  other.commit();
+  doc.import(other.export({ mode: "update" }));
+  assert.equal(begunElsewhere(doc), true);
 });
 
 test("reading writes nothing and survives strange shapes", () => {

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { EphemeralStore, LoroDoc } from "loro-crdt";
+import { EphemeralStore, LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
 import { UpdateStatusCode } from "loro-protocol";
 import { WebSocket } from "ws";
+import { read, plainText, seed } from "../src/demo/content";
 import { Link } from "../src/demo/link";
+import { schema } from "../src/demo/schema";
 import { START, mark, next, type Mark, type State } from "../src/demo/saved";
 import { Rooms } from "./rooms.mjs";
 
@@ -41,6 +43,15 @@ class Page {
 
   write(text: string): void {
     this.doc.getText("t").push(text);
+    this.doc.commit();
+    this.#local();
+  }
+
+  /** The first paragraph, as the editor makes and fills it. */
+  look(): void { this.doc.import(seed()); }
+  type(text: string): void {
+    const block = (this.doc.getMap("doc").get("children") as LoroList).get(0) as LoroMap;
+    ((block.get("children") as LoroList).get(0) as LoroText).insert(0, text);
     this.doc.commit();
     this.#local();
   }
@@ -94,6 +105,40 @@ test("edits made before the first answer are sent with the join", () => withPage
   await page.is("saved");
   assert.equal(rooms.document("early").getText("t").toString(), "early");
 }));
+
+test("who looks writes nothing, also after a rejoin", () => withPage("looking", async (page) => {
+  page.look(); // as from a copy of this browser, before the first answer
+  await page.is("saved");
+  rooms.suggestRejoin("looking");
+  await page.is("offline");
+  await page.is("saved");
+  rooms.drop();
+  await page.is("offline");
+  await page.is("saved");
+  page.type("x");
+  await page.is("saved");
+  assert.equal(rooms.updated.filter((id) => id === "looking").length, 2, "the first paragraph, the edit, and nothing before");
+}));
+
+for (const offline of [false, true]) {
+  test(`the first paragraph comes with the first edit, made ${offline ? "offline" : "online"}; two who begin at once share it`, () => {
+    const id = `first-${offline}`;
+    return withPage(id, (one) => withPage(id, async (two) => {
+      const pages = [one, two];
+      await Promise.all(pages.map((page) => page.is("saved")));
+      for (const page of pages) page.look();
+      if (offline) {
+        rooms.drop();
+        await Promise.all(pages.map((page) => page.is("offline")));
+      }
+      one.type("one");
+      two.type("two");
+      const whole = (doc: LoroDoc): boolean => ["one", "two"].every((word) => plainText(read(schema, doc)).includes(word));
+      await Promise.all(pages.map((page) => page.until(() => whole(page.doc) && page.mark.state === "saved")));
+      for (const { doc } of [one, two, { doc: rooms.document(id) }]) assert.equal(plainText(read(schema, doc)).length, 6);
+    }));
+  });
+}
 
 test("an update above a frame's size is Acked as one batch", () => withPage("large", async (page) => {
   await page.is("saved");

@@ -7,6 +7,7 @@ export class Rooms {
   sockets: Map<{ terminate(): void }, unknown>;
   holding: boolean;
   held: (() => void)[];
+  updated: string[];
   refuse: number | null;
   refuseJoin: string | null;
   permission: "read" | "write";

@@ -14,6 +14,8 @@ export class Rooms {
   /** While true no update is applied or Acked; `release` does it. */
   holding = false;
   held = [];
+  /** Rooms of documents that got an update, one entry for each. */
+  updated = [];
   /** A status to answer the next updates with, or null. */
   refuse = null;
   /** An application code to answer the next joins of documents with, or null. */
@@ -113,6 +115,7 @@ export class Rooms {
   }
 
   #update(socket, { crdt, roomId }, updates, batchId) {
+    if (crdt === CrdtType.Loro) this.updated.push(roomId);
     const ack = (status) => this.#send(socket, { type: MessageType.Ack, crdt, roomId, refId: batchId, status });
     const run = () => {
       const key = `${crdt}${roomId}`;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { START, mark, mustSendAgain, next, type Input, type Mark, type State } from "../src/demo/saved";
+import { NEW, START, mark, mustSendAgain, next, type Input, type Mark, type State } from "../src/demo/saved";
 
 const v = (counts: Record<string, number>): Map<string, number> => new Map(Object.entries(counts));
 const span = (peer: string, start: number, end: number) => ({ peer, start, end });
@@ -129,4 +129,11 @@ test("over random histories, saved is said only if joined and every operation wa
       assert.ok(said.waiting >= 0 && said.waiting <= own);
     }
   }
+});
+
+test("a new document is new until a server is asked for it, and never again", () => {
+  assert.equal(mark(NEW).state, "new");
+  assert.equal(mark(next(NEW, local({ a: 1 }))).state, "new");
+  assert.equal(mark(next(NEW, { type: "begun" })).state, "connecting");
+  assert.equal(mark(after(joined({}), { type: "begun" })).state, "saved");
 });

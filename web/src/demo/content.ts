@@ -6,7 +6,7 @@
  * past nor one of another program must suffer.
  */
 
-import { LoroDoc, LoroList, LoroMap, LoroText, type ContainerID } from "loro-crdt";
+import { LoroDoc, LoroList, LoroMap, LoroText, VersionVector, type ContainerID, type PeerID } from "loro-crdt";
 import { Fragment, Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
@@ -17,7 +17,8 @@ const ROOT = "doc";
  * containers, and their texts merge; containers of their own would not.
  * These operations must never change.
  */
-const SEED_PEER = "5113970442817366021";
+const SEED_PEER: PeerID = "5113970442817366021";
+const SEED_OPERATIONS = 8;
 
 export function seed(): Uint8Array {
   const doc = new LoroDoc();
@@ -35,6 +36,17 @@ export function seed(): Uint8Array {
 
 export function isSeedPeer(peer: string): boolean {
   return peer === SEED_PEER;
+}
+
+export function hasSeed(doc: LoroDoc): boolean {
+  return (doc.version().get(SEED_PEER) ?? 0) > 0;
+}
+
+/** True if the document has a text that does not build on the seed: of another program. */
+export function begunElsewhere(doc: LoroDoc): boolean {
+  const others = new LoroDoc();
+  others.import(doc.export({ mode: "update", from: new VersionVector(new Map([[SEED_PEER, SEED_OPERATIONS]])) }));
+  return hasContent(others);
 }
 
 /** True if an editor has begun this document. */

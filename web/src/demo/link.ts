@@ -14,6 +14,7 @@ import {
   tryDecode, type JoinResponseOk, type ProtocolMessage,
 } from "loro-protocol";
 import { LoroWebsocketClient } from "loro-websocket";
+import { hasSeed, isSeedPeer, seed } from "./content";
 import type { Input, Span } from "./saved";
 
 /** Why a room is closed to us for good, or until the reader acts. */
@@ -83,15 +84,10 @@ export class Link {
     });
   }
 
-  /** Operations of others that the server lacks: a seed, a stored copy. Without a room the next join sends them. */
-  pass(update: Uint8Array): void {
-    this.#adaptor?.pass(update);
-  }
-
-  /** Send again what was dropped. */
+  /** Send again what was dropped. Without a room the next join sends it. */
   sendFrom(version: ReadonlyMap<string, number>): void {
     const from = new VersionVector(version as Map<`${number}`, number>);
-    this.pass(this.#doc.export({ mode: "update", from }));
+    this.#adaptor?.pass(this.#doc.export({ mode: "update", from }));
   }
 
   /** After a problem: join anew. */
@@ -133,8 +129,7 @@ export class Link {
 
   #joined(res: JoinResponseOk): void {
     this.#member = true;
-    const version = res.version.length > 0 ? VersionVector.decode(res.version).toJSON() : new Map<string, number>();
-    this.#events.input({ type: "joined", version, readOnly: res.permission === "read" });
+    this.#events.input({ type: "joined", version: versionOf(res), readOnly: res.permission === "read" });
     this.#events.joined();
   }
 
@@ -212,9 +207,13 @@ interface Watch {
   received(spans: readonly Span[]): void;
 }
 
-/** The npm adaptor, telling what it sends and gets. */
+/**
+ * The npm adaptor, telling what it sends and gets. Who only looks writes nothing: an update without operations,
+ * which the adaptor sends to an empty room, is left out, and the seed goes along with the first edit.
+ */
 class WatchedAdaptor extends LoroAdaptor {
   readonly #watch: Watch;
+  #seedThere = false;
   #send: ((update: Uint8Array) => void) | null = null;
 
   constructor(doc: LoroDoc, watch: Watch) {
@@ -227,24 +226,48 @@ class WatchedAdaptor extends LoroAdaptor {
   }
 
   override setCtx(ctx: Parameters<LoroAdaptor["setCtx"]>[0]): void {
-    this.#send = (update) => this.#watch.sending(spansOf(update), () => ctx.send([update]));
+    const send = (update: Uint8Array, spans: readonly Span[]): void => {
+      this.#noteSeed(spans);
+      this.#watch.sending(spans, () => ctx.send([update]));
+    };
+    this.#send = (update) => {
+      const spans = spansOf(update);
+      if (spans.every(({ peer }) => isSeedPeer(peer))) return;
+      if (!this.#seedThere && hasSeed(this.getDoc()) && !spans.some(({ peer }) => isSeedPeer(peer))) {
+        const first = seed();
+        send(first, spansOf(first));
+      }
+      send(update, spans);
+    };
     super.setCtx({ ...ctx, send: (updates) => updates.forEach((update) => this.#send?.(update)) });
   }
 
   override async handleJoinOk(res: JoinResponseOk): Promise<void> {
+    this.#seedThere = false;
+    this.#noteSeed([...versionOf(res)].map(([peer, end]) => ({ peer, start: 0, end })));
     this.#watch.joined(res);
     await super.handleJoinOk(res);
   }
 
   override applyUpdate(updates: Uint8Array[]): void {
     super.applyUpdate(updates);
-    this.#watch.received(updates.flatMap(spansOf));
+    const spans = updates.flatMap(spansOf);
+    this.#noteSeed(spans);
+    this.#watch.received(spans);
   }
 
   override destroy(): void {
     this.#send = null;
     super.destroy();
   }
+
+  #noteSeed(there: readonly Span[]): void {
+    this.#seedThere ||= there.some(({ peer }) => isSeedPeer(peer));
+  }
+}
+
+function versionOf(res: JoinResponseOk): ReadonlyMap<string, number> {
+  return res.version.length > 0 ? VersionVector.decode(res.version).toJSON() : new Map<string, number>();
 }
 
 function spansOf(update: Uint8Array): Span[] {

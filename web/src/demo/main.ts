@@ -12,7 +12,7 @@ import { reasonText, showMark } from "./mark";
 import { setUpName, showPeople } from "./people";
 import { identity } from "./presence";
 import { REFUSALS, type Mark } from "./saved";
-import { Session } from "./session";
+import { BEGUN_ELSEWHERE, Session } from "./session";
 import { createToolbar } from "./toolbar";
 
 const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
@@ -32,14 +32,11 @@ function main(): void {
     byId("opening").hidden = true;
     return;
   }
-  if (id === null) {
-    id = newDocumentId(random);
-    history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
-  }
-  open(id);
+  open(id ?? newDocumentId(random), id === null);
 }
 
-function open(id: string): void {
+/** A new document has its address, and is made, with the first edit or when its link is copied. */
+function open(id: string, isNew: boolean): void {
   document.title = `${id} · lorogo`;
   byId("document-id").textContent = id;
   const own = identity();
@@ -60,8 +57,8 @@ function open(id: string): void {
     },
   });
 
-  const start = (): Session => {
-    const made: Session = new Session(id, own, {
+  const start = (asNew = false): Session => {
+    const made: Session = new Session(socketUrl(), id, own, {
       kept: (all) => {
         byId("state").dataset["kept"] = all ? "yes" : "no";
       },
@@ -78,10 +75,13 @@ function open(id: string): void {
         if (isEmpty(view.state.doc)) view.focus();
       },
       edited: (view) => showText(view),
+      begun: () => {
+        if (location.pathname !== pathOf(id)) history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
+      },
       closed: (why, unsaved, text) => closed(why, unsaved, text),
     });
     showPeople(made.presence.people());
-    void made.start(socketUrl());
+    void made.start(asNew);
     return made;
   };
 
@@ -94,14 +94,14 @@ function open(id: string): void {
   const closed = (why: Closed, unsaved: number, text: string): void => {
     const copy = unsaved > 0 && text !== "" ? copyText(() => text) : null;
     const lost = unsaved > 0 ? " Your last edits were not saved; copy your text before you go on." : "";
-    if (why === "history_trimmed") {
-      // This copy builds on history that the server no longer has: begin with a new one.
+    if (why === "history_trimmed" || why === BEGUN_ELSEWHERE) {
+      // This copy builds on history that the server does not have: begin with a new one.
       panel.toggle(false);
       session.close();
       document.body.classList.remove("ready");
       byId("opening").hidden = false;
       void session.forget().then(() => { session = start(); });
-      if (copy) tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
+      if (copy && why === "history_trimmed") tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
       return;
     }
     if (why === "deleted") {
@@ -128,10 +128,13 @@ function open(id: string): void {
     tell("refused", "Your last edits cannot be saved:", `${reasonText(mark.reason)}. Copy your text before you go on.`, copyText(() => session.text()), discard);
   };
 
-  let session = start();
+  let session = start(isNew);
   setUpName(own.name, own.color, (name) => session.rename(name));
   byId("history-toggle").addEventListener("click", () => panel.toggle());
-  byId("copy-link").addEventListener("click", () => void copyLink());
+  byId("copy-link").addEventListener("click", () => {
+    session.connect();
+    void copyLink();
+  });
   byId("paper").addEventListener("click", (event) => {
     if (event.target === event.currentTarget) session.view?.focus();
   });

@@ -27,6 +27,8 @@ const edits = (count: number): string => (count === 1 ? "1 edit" : `${count.toLo
 /** Short words for the page, and a sentence for who wants to know. */
 export function words(mark: Mark): { readonly short: string; readonly long: string } {
   switch (mark.state) {
+    case "new":
+      return { short: "New", long: "Nothing is on the server yet: the document begins with your first edit." };
     case "connecting":
       return { short: "Connecting…", long: "On the way to the server." };
     case "saved":
@@ -58,7 +60,7 @@ export function showMark(mark: Mark): void {
   const text = byId("state-text");
   if (text.textContent !== short) text.textContent = short;
   // Spoken only when it matters: not at every key press.
-  const quiet = new Set(["saved", "saving", "connecting"]);
+  const quiet = new Set(["new", "saved", "saving", "connecting"]);
   if (before !== mark.state && !(quiet.has(before ?? "") && quiet.has(mark.state))) {
     byId("announce").textContent = `${short}. ${long}`;
   }

@@ -27,12 +27,14 @@ export type Input =
   /** What a server promised to an earlier page of this browser. */
   | { readonly type: "remembered"; readonly version: Version }
   | { readonly type: "joined"; readonly version: Version; readonly readOnly: boolean }
+  | { readonly type: "begun" }
   | { readonly type: "rejoining" }
   | { readonly type: "closed" }
   | { readonly type: "failed"; readonly reason: string };
 
 export interface State {
-  readonly room: "connecting" | "joined" | "away" | "failed";
+  /** `new`: nobody has asked a server for it yet. */
+  readonly room: "new" | "connecting" | "joined" | "away" | "failed";
   readonly readOnly: boolean;
   readonly local: Version;
   readonly promised: Version;
@@ -45,7 +47,7 @@ export interface State {
 }
 
 export interface Mark {
-  readonly state: "connecting" | "saved" | "saving" | "offline" | "problem";
+  readonly state: "new" | "connecting" | "saved" | "saving" | "offline" | "problem";
   /** Operations that the server has not promised to keep. */
   readonly waiting: number;
   readonly reason: string | null;
@@ -65,6 +67,9 @@ export const START: State = {
   refusal: null,
   failure: null,
 };
+
+/** A document that was only named: it is made with the first edit. */
+export const NEW: State = { ...START, room: "new" };
 
 export function next(state: State, input: Input): State {
   return settle(step(state, input));
@@ -97,6 +102,8 @@ function step(state: State, input: Input): State {
         ...state, room: "joined", readOnly: input.readOnly, promised: input.version,
         ahead: [], refusal: null, failure: null,
       };
+    case "begun":
+      return state.room === "new" ? { ...state, room: "connecting" } : state;
     case "rejoining":
       return state.room === "failed" ? state : { ...state, room: "away" };
     case "closed":
@@ -120,7 +127,7 @@ export function mark(state: State): Mark {
   });
   if (state.room === "failed") return say("problem", state.failure);
   if (count > 0 && state.refusal !== null && REFUSALS.has(state.refusal)) return say("problem", state.refusal);
-  if (state.room === "connecting") return say("connecting", null);
+  if (state.room === "new" || state.room === "connecting") return say(state.room, null);
   if (state.room === "away") return say("offline", null);
   return count === 0 ? say("saved", null) : say("saving", state.refusal);
 }

@@ -3,11 +3,11 @@
 import { LoroDoc, type PeerID } from "loro-crdt";
 import type { Node } from "prosemirror-model";
 import type { EditorView } from "prosemirror-view";
-import { hasContent, isSeedPeer, makeRoom, plainText, read, seed } from "./content";
+import { begunElsewhere, hasContent, hasSeed, isSeedPeer, makeRoom, plainText, read, seed } from "./content";
 import { become, createEditor } from "./editor";
 import { Link, type Closed } from "./link";
 import { cleanName, Presence, type Identity } from "./presence";
-import { START, mark, mustSendAgain, next, waiting, type Input, type Mark, type State } from "./saved";
+import { NEW, START, mark, mustSendAgain, next, waiting, type Input, type Mark, type State } from "./saved";
 import { schema } from "./schema";
 import { Copies } from "./store";
 
@@ -19,6 +19,8 @@ export interface SessionEvents {
   /** The editor is there. */
   ready(view: EditorView): void;
   edited(view: EditorView): void;
+  /** The document is no longer only a name: a server is asked for it. */
+  begun(): void;
   closed(why: Closed, unsaved: number, text: string): void;
 }
 
@@ -33,6 +35,8 @@ const OPEN_WAIT_MS = 3_000;
 const KEEP_UNSAVED_MS = 300;
 const KEEP_SAVED_MS = 3_000;
 const WATCHDOG_MS = 5_000;
+/** The document was begun by another program while we showed it as empty. */
+export const BEGUN_ELSEWHERE = "begun_elsewhere";
 
 export class Session {
   readonly doc = new LoroDoc();
@@ -41,6 +45,7 @@ export class Session {
   readonly #events: SessionEvents;
   readonly #copies: Copies;
   readonly #cleanups: (() => void)[] = [];
+  readonly #url: string;
   #link: Link | null = null;
   #view: EditorView | null = null;
   #state: State = START;
@@ -53,9 +58,12 @@ export class Session {
   #keepTimer: ReturnType<typeof setTimeout> | undefined;
   #keepCost = 0;
   #suspect = false;
+  #elsewhereTimer: ReturnType<typeof setTimeout> | undefined;
+  #elsewhereCost = 0;
   #over = false;
 
-  constructor(id: string, own: Identity, events: SessionEvents) {
+  constructor(url: string, id: string, own: Identity, events: SessionEvents) {
+    this.#url = url;
     this.#id = id;
     this.#events = events;
     this.doc.setRecordTimestamp(true);
@@ -72,8 +80,10 @@ export class Session {
     return !this.#readOnly && !this.#over;
   }
 
-  async start(url: string): Promise<void> {
-    await this.#loadCopies();
+  /** Opens the document; one that is new is not asked for before the first edit. */
+  async start(isNew: boolean): Promise<void> {
+    if (isNew) this.#state = NEW;
+    await (isNew ? undefined : this.#loadCopies());
     if (this.#over) return;
     this.#cleanups.push(
       this.doc.subscribeLocalUpdates(() => this.#note()),
@@ -81,8 +91,16 @@ export class Session {
       this.presence.subscribe(() => this.#events.people()),
     );
     this.#note();
-    if (hasContent(this.doc)) this.#begin();
-    this.#link = new Link(url, this.#id, this.doc, this.presence, {
+    if (isNew || hasContent(this.doc)) this.#begin();
+    if (!isNew) this.connect();
+    void this.#copies.prune().catch(() => undefined);
+  }
+
+  connect(): void {
+    if (this.#link || this.#over) return;
+    this.#input({ type: "begun" });
+    this.#events.begun();
+    this.#link = new Link(this.#url, this.#id, this.doc, this.presence, {
       input: (input) => this.#input(input),
       joined: () => setTimeout(() => this.#beginIfComplete()),
       closed: (why) => this.#closed(why),
@@ -90,7 +108,6 @@ export class Session {
     const wait = setTimeout(() => this.#beginOffline(), OPEN_WAIT_MS);
     const watchdog = setInterval(() => this.#watchdog(), WATCHDOG_MS);
     this.#cleanups.push(() => clearTimeout(wait), () => clearInterval(watchdog));
-    void this.#copies.prune().catch(() => undefined);
   }
 
   /** The name in the history of future readers changes with it. */
@@ -141,6 +158,7 @@ export class Session {
     this.#over = true;
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
     clearTimeout(this.#keepTimer);
+    clearTimeout(this.#elsewhereTimer);
     this.presence.stop();
     this.#view?.destroy();
     this.#link?.close();
@@ -168,7 +186,26 @@ export class Session {
     }
     this.#state = next(this.#state, input);
     this.#events.marked(mark(this.#state));
-    if (input.type === "received") this.#beginIfComplete();
+    if (input.type === "received") {
+      this.#beginIfComplete();
+      this.#lookElsewhere();
+    }
+  }
+
+  /**
+   * The seed is ours alone until somebody's first edit takes it along. If another program begins the text
+   * meanwhile, the two do not merge: then we begin anew with theirs.
+   */
+  #lookElsewhere(): void {
+    const unsent = (): boolean => hasSeed(this.doc) && ![...this.#state.promised.keys()].some(isSeedPeer) && this.doc.version().get(this.doc.peerIdStr) === undefined;
+    if (this.#elsewhereTimer !== undefined || !unsent()) return;
+    this.#elsewhereTimer = setTimeout(() => {
+      this.#elsewhereTimer = undefined;
+      const began = performance.now();
+      const elsewhere = unsent() && begunElsewhere(this.doc);
+      this.#elsewhereCost = performance.now() - began;
+      if (elsewhere) this.#closed(BEGUN_ELSEWHERE);
+    }, this.#elsewhereCost * 20);
   }
 
   #note(): void {
@@ -180,7 +217,7 @@ export class Session {
       // The seed is nobody's edit: everybody can make it again.
       const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
       this.#input({ type: "local", version: new Map(version) });
-      this.#unkept = this.doc.opCount() > 0;
+      this.#unkept = version.length > 0;
       this.#events.kept(!this.#unkept);
       this.#keepSoon();
     });
@@ -200,17 +237,14 @@ export class Session {
 
   #begin(): void {
     if (this.#view || this.#over) return;
-    if (!hasContent(this.doc)) {
-      const first = seed();
-      this.doc.import(first);
-      if (this.#state.room === "joined" && !this.#readOnly) this.#link?.pass(first);
-    }
+    if (!hasContent(this.doc)) this.doc.import(seed());
     this.#view = createEditor({
       place: document.getElementById("paper") as HTMLElement,
       doc: this.doc,
       presence: this.presence,
       editable: () => this.editable,
       changed: (view, own) => {
+        if (own) this.connect();
         if (own && !this.#authorNoted) this.#noteAuthor();
         this.#events.edited(view);
       },
