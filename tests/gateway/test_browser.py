@@ -177,6 +177,7 @@ async def test_who_looks_writes_nothing(browser: Browser, place: Stack) -> None:
         await state(ana.page, "offline")
         await ana.context.set_offline(False)
         await state(ana.page, "saved")
+        await expect(ana.page.locator("#other-roots")).to_contain_text("also holds: body.")
         assert await etag() == made
         assert len((await http.get("/v1/documents/elsewhere/history")).json()["versions"]) == 1
         await type_words(ana.page, "mine", 1)

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LoroDoc, LoroList, LoroMap, LoroText } from "loro-crdt";
-import { begunElsewhere, hasContent, plainText, read, seed } from "../src/demo/content";
+import { begunElsewhere, hasContent, otherRoots, plainText, read, seed } from "../src/demo/content";
 import { schema } from "../src/demo/schema";
 
 test("two who begin a document apart share its first paragraph", () => {
@@ -69,4 +69,18 @@ test("reading writes nothing and survives strange shapes", () => {
   assert.match(plainText(read(schema, doc)), /kept/);
   assert.equal(doc.opCount(), before);
   assert.equal(read(schema, new LoroDoc()).toString(), "doc(paragraph)");
+});
+
+test("roots of other programs are named, the editor's own are not", () => {
+  const doc = new LoroDoc();
+  doc.import(seed());
+  doc.getMap("people").set("1", "Ana");
+  assert.deepEqual(otherRoots(doc), []);
+  const other = new LoroDoc();
+  other.getList("tasks").push("x");
+  other.getMap("body").set("a", 1);
+  other.getText("empty");
+  other.commit();
+  doc.import(other.export({ mode: "update" }));
+  assert.deepEqual(otherRoots(doc), ["body", "tasks"]);
 });

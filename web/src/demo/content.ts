@@ -10,6 +10,8 @@ import { LoroDoc, LoroList, LoroMap, LoroText, VersionVector, type ContainerID, 
 import { Fragment, Mark, Node, type NodeType, type Schema } from "prosemirror-model";
 
 const ROOT = "doc";
+/** Names of authors by peer, so that the history can tell them after they left. */
+export const AUTHORS = "people";
 
 /**
  * An empty paragraph, made by the same operations of the same peer everywhere.
@@ -52,6 +54,11 @@ export function begunElsewhere(doc: LoroDoc): boolean {
 /** True if an editor has begun this document. */
 export function hasContent(doc: LoroDoc): boolean {
   return doc.getMap(ROOT).get("nodeName") !== undefined;
+}
+
+/** Roots that the editor does not show: of other programs. */
+export function otherRoots(doc: LoroDoc): string[] {
+  return Object.keys(doc.getShallowValue()).filter((name) => name !== ROOT && name !== AUTHORS).sort();
 }
 
 /** The document's nodes; whatever does not fit the schema is left out. */

@@ -15,6 +15,9 @@ import { REFUSALS, type Mark } from "./saved";
 import { BEGUN_ELSEWHERE, Session } from "./session";
 import { createToolbar } from "./toolbar";
 
+const ROOTS_MAX = 8;
+const ROOT_NAME_MAX = 40;
+
 const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
 const socketUrl = (): string => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
 
@@ -75,6 +78,7 @@ function open(id: string, isNew: boolean): void {
         if (isEmpty(view.state.doc)) view.focus();
       },
       edited: (view) => showText(view),
+      others: (roots) => showOtherRoots(id, roots),
       begun: () => {
         if (location.pathname !== pathOf(id)) history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
       },
@@ -153,6 +157,26 @@ function open(id: string, isNew: boolean): void {
     if (document.visibilityState === "hidden") session.keepNow();
     else session.presence.renew();
   });
+}
+
+/** The editor shows one root of a document; the others are named, so that nobody takes it for empty. */
+function showOtherRoots(id: string, roots: readonly string[]): void {
+  const element = byId("other-roots");
+  const key = roots.join("\n");
+  element.hidden = roots.length === 0;
+  if (element.dataset["roots"] === key) return;
+  element.dataset["roots"] = key;
+  const names = roots.slice(0, ROOTS_MAX).map((name) => cut(name, ROOT_NAME_MAX));
+  const more = roots.length > ROOTS_MAX ? ` and ${roots.length - ROOTS_MAX} more` : "";
+  element.replaceChildren(
+    `This document also holds: ${names.join(", ")}${more}. The editor shows and changes only its own part, `, h("code", {}, "doc"), ". ",
+    h("a", { href: `/v1/documents/${id}` }, "All of it as JSON"),
+  );
+}
+
+function cut(text: string, max: number): string {
+  const letters = [...text];
+  return letters.length > max ? `${letters.slice(0, max - 1).join("")}…` : text;
 }
 
 async function copyLink(): Promise<void> {

@@ -3,7 +3,7 @@
 import { LoroDoc, type PeerID } from "loro-crdt";
 import type { Node } from "prosemirror-model";
 import type { EditorView } from "prosemirror-view";
-import { begunElsewhere, hasContent, hasSeed, isSeedPeer, makeRoom, plainText, read, seed } from "./content";
+import { AUTHORS, begunElsewhere, hasContent, hasSeed, isSeedPeer, makeRoom, otherRoots, plainText, read, seed } from "./content";
 import { become, createEditor } from "./editor";
 import { Link, type Closed } from "./link";
 import { cleanName, Presence, type Identity } from "./presence";
@@ -19,13 +19,13 @@ export interface SessionEvents {
   /** The editor is there. */
   ready(view: EditorView): void;
   edited(view: EditorView): void;
+  /** What the document holds beside what the editor shows. */
+  others(roots: readonly string[]): void;
   /** The document is no longer only a name: a server is asked for it. */
   begun(): void;
   closed(why: Closed, unsaved: number, text: string): void;
 }
 
-/** Names of authors by peer, so that the history can tell them after they left. */
-const AUTHORS = "people";
 /** The undo plugin leaves commits of this origin alone. */
 const NOT_UNDONE = "sys:init";
 /** Edits of one peer within so many seconds are one change with one time. */
@@ -217,6 +217,7 @@ export class Session {
       // The seed is nobody's edit: everybody can make it again.
       const version = [...this.doc.version().toJSON()].filter(([peer]) => !isSeedPeer(peer));
       this.#input({ type: "local", version: new Map(version) });
+      this.#events.others(otherRoots(this.doc));
       this.#unkept = version.length > 0;
       this.#events.kept(!this.#unkept);
       this.#keepSoon();
