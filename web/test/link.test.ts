@@ -195,7 +195,7 @@ test("a refusal for good is a problem with its reason", () => withPage("refused"
   assert.equal(page.mark.reason, "invalid_update");
 }));
 
-for (const code of ["history_trimmed", "deleted", "document_failed"]) {
+for (const code of ["history_trimmed", "deleted", "not_found", "document_failed"]) {
   test(`a join that is answered with ${code} says so`, () => {
     rooms.refuseJoin = code;
     return withPage(`join-${code}`, async (page) => {

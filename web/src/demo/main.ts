@@ -72,6 +72,7 @@ function open(id: string, isNew: boolean): void {
       people: () => showPeople(made.presence.people()),
       ready: (view) => {
         byId("opening").hidden = true;
+        if (byId("banner").dataset["code"] === "not_found") untell();
         byId("history-toggle").removeAttribute("disabled");
         document.body.classList.add("ready");
         showText(view);
@@ -91,33 +92,46 @@ function open(id: string, isNew: boolean): void {
 
   const showText = (view: NonNullable<Session["view"]>): void => {
     toolbar.show(view, session.editable);
+    document.body.classList.toggle("read-only", !session.editable);
     byId("empty").hidden = !isEmpty(view.state.doc);
+    byId("invitation").hidden = !session.editable;
+    byId("nothing").hidden = session.editable;
     view.dom.setAttribute("aria-readonly", String(!session.editable));
   };
 
   const closed = (why: Closed, unsaved: number, text: string): void => {
+    if (!session.view) {
+      byId("opening").hidden = true;
+      document.body.classList.add("read-only");
+    }
     const copy = unsaved > 0 && text !== "" ? copyText(() => text) : null;
     const lost = unsaved > 0 ? " Your last edits were not saved; copy your text before you go on." : "";
     if (why === "history_trimmed" || why === BEGUN_ELSEWHERE) {
       // This copy builds on history that the server does not have: begin with a new one.
       panel.toggle(false);
       session.close();
-      document.body.classList.remove("ready");
+      document.body.classList.remove("ready", "read-only");
       byId("opening").hidden = false;
       void session.forget().then(() => { session = start(); });
       if (copy && why === "history_trimmed") tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
       return;
     }
     if (why === "deleted") {
-      tell(why, "This document was deleted.", `It can still be read here.${lost}`, copy, newDocumentLink());
+      const left = session.view ? "What you see is the copy of this browser; it can no longer be changed." : "There is nothing left of it here.";
+      tell(why, "This document was deleted.", `${left}${lost}`, copy, newDocumentLink());
       return;
     }
     const again = button({ "data-testid": "retry" }, "Try again");
     again.addEventListener("click", () => {
       untell();
+      byId("opening").hidden = session.view !== null;
       session.retry();
     });
-    tell(why, "The document cannot be synced:", `${reasonText(why)}.${lost}`, copy, again);
+    if (why === "not_found") {
+      tell(why, "There is no such document,", `and none may be made here: this gateway only reads.${lost}`, copy, again);
+      return;
+    }
+    tell(why, session.view ? "The document cannot be synced:" : "The document cannot be opened:", `${reasonText(why)}.${lost}`, copy, again);
   };
 
   const refused = (mark: Mark): void => {

@@ -5,6 +5,7 @@ import type { Mark } from "./saved";
 
 const REASONS: Record<string, string> = {
   deleted: "the document was deleted",
+  not_found: "there is no such document, and none may be made here",
   document_failed: "the server cannot open this document",
   history_trimmed: "the server dropped the history that this copy builds on",
   invalid_document_id: "the server does not accept this document id",

@@ -35,6 +35,8 @@ const OPEN_WAIT_MS = 3_000;
 const KEEP_UNSAVED_MS = 300;
 const KEEP_SAVED_MS = 3_000;
 const WATCHDOG_MS = 5_000;
+/** Answers after which nothing can be written, however often one tries. */
+const ENDED: ReadonlySet<string> = new Set(["deleted", "not_found"]);
 /** The document was begun by another program while we showed it as empty. */
 export const BEGUN_ELSEWHERE = "begun_elsewhere";
 
@@ -232,8 +234,9 @@ export class Session {
     this.#begin();
   }
 
+  /** Not if the server refused it: there is nothing to write in. */
   #beginOffline(): void {
-    if (this.#state.room !== "joined") this.#begin();
+    if (this.#state.room !== "joined" && this.#state.room !== "failed") this.#begin();
   }
 
   #begin(): void {
@@ -274,7 +277,7 @@ export class Session {
   }
 
   #closed(why: Closed): void {
-    if (why === "deleted") this.#setReadOnly(true);
+    if (ENDED.has(why)) this.#setReadOnly(true);
     this.#events.closed(why, waiting(this.#state), this.text());
   }
 

@@ -27,7 +27,7 @@ export function createToolbar(place: HTMLElement, view: () => EditorView | null)
     element.addEventListener("mousedown", (event) => event.preventDefault());
     element.addEventListener("click", () => {
       const editor = view();
-      if (!editor) return;
+      if (!editor || element.getAttribute("aria-disabled") === "true") return;
       action.command(editor.state, editor.dispatch, editor);
       editor.focus();
     });
