@@ -75,10 +75,11 @@ WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' 2>/dev/n
 BUILT := lorogo_gateway/built
 
 pages: $(BUILT)/index.html ## build the editor and the dashboard into the package
+	@:
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	@echo "== fetch what the pages are made of"
-	@$(LOCKED) sh web/with-node.sh sh -c 'cd web && npm ci --no-audit --no-fund --loglevel=error'
+	@$(LOCKED) sh web/with-node.sh sh -c 'cd web && npm ci --no-audit --no-fund --loglevel=error --fetch-retries=1'
 	@touch $@
 
 $(BUILT)/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
@@ -90,7 +91,7 @@ $(BUILT)/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 
 # Without the pages everything else runs: no network for npm must not keep anybody from trying lorogo.
 run: $(VENV)/.run ## set up, then run it all here: nats-server, a document server, the gateway, its pages
-	@$(MAKE) --no-print-directory pages || echo "== the pages could not be built; going on without them"
+	@$(MAKE) --no-print-directory --silent pages || echo "== the pages could not be built; going on without them"
 	@exec $(BIN)/lorogo dev
 
 # -------------------------------------------------------------------------------------- checks

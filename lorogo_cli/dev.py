@@ -15,6 +15,7 @@ from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
 from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
 from lorogo_cli.runtime import stop_signals
+from lorogo_gateway.pages import Pages
 from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
@@ -96,10 +97,15 @@ def screen(url: str, web: str) -> str:
     python = python_beside(sys.executable, cwd)
     plain = url == NATS_DEFAULT and os.environ.get(NATS_ENVIRONMENT, url) == url
     at = "" if plain else f" --nats {shlex.quote(url)}"
-    return f"""\
-lorogo is running    (Ctrl-C stops it; documents stay)
+    pages = f"""\
   editor      {web}/d/welcome    (open it in two windows)
   dashboard   {web}/dashboard
+"""
+    if not Pages().built:
+        pages = "  pages       are not built: `make pages` builds the editor and the dashboard\n"
+    return f"""\
+lorogo is running    (Ctrl-C stops it; documents stay)
+{pages}\
   HTTP        {web}/v1/documents
   NATS        {url}
 

@@ -123,6 +123,9 @@ class NewWire(Protocol):
     ) -> Wire: ...
 
 
+_MAX_PAYLOAD_USUAL = 1024 * 1024  # of a nats-server that was not told otherwise, until ours has said
+
+
 class JetStreamBus:
     """A `ports.Bus`: subscriptions and requests that outlive any one connection."""
 
@@ -146,7 +149,7 @@ class JetStreamBus:
 
     @property
     def max_payload(self) -> int:
-        return self._max_payload
+        return self._max_payload or _MAX_PAYLOAD_USUAL
 
     @property
     def broker_id(self) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
+_ONE_OF = " must be one of "
+
 _KINDS = {
     "array": list,
     "boolean": bool,
@@ -19,6 +21,15 @@ _KINDS = {
     "number": (int, float),
     "object": dict,
     "string": str,
+}
+_WITH_ARTICLE = {
+    "array": "an array",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "a string",
 }
 _SAID = {"title", "description", "default", "examples", "format"}  # for people; checks nothing
 _CHECKED = {
@@ -58,13 +69,14 @@ def supported(schema: Schema) -> None:
 
 def wrong(schema: Schema, value: object, where: str) -> str | None:
     """What is wrong with the value, as a sentence that says where; None: nothing."""
-    kinds = schema.get("type")
-    if kinds is not None and not _is_one_of(value, [kinds] if isinstance(kinds, str) else kinds):
-        return f"{where} must be {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
+    kinds = schema.get("type", ())
+    wanted = [kinds] if isinstance(kinds, str) else kinds
+    if wanted and not _is_one_of(value, wanted):
+        return f"{where} must be {' or '.join(_WITH_ARTICLE[one] for one in wanted)}"
     if "const" in schema and not _same(value, schema["const"]):
         return f"{where} must be {schema['const']!r}"
     if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
-        return f"{where} must be one of {', '.join(map(str, schema['enum']))}"
+        return f"{where}{_ONE_OF}{', '.join(map(str, schema['enum']))}"
     if "anyOf" in schema:
         problems = [wrong(one, value, where) for one in schema["anyOf"]]
         if all(problems):
@@ -91,7 +103,7 @@ def _wrong_text(schema: Schema, value: str, where: str) -> str | None:
         return f"{where} must have at most {schema['maxLength']} characters"
     pattern = schema.get("pattern")
     if pattern is not None and _compiled(pattern).fullmatch(value) is None:
-        return f"{where} must be as {schema.get('description', 'the pattern ' + pattern)}"
+        return f"{where} must match: {schema.get('description', pattern)}"
     return None
 
 
@@ -138,8 +150,13 @@ def _wrong_map(schema: Schema, value: dict[str, object], where: str) -> str | No
 
 
 def _nearest(problems: Sequence[str | None]) -> str:
-    """Of several reasons the one that got furthest: it names the deepest place."""
-    return max((problem or "" for problem in problems), key=lambda one: (one.count("."), "lacks" in one))
+    """Of several reasons the one that got furthest: it names the deepest place. Choices are joined."""
+    best = max((problem or "" for problem in problems), key=lambda one: (one.count("."), "lacks" in one))
+    place, found, choices = best.partition(_ONE_OF)
+    if not found:
+        return best
+    alike = [one.removeprefix(place + _ONE_OF) for one in problems if one and one.startswith(place + _ONE_OF)]
+    return f"{place}{_ONE_OF}{', '.join(alike)}" if choices else best
 
 
 def _is_one_of(value: object, kinds: Sequence[str]) -> bool:

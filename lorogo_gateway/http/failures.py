@@ -89,6 +89,9 @@ def problem_of(error: LorogoError) -> Problem | None:
         return error
     if isinstance(error, ours.Refused | ours.UpdateRefused):
         return _problem(REASONS[error.reason], error)
+    if isinstance(error, transport.StreamMissing):
+        detail = f"no lorogo server has ever run on this NATS ({error}): start one with `lorogo serve`"
+        return Problem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
     for kind, status in ERRORS:
         if isinstance(error, kind):
             return _problem(status, error)

@@ -141,7 +141,7 @@ PATCH: Schema = {
             {
                 "type": "object",
                 "required": ["op", "path"],
-                "properties": {"op": {"type": "string", "const": "remove"}, "path": _POINTER},
+                "properties": {"op": {"type": "string", "enum": ["remove"]}, "path": _POINTER},
             },
             {
                 "type": "object",

@@ -49,7 +49,7 @@ class Writing:
         if header is None:
             return None
         sight = await look(self._client.transport, document.document_id)
-        if not sight.known or sight.deleted:
+        if not sight.known:
             raise Problem(412, "precondition-failed", "If-Match: there is no such document")
         sight.check()
         if header == "*":

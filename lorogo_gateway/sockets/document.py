@@ -66,7 +66,7 @@ class DocumentRoom:
         self.state = State.JOINING
         self.prefix = wire.room_prefix(Crdt.LORO, name)
         self._seat = seat
-        self._place = Membership(seat.house.client, name, self)
+        self._place = Membership(seat.house.client, name, self, read_only=seat.house.settings.read_only)
         self._busy = False  # a join is being answered
         self._next: bytes | None = None  # the version of the join after that
         self._rejoining = Rejoining(seat, Crdt.LORO, name)

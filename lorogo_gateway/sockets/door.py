@@ -3,10 +3,13 @@
 import asyncio
 
 from starlette.datastructures import Headers
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
+from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import Connection
@@ -33,7 +36,7 @@ class Sockets:
 
     def routes(self) -> list[BaseRoute]:
         """For Starlette."""
-        return [WebSocketRoute("/ws", _Endpoint(self))]
+        return [WebSocketRoute("/ws", _Endpoint(self)), Route("/ws", _not_a_socket)]
 
     def stats(self) -> dict[str, object]:
         """What there is now, and sums since the start."""
@@ -112,6 +115,13 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._sockets.serve(scope, receive, send)
+
+
+async def _not_a_socket(_request: Request) -> Response:
+    """Somebody looks with curl or a browser."""
+    words = "this is for WebSocket clients that speak the loro-protocol, as the npm package loro-websocket"
+    headers = {"upgrade": "websocket", "connection": "upgrade"}
+    return Problem(426, "upgrade-required", words, headers=headers).response()
 
 
 def _broke(error: Exception) -> None:

@@ -7,7 +7,7 @@ from lorogo_client import LorogoError
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
-from lorogo_gateway.sockets.presences import may_be_told, turn_away
+from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -33,7 +33,7 @@ class EphemeralRoom:
         self._joined = False
         self._busy = False
         self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
-        self._place = Membership(seat.house.client, name, self)
+        self._place = Membership(seat.house.client, name, self, read_only=seat.house.settings.read_only)
         self._cursors = seat.house.cursors.setdefault(name, Cursors())
         self._cursors.members += 1
 
@@ -48,11 +48,7 @@ class EphemeralRoom:
         seat, seconds = self._seat, self._seat.house.settings.join_seconds
         try:
             async with asyncio.timeout(seconds):
-                member = await self._place.enter()
-                facts = await seat.house.client.document(self.name).version(timeout=seconds)
-                # from the owner's own version on, a join brings presence and hardly anything else
-                joined = await member.join(calls.need(facts, "vector", bytes), timeout=seconds)
-                self._cursors.heard(joined.presence)
+                self._cursors.heard(await insisting(lambda: self._present(seconds)))
         except (LorogoError, TimeoutError) as error:
             if not self._place.left:
                 turn_away(self._seat, Crdt.EPHEMERAL, self.name, error)
@@ -67,6 +63,13 @@ class EphemeralRoom:
         seat.send(wire.encode(wire.JoinOk(Crdt.EPHEMERAL, self.name, permission, b"")))
         if present := self._cursors.all():
             self._pass(present)
+
+    async def _present(self, seconds: float) -> bytes:
+        """Who is there, by the owner's account."""
+        member = await self._place.enter()
+        facts = await self._seat.house.client.document(self.name).version(timeout=seconds)
+        # from the owner's own version on, a join brings presence and hardly anything else
+        return (await member.join(calls.need(facts, "vector", bytes), timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """Presence of this client: passed on, and Acked."""

@@ -8,6 +8,7 @@ from lorogo_client import (
     LorogoError,
     Refused,
 )
+from lorogo_gateway.sockets.membership import NoSuchDocument
 from lorogo_gateway.wire import Crdt, JoinError, JoinErrorCode
 from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.reasons import Reason
@@ -17,6 +18,7 @@ _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
     (DocumentDeleted, "deleted"),
     (DocumentFailed, "document_failed"),
     (HistoryTrimmed, "history_trimmed"),
+    (NoSuchDocument, "not_found"),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from lorogo_client import LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
-from lorogo_gateway.sockets.presences import may_be_told, turn_away
+from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -52,8 +52,8 @@ class KeptRoom:
         seat, house = self._seat, self._seat.house
         try:
             async with asyncio.timeout(house.settings.join_seconds):
-                await house.kept.follow(self.name, self.heard)
-                kept = await house.kept.bucket.load(self.name)
+                await insisting(lambda: house.kept.follow(self.name, self.heard))
+                kept = await insisting(lambda: house.kept.bucket.load(self.name))
         except (LorogoError, TimeoutError) as error:
             if not self._left:
                 turn_away(self._seat, Crdt.PERSISTED, self.name, error)

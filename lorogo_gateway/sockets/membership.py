@@ -2,17 +2,25 @@
 
 import asyncio
 
-from lorogo_client import Client, Listener, Member, SessionClosed
+from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
+from lorogo_client.overview import look
 from lorogo_client.waiting import Door
+
+
+class NoSuchDocument(LorogoError):
+    """The document never was, and this gateway may not make one."""
+
+    code = "not-found"
 
 
 class Membership:
     """One room's member of the relay."""
 
-    __slots__ = ("_client", "_door", "_listener", "_name", "_turn", "left", "member")
+    __slots__ = ("_client", "_door", "_listener", "_name", "_read_only", "_turn", "left", "member")
 
-    def __init__(self, client: Client, name: str, listener: Listener) -> None:
+    def __init__(self, client: Client, name: str, listener: Listener, *, read_only: bool = False) -> None:
         self._client = client
+        self._read_only = read_only
         self._name = name
         self._listener = listener
         self._door: Door[Member] | None = None
@@ -21,11 +29,13 @@ class Membership:
         self.left = False
 
     async def enter(self) -> Member:
-        """The member; made the first time. Raises SessionClosed if it was left."""
+        """The member; made the first time. Raises SessionClosed if it was left, NoSuchDocument."""
         async with self._turn:
             if self.left:
                 raise SessionClosed("the room was left")
             if self.member is None:
+                if self._read_only and not (await look(self._client.transport, self._name)).known:
+                    raise NoSuchDocument(f"there is no document {self._name}, and this gateway only reads")
                 door = self._client.relay(self._name, self._listener)
                 self.member = await door.__aenter__()
                 self._door = door

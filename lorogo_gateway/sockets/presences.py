@@ -1,10 +1,28 @@
 """What both kinds of presence do alike."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from lorogo_client import LorogoError
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
+from lorogo_transport.errors import TransportError
+
+T = TypeVar("T")
+
+_AGAIN_SECONDS = 0.5
+
+
+async def insisting(work: Callable[[], Awaitable[T]]) -> T:
+    """Its result, tried again while NATS is away. The caller has the deadline."""
+    while True:
+        try:
+            return await work()
+        except TransportError:
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:

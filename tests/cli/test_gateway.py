@@ -8,7 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets import connect
 
+from lorogo_gateway import wire
+from lorogo_gateway.wire import Crdt
 from lorogo_transport.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused
 from tests.e2e.support import eventually
@@ -73,3 +76,24 @@ def test_what_cannot_be_is_told_in_one_sentence(nats_server: EmbeddedNats, tmp_p
         words = refused(lorogo("gateway", "--nats", nats_server.url, "--port", port, cwd=tmp_path))
     assert port in words and "--port" in words
     assert "is not an origin" in refused(lorogo("gateway", "--origin", "app.example.org", cwd=tmp_path))
+
+
+async def test_a_page_that_joins_while_nats_is_away_breaks_nothing(tmp_path: Path) -> None:
+    """It waits; the log has no traceback."""
+    command = ["gateway", "--nats", "nats://127.0.0.1:1", "--port", "0"]
+    gateway = Running(command, cwd=tmp_path, name="gateway")
+    try:
+        web = address(gateway)
+        async with connect(f"ws{web.removeprefix('http')}/ws") as socket:
+            for kind in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                await socket.send(wire.encode(wire.JoinRequest(kind, "doc", b"", b"")))
+            await socket.send("ping")
+            async with asyncio.timeout(20):
+                assert await socket.recv() == "pong"
+                await asyncio.sleep(0.5)
+                await socket.send("ping")
+                assert await socket.recv() == "pong"
+        assert gateway.stop(signal.SIGTERM) == 0
+        assert "Traceback" not in gateway.err.read_text()
+    finally:
+        gateway.kill()

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from loro import LoroDoc
 
+from lorogo_client.overview import look
 from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
+from lorogo_server import Server
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.statuses import Statuses
 from tests.client.support import FakeOwner
@@ -196,14 +198,27 @@ async def test_an_update_for_a_room_not_joined_is_denied(world: MemoryNats) -> N
         assert await one.acked(BATCH) is Status.PERMISSION_DENIED
 
 
-async def test_who_may_only_read_is_told_so_and_denied(world: MemoryNats, owner: FakeOwner) -> None:
+async def test_who_may_only_read_is_told_so_and_denied(world: MemoryNats, server: Server) -> None:
+    doc = LoroDoc()
+    async with gate(world) as door, door.peer() as writer:
+        await writer.join()
+        assert await writer.save(type_in(doc, "x")) is Status.OK
+        async with gate(world, replace(SETTINGS, read_only=True), seed=2) as mirror, mirror.peer() as one:
+            for kind in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                assert (await one.join(crdt=kind)).permission == "read"
+                assert await one.save(presence("k", 1), crdt=kind) is Status.PERMISSION_DENIED
+            await one.received()  # what it lacked
+            update = type_in(doc, "y")
+            assert await writer.save(update) is Status.OK
+            assert await one.received() == (update,)
+
+
+async def test_a_gateway_that_only_reads_makes_no_document(world: MemoryNats, server: Server) -> None:
     async with gate(world, replace(SETTINGS, read_only=True)) as door, door.peer() as one:
-        for kind in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
-            assert (await one.join(crdt=kind)).permission == "read"
-            assert await one.save(presence("k", 1), crdt=kind) is Status.PERMISSION_DENIED
-        update = await owner.edit("x")
-        assert await one.received() == (update,)
-        assert owner.received == []
+        for kind in (Crdt.LORO, Crdt.EPHEMERAL):
+            no = await one.join_error("never-was", crdt=kind)
+            assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "not_found")
+        assert not (await look(door.client.transport, "never-was")).known
 
 
 async def test_an_update_above_the_limit_is_too_large(world: MemoryNats, owner: FakeOwner) -> None:
