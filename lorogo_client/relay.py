@@ -59,7 +59,7 @@ class Relay:
         self._course = self._keeper.course
         self._arrivals = Arrivals()
         self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
-        self._senders: OrderedDict[str, Member] = OrderedDict()
+        self._senders: OrderedDict[str, tuple[Member, int]] = OrderedDict()  # and during which join of it
         self._revision = 0  # the newest status heard
         self._starting = asyncio.Lock()
         self._subscriptions: list[Subscription] = []
@@ -130,7 +130,7 @@ class Relay:
 
     def sends(self, member: Member, log_id: str) -> None:
         """The accepted copy of this update is not told to its sender."""
-        self._senders[log_id] = member
+        self._senders[log_id] = (member, member.joins)
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
@@ -175,7 +175,9 @@ class Relay:
                 member.end(error)
 
     def _pass_on(self, update: Passed) -> None:
-        sender = self._senders.pop(update.log_id, None)
+        sender, joins = self._senders.pop(update.log_id, (None, 0))
+        if sender is not None and sender.joins != joins:
+            sender = None  # it has joined again, and may have begun anew
         payload = update.payload
         for member, accept in self._audience():
             if member is not sender:

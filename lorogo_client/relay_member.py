@@ -69,6 +69,7 @@ class Member:
         self.id = context.new_id()
         self.state = State.OUT
         self.life = 0  # of the relay, when the join began
+        self.joins = 0  # begun until now
         self._context = context
         self._relay = relay
         self._listener = listener
@@ -217,6 +218,7 @@ class Member:
 
     def _begin(self) -> None:
         self.state, self.life = State.JOINING, self._relay.life
+        self.joins += 1
         self._held, self._held_bytes, self._overflowed = [], 0, False
         self._held_after_join = False
         self._relay.audience_changed()

@@ -187,11 +187,14 @@ class Connection:
             self.ack(wire.room_prefix(crdt, name), batch, Status.PERMISSION_DENIED)
             return None
         now = asyncio.get_running_loop().time()
-        size = sum(map(len, updates))
+        size, most = sum(map(len, updates)), self.house.settings.unacked_updates_max
         self.house.counters.updates_in += len(updates)
-        if not (self._updates.take(len(updates), now=now) and self._bytes.take(size, now=now)):
+        if not (self._updates.take(min(len(updates), most), now=now) and self._bytes.take(size, now=now)):
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
             room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+            return None
+        if len(updates) > most:  # each would be a message of its own
+            room.failed(batch, Status.PAYLOAD_TOO_LARGE)
             return None
         return room.update(updates, batch)
 

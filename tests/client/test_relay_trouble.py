@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from loro import LoroDoc
 
 from lorogo_client import GivenUp, Refused, SessionClosed
 from lorogo_protocol import subjects
@@ -340,3 +341,19 @@ async def test_a_second_join_that_fails_puts_the_member_out(world: MemoryNats, o
             await page.type("x")
         await page.join()
         await eventually(lambda: owner.text() == "x")
+
+
+async def test_a_member_that_begins_anew_gets_its_own_update_in_flight(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """A page that was loaded again has nothing of what it sent before."""
+    page = Page()
+    async with client_of(world, CALM) as client, client.relay("doc", page) as page.member:
+        await page.join()
+        owner.mute = 1
+        sent = page.type("mine")
+        await eventually(lambda: len(owner.received) == 1)
+        page.doc = LoroDoc()
+        await page.join()
+        await sent
+        await eventually(lambda: page.text == "mine")

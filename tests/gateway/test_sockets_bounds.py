@@ -107,6 +107,33 @@ async def test_a_client_with_too_much_in_flight_is_not_read(world: MemoryNats, o
         assert await one.quiet() == []
 
 
+@pytest.mark.parametrize("kind", [Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED])
+async def test_a_batch_of_too_many_updates_is_refused_before_any_is_sent(
+    world: MemoryNats, owner: FakeOwner, kind: Crdt
+) -> None:
+    """One frame has room for 131,000 of one byte, and each would be a message."""
+    settings = replace(SETTINGS, unacked_updates_max=4)
+    async with gate(world, settings) as door, door.peer() as one:
+        await one.join(crdt=kind)
+        assert await one.save(*[b"x"] * 120_000, crdt=kind) is Status.PAYLOAD_TOO_LARGE
+        assert owner.received == []
+        assert door.stat("unacked") == 0
+        doc = LoroDoc()
+        if kind is Crdt.LORO:
+            assert await one.save(*[type_in(doc, "x") for _ in range(4)]) is Status.OK
+        else:
+            assert await one.save(presence("k", 1), crdt=kind) is Status.OK
+
+
+async def test_batches_of_too_many_updates_use_up_the_rate(world: MemoryNats, owner: FakeOwner) -> None:
+    settings = replace(SETTINGS, unacked_updates_max=4, updates_per_second=0.1, burst_seconds=70.0)
+    async with gate(world, settings) as door, door.peer() as one:
+        await one.join()
+        answers = [await one.save(*[b"x"] * 1000) for _ in range(3)]
+        assert answers == [Status.PAYLOAD_TOO_LARGE] * 2 + [Status.RATE_LIMITED]
+        assert owner.received == []
+
+
 async def test_a_client_whose_updates_are_never_answered_is_sent_away(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
