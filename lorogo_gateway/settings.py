@@ -14,6 +14,9 @@ class GatewaySettings:
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
     origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
+    host_names: tuple[
+        str, ...
+    ] = ()  # it goes by, beside addresses and localhost; none: any, if not on loopback
 
     # WebSocket, per connection unless it says otherwise
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
@@ -53,11 +56,12 @@ class GatewaySettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origins", tuple(origins.check(one) for one in self.origins))
+        object.__setattr__(self, "host_names", tuple(origins.check_name(one) for one in self.host_names))
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only", "origins"):
+            if field.name in ("host", "port", "read_only", "origins", "host_names"):
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")
