@@ -35,7 +35,7 @@ class Gateway:
                 *self.sockets.routes(),
                 *router(operations, settings),
                 *machines.routes(client, self.collector, feeds=self.feeds, sockets=self.sockets.stats),
-                *(pages or Pages()).routes(),
+                *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
             middleware=[Middleware(Hosts, settings), *_cors(settings)],
         )

@@ -203,6 +203,41 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
     assert "first2" in await same_text(ana.page, ben.page)
 
 
+async def test_a_gateway_that_only_reads_has_an_editor_that_only_reads(browser: Browser, place: Stack) -> None:
+    """It says so, shows the text, and offers no tools; a document that is not there is not opened."""
+    ana = await opened(browser, place, "printed")
+    await type_words(ana.page, "ink", 2)
+    await state(ana.page, "saved")
+    await ana.context.close()
+    place.gateway.kill()
+    place.gate("--read-only")
+    ben = await opened(browser, place, "printed")
+    await expect(ben.page.locator("#state")).to_have_text("Read only")
+    await expect(editor(ben.page)).to_have_attribute("contenteditable", "false")
+    await expect(editor(ben.page)).to_contain_text("ink1")
+    await expect(ben.page.locator("#toolbar")).to_be_hidden()
+    lost = await visit(browser, f"{place.web}/d/nobody-made-it")
+    await expect(lost.page.locator("#banner")).to_contain_text("There is no such document")
+    await expect(lost.page.locator("#opening")).to_be_hidden()
+
+
+async def test_a_deleted_document_says_what_is_left_of_it(browser: Browser, place: Stack) -> None:
+    """A reader keeps the copy of the browser; who comes later finds nothing, and waits for nothing."""
+    ana = await opened(browser, place, "secret")
+    await type_words(ana.page, "word", 2)
+    await state(ana.page, "saved")
+    async with httpx.AsyncClient(base_url=place.web, timeout=30) as http:
+        assert (await http.delete("/v1/documents/secret?purge=true")).status_code == 200
+    await state(ana.page, "problem")
+    await expect(ana.page.locator("#banner")).to_contain_text("copy of this browser")
+    await expect(editor(ana.page)).to_have_attribute("contenteditable", "false")
+    ben = await visit(browser, f"{place.web}/d/secret")
+    await expect(ben.page.locator("#banner")).to_contain_text("There is nothing left of it here")
+    for page in (ana.page, ben.page):
+        await expect(page.locator("#opening")).to_be_hidden()
+        await expect(page.locator("#toolbar")).to_be_hidden()
+
+
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
     """The mark says offline, edits go on, and after the reconnect everybody has everything."""
     ana, ben = [await opened(browser, place, "train") for _ in range(2)]

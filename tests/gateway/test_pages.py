@@ -24,8 +24,8 @@ def built(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def browser(folder: Path, encoding: str = "identity") -> httpx.AsyncClient:
-    app = Starlette(routes=Pages(folder).routes())
+def browser(folder: Path, encoding: str = "identity", *, read_only: bool = False) -> httpx.AsyncClient:
+    app = Starlette(routes=Pages(folder, read_only=read_only).routes())
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://gateway",
@@ -67,6 +67,27 @@ async def test_the_dashboard_has_its_own_page(built: Path) -> None:
 async def test_what_is_not_a_page_is_not_there(built: Path, path: str) -> None:
     async with browser(built) as web:
         assert (await web.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/d/bad%20id", "/d/%3Cscript%3E", "/d/a/b", "/nowhere"])
+async def test_people_who_got_lost_are_told_why_and_where_to_go(built: Path, path: str) -> None:
+    """On a page that is not there still; programs get the reason in one line."""
+    async with browser(built) as web:
+        page = await web.get(path, headers={"accept": "text/html,*/*"})
+        line = await web.get(path)
+    assert (page.status_code, line.status_code) == (404, 404)
+    assert 'href="/"' in page.text and "<script" not in page.text
+    assert page.headers["content-security-policy"] and page.headers["content-type"].startswith("text/html")
+    assert line.headers["content-type"].startswith("text/plain") and line.text.count("\n") == 1
+
+
+async def test_a_gateway_that_only_reads_offers_no_new_document(built: Path) -> None:
+    async with browser(built, read_only=True) as web:
+        root = await web.get("/")
+        lost = await web.get("/nowhere", headers={"accept": "text/html"})
+        assert (await web.get("/d/minutes")).text == "<title>editor</title>"
+    assert root.status_code == 200 and "only reads" in root.text
+    assert 'href="/"' not in root.text + lost.text
 
 
 async def test_assets_are_kept_for_ever_and_sent_compressed_to_those_who_take_it(built: Path) -> None:

@@ -60,3 +60,22 @@ test("a cursor stays harmless when its text is deleted", () => withText((doc, te
   own.setLocal({ anchor: cursor, focus: cursor });
   assert.equal(seen(doc, own), undefined);
 }));
+
+test("two of one colour come apart when they meet, and keep what they have", () => withText((doc, _text, own) => {
+  const copy = LoroDoc.fromSnapshot(doc.export({ mode: "snapshot" }));
+  const theirs = new Presence(copy, WHO);
+  try {
+    for (let round = 0; round < 3; round += 1) {
+      theirs.apply(own.encodeAll());
+      theirs.settle();
+      own.apply(theirs.encodeAll());
+      own.settle();
+    }
+    const colors = own.people().map(({ color }) => color);
+    assert.equal(new Set(colors).size, 2);
+    assert.ok(colors.includes(WHO.color));
+    assert.deepEqual(theirs.people().map(({ color }) => color), colors.reverse());
+  } finally {
+    theirs.stop();
+  }
+}));

@@ -147,7 +147,7 @@ function open(id: string, isNew: boolean): void {
   };
 
   let session = start(isNew);
-  setUpName(own.name, own.color, (name) => session.rename(name));
+  setUpName(own.name, (name) => session.rename(name));
   byId("history-toggle").addEventListener("click", () => panel.toggle());
   byId("copy-link").addEventListener("click", () => {
     session.connect();

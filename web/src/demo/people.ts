@@ -5,13 +5,12 @@ import { cleanName, keepName, NAME_MAX, type Person } from "./presence";
 
 const SHOWN_MAX = 5;
 
-export function setUpName(name: string, color: string, renamed: (name: string) => void): void {
+export function setUpName(name: string, renamed: (name: string) => void): void {
   const field = byId<HTMLInputElement>("own-name");
   field.maxLength = NAME_MAX;
   field.value = name;
   const fit = (): void => { field.style.setProperty("--letters", String(Math.max(3, [...field.value].length))); };
   fit();
-  byId("own-avatar").style.setProperty("--who", color);
   field.addEventListener("input", fit);
   field.addEventListener("change", () => {
     const chosen = cleanName(field.value) ?? name;
@@ -31,6 +30,7 @@ export function showPeople(people: readonly Person[]): void {
   const self = people.find((person) => person.self);
   const others = people.filter((person) => !person.self);
   byId("own-avatar").textContent = initial(self?.name ?? "");
+  byId("own-avatar").style.setProperty("--who", self?.color ?? "");
   const more = others.length - SHOWN_MAX;
   byId("others").replaceChildren(
     ...others.slice(0, SHOWN_MAX).map((person) =>

@@ -2,6 +2,7 @@
 
 import { Cursor, LoroList, LoroText, type LoroDoc, type PeerID } from "loro-crdt";
 import { CursorEphemeralStore, type CursorPresenceState } from "loro-prosemirror";
+import { COLORS, isColor, settledColor } from "./colors";
 
 export interface Person {
   readonly peer: string;
@@ -25,8 +26,6 @@ const PEOPLE_MAX = 200;
 const RIGHT = 1;
 const NAME_KEY = "lorogo.name";
 const COLOR_KEY = "lorogo.color";
-/** White text on each has AA contrast; each stands out on a light and on a dark page. */
-const COLORS = ["#c2410c", "#be185d", "#7c3aed", "#2563eb", "#0f766e", "#4d7c0f", "#a16207", "#b91c1c"] as const;
 const ANIMALS = ["Badger", "Crane", "Falcon", "Finch", "Heron", "Lark", "Lynx", "Otter", "Owl", "Panda", "Raven", "Robin", "Sparrow", "Stork", "Tiger", "Wren"] as const;
 
 /** The name and colour of this browser; made once and kept. */
@@ -62,6 +61,7 @@ export class Presence extends CursorEphemeralStore {
   readonly #doc: LoroDoc;
   readonly #self: PeerID;
   #identity: Identity;
+  readonly #since = Date.now();
   #held = false;
   #gone = false;
   #timer: ReturnType<typeof setInterval>;
@@ -81,6 +81,15 @@ export class Presence extends CursorEphemeralStore {
 
   rename(name: string): void {
     this.#identity = { ...this.#identity, name };
+    this.renew();
+  }
+
+  /** Takes another colour for this visit if somebody who came earlier has ours. */
+  settle(): void {
+    const claims = this.people().map(({ peer, color }) => ({ peer, color, since: this.#sinceOf(peer) }));
+    const color = settledColor(claims[0] as (typeof claims)[0], claims.slice(1));
+    if (color === this.#identity.color) return;
+    this.#identity = { ...this.#identity, color };
     this.renew();
   }
 
@@ -116,7 +125,8 @@ export class Presence extends CursorEphemeralStore {
   override setLocal(state: CursorPresenceState): void {
     if (this.#held || this.#gone) return;
     const [anchor, focus] = [this.#atEnd(state.anchor), this.#atEnd(state.focus)];
-    super.setLocal({ anchor, focus, user: this.#identity });
+    const user = { ...this.#identity, since: this.#since };
+    super.setLocal({ anchor, focus, user });
   }
 
   override getAll(): { [peer in PeerID]: CursorPresenceState } {
@@ -158,6 +168,13 @@ export class Presence extends CursorEphemeralStore {
     return [this.person(this.#self), ...others];
   }
 
+  #sinceOf(peer: string): number {
+    if (peer === this.#self) return this.#since;
+    const entry = this.get(peer) as { user?: { since?: unknown } | null } | undefined;
+    const since = entry?.user?.since;
+    return typeof since === "number" && Number.isFinite(since) ? since : 0;
+  }
+
   #isEntry(key: string): boolean {
     const entry: unknown = this.get(key);
     return typeof entry === "object" && entry !== null && "user" in entry;
@@ -194,10 +211,6 @@ function peerNumber(peer: string): bigint {
   } catch {
     return 0n;
   }
-}
-
-function isColor(text: unknown): text is string {
-  return typeof text === "string" && /^#[0-9a-f]{6}$/i.test(text);
 }
 
 function recall(key: string): string | null {

@@ -90,7 +90,10 @@ export class Session {
     this.#cleanups.push(
       this.doc.subscribeLocalUpdates(() => this.#note()),
       this.doc.subscribe(() => this.#note()),
-      this.presence.subscribe(() => this.#events.people()),
+      this.presence.subscribe(() => {
+        this.presence.settle();
+        this.#events.people();
+      }),
     );
     this.#note();
     if (isNew || hasContent(this.doc)) this.#begin();
