@@ -6,7 +6,8 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
 - an import may be *pending*: nothing, or only a part, was applied. A `Replica` looks at what an
   update needs before it imports, so that an update is applied whole or not at all.
 - a document loaded from a shallow snapshot refuses edits that depend on what was trimmed.
-- Loro holds the interpreter's lock while it works: an import blocks every thread.
+- Loro holds the interpreter's lock while it works: an import blocks every thread. Its time grows with
+  the update's peers times its changes, except for a snapshot into an empty document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,8 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, TooManyPeers
+from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
@@ -120,11 +122,16 @@ class Replica:
             raise InvalidUpdate("the snapshot is not whole")
         return replica
 
-    def apply(self, update: bytes, origin: str = "") -> Applied | Unready:
-        """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic."""
+    def apply(self, update: bytes, origin: str = "", *, foreign: bool = False) -> Applied | Unready:
+        """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic.
+
+        A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers.
+        """
         doc = self.doc
         with _reading():
             needs = LoroDoc.decode_import_blob_meta(update, False)
+            if foreign and (why := self._too_wide(needs)):
+                raise TooManyPeers(why)
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
@@ -139,6 +146,20 @@ class Replica:
                 self.settled()
             added = status.success.inner()
             return Applied(bool(added), tuple((peer, first, end) for peer, (first, end) in added.items()))
+
+    def takes(self, update: bytes) -> bool:
+        """Whether the limits let the update in, if it were `foreign`."""
+        with _reading():
+            return not self._too_wide(LoroDoc.decode_import_blob_meta(update, False))
+
+    def _too_wide(self, needs: ImportBlobMetadata) -> str:
+        """Why importing it would take too long; "" if it would not."""
+        if not (why := _width(needs)):
+            return ""
+        have = self.doc.oplog_vv
+        whole = needs.mode in (EncodedBlobMode.Snapshot, EncodedBlobMode.ShallowSnapshot)
+        quick = have.includes_vv(needs.partial_end_vv) or (whole and have.encode() == nothing_known())
+        return "" if quick else why
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
         have = self.doc.oplog_vv
@@ -319,6 +340,26 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         meta = LoroDoc.decode_import_blob_meta(update, False)
         found = meta.partial_end_vv.sub_iter(meta.partial_start_vv)
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
+
+
+def too_wide(update: bytes) -> bool:
+    """Whether it is above the limits of an update's peers and changes."""
+    with _reading():
+        return bool(_width(LoroDoc.decode_import_blob_meta(update, False)))
+
+
+def _width(meta: ImportBlobMetadata) -> str:
+    """What is above a limit, as a sentence; "" if nothing is."""
+    changes = meta.change_num
+    if changes <= UPDATE_PEERS_MAX:
+        return ""  # every peer has a change
+    peers = len(meta.partial_end_vv.sub_iter(meta.partial_start_vv))
+    if peers > UPDATE_PEERS_MAX:
+        return f"it holds changes of {peers} peers, at most {UPDATE_PEERS_MAX} are taken at once"
+    if peers * changes > UPDATE_PEER_CHANGES_MAX:
+        most = UPDATE_PEER_CHANGES_MAX // peers
+        return f"it holds {changes} changes of {peers} peers, at most {most} of so many are taken at once"
+    return ""
 
 
 def change_count(update: bytes) -> int | None:
