@@ -34,6 +34,7 @@ from lorogo_transport.logs import get_logger
 log = get_logger(__name__)
 
 _TIMEOUTS_MAX = 3  # of fragments that a client says did not reach it
+_VECTOR_BYTES_MAX = wire.FRAME_BYTES_MAX - 512  # a frame that answers a join has one, and a few words
 
 
 class State(Enum):
@@ -102,7 +103,9 @@ class DocumentRoom:
             self._busy = False
             return
         try:
-            if not self._place.left:
+            if len(joined.vector) > _VECTOR_BYTES_MAX:
+                self._refuse_wide(joined.vector)
+            elif not self._place.left:
                 seat.house.counters.joins += 1
                 await self._welcome(joined)
         finally:
@@ -116,6 +119,9 @@ class DocumentRoom:
         vector = b""
         if isinstance(error, InvalidVersion):
             vector = await self._owners_version()
+        if len(vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(vector)
+            return
         no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.LORO, self.name, error, vector)
         if no is None:
             log.info("a join failed", document=self.name, problem=str(error))
@@ -123,6 +129,13 @@ class DocumentRoom:
             return
         seat.send(wire.encode(no))
         seat.forget(Crdt.LORO, self.name)
+
+    def _refuse_wide(self, vector: bytes) -> None:
+        """No frame has room for the version of so many peers."""
+        why = f"its version has {len(vector)} bytes, a frame has room for {_VECTOR_BYTES_MAX}"
+        words = f"too many peers have edited {self.name}: {why}; PUT its JSON into a new document"
+        self._seat.send(wire.encode(joining.refused(Crdt.LORO, self.name, "too_many_peers", words)))
+        self._seat.forget(Crdt.LORO, self.name)
 
     async def _owners_version(self) -> bytes:
         try:
