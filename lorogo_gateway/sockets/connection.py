@@ -46,6 +46,7 @@ class Connection:
         self._assembler: Assembler | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._over: str = ""
+        self._pace = asyncio.Lock()
 
     async def run(self, receive: Receive) -> None:
         """Read until the end."""
@@ -90,11 +91,18 @@ class Connection:
     # --- for the rooms (Seat)
 
     def send(self, data: bytes) -> None:
+        if self._over:
+            return
         line = self.line
         line.write(data)
         self.house.counters.bytes_out += len(data)
         if line.unread_bytes > self.house.settings.unread_bytes_max:
             self.slow()
+
+    async def send_paced(self, data: bytes) -> None:
+        async with self._pace:  # rooms take turns: each would find the line writable
+            await self.line.writable()
+            self.send(data)
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
         self.house.counters.acks[status] += 1

@@ -9,6 +9,7 @@ from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.sockets.followers import Kept
+from lorogo_gateway.sockets.shared import Shared
 from lorogo_transport.calls import Budget
 from lorogo_transport.tasks import Tasks
 
@@ -25,8 +26,10 @@ class House:
     fanout: Fanout = field(init=False)
     kept: Kept = field(init=False)
     backfill: Budget = field(init=False)
+    large: Shared = field(init=False)  # accepted updates that do not go out at once
 
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.settings.fragment_bytes, random.Random())
         self.kept = Kept(self.client.kept_presence)
         self.backfill = Budget(self.settings.backfill_bytes_max)
+        self.large = Shared(self.settings.backfill_bytes_max)
