@@ -169,6 +169,37 @@ async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats
                 seen += await two.received(crdt=EPS)
 
 
+async def test_a_room_of_kept_presence_leaves_no_task_behind(world: MemoryNats) -> None:
+    """Merging ends when there is nothing to merge."""
+    async with gate(world) as door, door.peer() as one:
+        before = len(asyncio.all_tasks())
+        for turn in range(5):
+            await one.join(crdt=EPS)
+            assert await one.save(presence("k", turn), crdt=EPS) is Status.OK
+            if turn % 2:
+                await one.send(wire.Leave(EPS, "doc"))
+        await eventually(lambda: len(asyncio.all_tasks()) <= before)
+
+
+async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None:
+    """It is given `close_seconds`, also when the connection is cut."""
+    async with gate(world) as door, door.peer() as one:
+        await one.join(crdt=EPS)
+        for n in range(30):
+            await one.update(presence(f"k{n}", n), crdt=EPS)
+        await one.take(wire.Ack)
+        unacked = door.stat("updates_in")
+        one.socket.transport.abort()
+        await eventually(lambda: door.stat("connections") == 0)
+        kept = door.client.kept_presence
+
+        async def all_kept() -> None:
+            while len(states(await kept.load("doc"))) < unacked:
+                await asyncio.sleep(0)
+
+        await asyncio.wait_for(all_kept(), 5)
+
+
 class TestCursors:
     """Which connection set which key."""
 
