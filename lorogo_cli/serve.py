@@ -141,7 +141,11 @@ async def _check(serving: Serving, workers: int) -> None:
     try:
         async with await connect(serving.url, name="lorogo serve") as transport:
             settings = serving.settings
-            for spec in topology.specs(replicas=settings.replicas, wal_bytes_max=settings.wal_bytes_max):
+            for spec in topology.specs(
+                replicas=settings.replicas,
+                wal_bytes_max=settings.wal_bytes_max,
+                kept_presence_bytes_max=settings.kept_presence_bytes_max,
+            ):
                 await transport.ensure(spec)
     except Unreachable as error:
         raise unreachable(error) from None

@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import Awaitable
 
-from lorogo_client import LorogoError, TransportError
+from lorogo_client import DocumentDeleted, LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
-from lorogo_gateway.sockets.rejoining import Rejoining
+from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol.errors import CrdtError
+from lorogo_transport.errors import StorageFull
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
+_AGAIN_SECONDS = 1.0
 _WAITING_MAX = 256  # batches of one room that are not merged yet
 
 
@@ -53,6 +55,7 @@ class KeptRoom:
         seat, house = self._seat, self._seat.house
         try:
             async with asyncio.timeout(house.settings.join_seconds):
+                await insisting(lambda: house.kept.bucket.check(self.name))
                 await insisting(lambda: house.kept.follow(self.name, self.heard))
                 kept = await insisting(lambda: house.kept.bucket.load(self.name))
         except (LorogoError, TimeoutError) as error:
@@ -109,9 +112,6 @@ class KeptRoom:
         self._seat.ack(self.prefix, ref, status)
         held, self._held = self._held, b""
         self.heard(held)
-        if status is Status.APP_ERROR and not self._left:
-            self._joined = False
-            self._rejoining.suggest("presence could not be stored", seconds=1.0)
 
     async def _stored(self, updates: tuple[bytes, ...]) -> Status:
         try:
@@ -121,10 +121,27 @@ class KeptRoom:
             return Status.PAYLOAD_TOO_LARGE
         except CrdtError:
             return Status.INVALID_UPDATE
+        except DocumentDeleted as error:
+            self._gone(error)
+            return Status.APP_ERROR
         except TransportError as error:
             log.info("presence was not kept", document=self.name, problem=str(error))
+            self._try_again(error)
             return Status.APP_ERROR
         return Status.OK
+
+    def _gone(self, error: LorogoError) -> None:
+        if self._joined:
+            self._joined = False
+            self._seat.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
+            self._seat.forget(Crdt.PERSISTED, self.name)
+
+    def _try_again(self, error: TransportError) -> None:
+        if not self._left:
+            self._joined = False
+            full = isinstance(error, StorageFull)
+            seconds = self._seat.house.settings.full_seconds if full else _AGAIN_SECONDS
+            self._rejoining.suggest("presence could not be stored", seconds=seconds)
 
     def heard(self, data: bytes) -> None:
         """All that is kept, after somebody's change."""

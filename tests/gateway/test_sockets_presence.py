@@ -14,6 +14,7 @@ from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.presences import send_gently
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.tasks import Tasks
@@ -191,13 +192,39 @@ async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None
         unacked = door.stat("updates_in")
         one.socket.transport.abort()
         await eventually(lambda: door.stat("connections") == 0)
-        kept = door.client.kept_presence
+        async with asyncio.timeout(5):
+            while len(states(await door.client.kept_presence.load("doc"))) < unacked:
+                pass
 
-        async def all_kept() -> None:
-            while len(states(await kept.load("doc"))) < unacked:
-                await asyncio.sleep(0)
 
-        await asyncio.wait_for(all_kept(), 5)
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("purge", [False, True])
+async def test_a_deleted_document_keeps_no_presence_any_more(world: MemoryNats, purge: bool) -> None:
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        async with door.client.open("doc"):
+            pass
+        await one.join(crdt=EPS)
+        assert await one.save(presence("k", 1), crdt=EPS) is Status.OK
+        await door.client.document("doc").delete(purge=purge)
+        assert await one.save(presence("k", 2), crdt=EPS) is Status.APP_ERROR
+        assert (await one.room_error(EPS)).error is RoomErrorCode.EVICTED
+        for peer in (one, two):
+            assert (await peer.join_error(crdt=EPS)).app_code == "deleted"
+        assert await one.quiet() == []
+        kept = await door.client.kept_presence.load("doc")
+        assert kept == b"" if purge else states(kept) == {"k": 1}
+
+
+async def test_when_the_bucket_is_full_the_client_tries_again(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one:
+        await one.join(crdt=EPS)
+        config = world.store(subjects.PRESENCE_STREAM).config
+        before, config["max_bytes"] = config["max_bytes"], 10
+        assert await one.save(data := presence("k", 1), crdt=EPS) is Status.APP_ERROR
+        assert (await one.room_error(EPS)).error is RoomErrorCode.REJOIN_SUGGESTED
+        config["max_bytes"] = before
+        await one.join(crdt=EPS)
+        assert await one.save(data, crdt=EPS) is Status.OK
 
 
 class TestCursors:
