@@ -61,9 +61,7 @@ class KeptPresence:
         crdt.check_presence(data)
         stored = await self._last(document_id)
         for attempt in range(_TRIES):
-            await self.check(
-                document_id
-            )  # what is erased after this fails the compare-and-swap
+            await self.check(document_id)  # what is erased after this fails the compare-and-swap
             before = _value(stored)
             value = self._merged(document_id, before, data)
             if value == before:
