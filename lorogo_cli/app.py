@@ -108,6 +108,14 @@ def serve(
     wal_bytes_max: Annotated[
         str | None, typer.Option("--wal-bytes-max", metavar="SIZE", help="Limit of the WAL, as in 10GiB.")
     ] = None,
+    kept_presence_bytes_max: Annotated[
+        str | None,
+        typer.Option(
+            "--kept-presence-bytes-max",
+            metavar="SIZE",
+            help="Limit of the presence that is kept, 1GiB unless said otherwise. JetStream sets it aside.",
+        ),
+    ] = None,
     update_bytes_max: Annotated[
         str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
     ] = None,
@@ -178,6 +186,9 @@ def serve(
         history_days=history_days,
         replicas=replicas,
         wal_bytes_max=None if wal_bytes_max is None else parse_size(wal_bytes_max),
+        kept_presence_bytes_max=None
+        if kept_presence_bytes_max is None
+        else parse_size(kept_presence_bytes_max),
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),

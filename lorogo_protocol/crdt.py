@@ -457,13 +457,6 @@ class Presence:
         with guard():
             self.store.apply(data)
 
-    def sweep(self, entries_max: int) -> None:
-        """Let go of what has expired; of far too many entries, of all: who is there says so again."""
-        with guard():
-            self.store.remove_outdated()
-            if len(self.store.keys()) > entries_max:
-                self.store = EphemeralStore(self._timeout_ms)
-
     def encode_all(self) -> bytes:
         """The merged state, for a newcomer."""
         with guard():
@@ -473,8 +466,13 @@ class Presence:
     def forget_removed(self) -> None:
         """Let go of the marks that removed entries leave; one that comes late may be back then."""
         with guard():
+            self.keep_only(self.store.keys())
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Let go of everything but these, without a mark; `store` is another one then."""
+        with guard():
             fresh = EphemeralStore(self._timeout_ms)
-            for key in self.store.keys():  # noqa: SIM118 - not a dict
+            for key in keys:
                 fresh.apply(self.store.encode(key))
             self.store = fresh
 

@@ -20,6 +20,9 @@ PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per do
 PENDING_UPDATES_MAX = 256
 ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced, readers sync
 AWARENESS_BYTES_MAX = 64 * KIB
+PRESENT_BYTES_MAX = MIB  # the presence of a document, merged, before what was said first goes
+PRESENT_ENTRIES_MAX = 10_000
+KEPT_PRESENCE_BYTES_MAX = 1024 * MIB  # of all documents together
 MESSAGE_CHARS_MAX = 500  # the sentence in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply, before the receiver must say go on
 
@@ -42,5 +45,6 @@ RETRIES_MAX = 3
 
 assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
 assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
+assert 4 * AWARENESS_BYTES_MAX <= PRESENT_BYTES_MAX  # one message never drives out the rest
 assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
 assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up
