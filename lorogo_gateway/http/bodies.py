@@ -11,9 +11,11 @@ from typing import Any
 
 from starlette.requests import Request
 
+from lorogo_gateway.http import checking
+from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.http.problems import Problem
 
-_THREAD_BYTES = 256 * 1024  # more than this is parsed on a thread
+_THREAD_BYTES = 256 * 1024  # more than this is parsed and checked on a thread
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARS_MAX = 20  # 64 bits and a sign
@@ -65,11 +67,18 @@ class Bodies:
         return Problem(413, "too-large", f"the body has more than {self._bytes_max} bytes", headers=_HANG_UP)
 
 
-async def parse_json(data: bytes) -> Any:
-    """The JSON value. Raises Problem 400, and 422 for numbers that do not fit."""
+async def parse_json(data: bytes, schema: Schema) -> Any:
+    """The JSON value, as the schema wants it. Raises Problem 400, and 422 for numbers that do not fit."""
     if len(data) > _THREAD_BYTES:
-        return await asyncio.to_thread(_parse, data)
-    return _parse(data)
+        return await asyncio.to_thread(_checked, data, schema)
+    return _checked(data, schema)
+
+
+def _checked(data: bytes, schema: Schema) -> Any:
+    value = _parse(data)
+    if problem := checking.wrong(schema, value, "the body"):
+        raise Problem(400, "invalid-body", problem)
+    return value
 
 
 def _parse(data: bytes) -> Any:

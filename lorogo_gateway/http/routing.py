@@ -146,10 +146,7 @@ def _mistake() -> Problem:
 async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
     if not _is_json(kind):
         return data
-    value = await parse_json(data)
-    if problem := checking.wrong(bodies[kind], value, "the body"):
-        raise Problem(400, "invalid-body", problem)
-    return value
+    return await parse_json(data, bodies[kind])
 
 
 def _is_json(kind: str) -> bool:

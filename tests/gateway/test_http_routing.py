@@ -443,6 +443,7 @@ def test_a_mistake_in_the_table_shows_at_the_start() -> None:
             [{"a": "x"}],
             [{"a": 1}, {"ab": "x"}],
         ),
+        ({"maxProperties": 1}, [{}, {"a": 1}, [1, 2], 5], [{"a": 1, "b": 2}]),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, ["a", 1], [None, 1.5]),
     ],
 )
