@@ -1,12 +1,12 @@
-"""Bodies: read within bounds of bytes and time, and JSON that means one thing only."""
+"""Bodies: read within bounds of bytes and time, and JSON that means one thing only; large answers count."""
 
 import asyncio
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -24,7 +24,7 @@ _HANG_UP = {"Connection": "close"}  # what is still on its way is not read
 
 
 class Bodies:
-    """Reads bodies; all that are in memory together have a bound."""
+    """Reads bodies; all that are in memory together, with large answers, have a bound."""
 
     def __init__(self, *, bytes_max: int, together_bytes_max: int, seconds: float) -> None:
         self._bytes_max = bytes_max
@@ -53,15 +53,27 @@ class Bodies:
                     size += len(part)
                     if size > self._bytes_max:  # whatever Content-Length said
                         raise self._too_large()
-                    if len(part) > self._free:
-                        raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
-                    self._free -= len(part)
+                    self._take(len(part))
                     parts.append(part)
         except TimeoutError:
             if not deadline.expired():
                 raise
             late = f"the body did not come in {self._seconds:g} s"
             raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """An answer of so many bytes counts until this is left. Raises Problem 503."""
+        self._take(size)
+        try:
+            yield
+        finally:
+            self._free += size
+
+    def _take(self, size: int) -> None:
+        if size > self._free:
+            raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+        self._free -= size
 
     def _too_large(self) -> Problem:
         return Problem(413, "too-large", f"the body has more than {self._bytes_max} bytes", headers=_HANG_UP)
