@@ -29,7 +29,7 @@ class GatewaySettings:
     rejoin_seconds: float = 1.0  # at least, between two requests to join a room again
     full_seconds: float = 5.0  # before a member is asked to, when the WAL was full
     rooms_max: int = 64
-    connections_max: int = 10_000  # of the gateway
+    connections_max: int = 10_000  # of the gateway, HTTP among them
     unread_bytes_max: int = 8 * MIB  # of a slow reader
     unacked_updates_max: int = 256
     unacked_bytes_max: int = 8 * MIB
@@ -40,6 +40,10 @@ class GatewaySettings:
     ping_seconds: float = 30.0  # a WebSocket ping; without an answer in as long again it is closed
 
     # HTTP
+    head_bytes_max: int = 64 * KIB  # of a request
+    head_seconds: float = 10.0  # that it may take
+    idle_seconds: float = 30.0  # between two requests of a connection
+    stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     call_seconds: float = 30.0

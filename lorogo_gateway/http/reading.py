@@ -1,6 +1,5 @@
 """Looking at documents. Nothing here creates one: what is not stored is 404 before anybody is asked."""
 
-import json
 from typing import Any
 
 from starlette.requests import Request
@@ -12,12 +11,14 @@ from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments, schemas
 from lorogo_gateway.http.operations import asked
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.http.rendering import rendered, rendered_aside
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport
 
+_JSON = "application/json"
 _SNAPSHOT = "application/octet-stream"
 _VARIES = {"Vary": "Accept"}  # two representations at one address
 
@@ -31,9 +32,8 @@ async def known(transport: Transport, document_id: str) -> Sight:
 
 
 def said(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The value as JSON; NaN cannot be in it."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return Response(body, status, headers=headers, media_type="application/json")
+    """The value as JSON."""
+    return Response(rendered(value), status, headers=headers, media_type=_JSON)
 
 
 class Reading:
@@ -80,7 +80,8 @@ class Reading:
         if have and etags.names(have, answer["frontiers"]):
             return _unchanged(answer["frontiers"])
         value = answer["value"] if paths is None else answer["matches"]
-        return said(value, headers={"ETag": etags.tag(answer["frontiers"]), **_VARIES})
+        headers = {"ETag": etags.tag(answer["frontiers"]), **_VARIES}
+        return Response(await rendered_aside(value), headers=headers, media_type=_JSON)
 
     async def history(self, request: Request) -> Response:
         values = asked(request).values
