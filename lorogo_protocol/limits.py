@@ -22,7 +22,7 @@ ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced, re
 AWARENESS_BYTES_MAX = 64 * KIB
 PRESENT_BYTES_MAX = MIB  # the presence of a document, merged, before what was said first goes
 PRESENT_ENTRIES_MAX = 10_000
-KEPT_PRESENCE_BYTES_MAX = 1024 * MIB  # of all documents together
+KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # of all documents together: JetStream sets it aside
 MESSAGE_CHARS_MAX = 500  # the sentence in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply, before the receiver must say go on
 
