@@ -113,7 +113,7 @@ def serve(
         typer.Option(
             "--kept-presence-bytes-max",
             metavar="SIZE",
-            help="Limit of the presence that is kept, 1GiB unless said otherwise. JetStream sets it aside.",
+            help="Limit of the presence that is kept, 128MiB unless said otherwise. JetStream sets it aside.",
         ),
     ] = None,
     update_bytes_max: Annotated[
