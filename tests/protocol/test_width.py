@@ -66,7 +66,7 @@ FULL = of_peers(UPDATE_PEERS_MAX, UPDATE_PEERS_MAX)
 def test_an_update_of_too_many_peers_is_not_imported(
     payload: bytes, into: Callable[[], Replica], taken: bool
 ) -> None:
-    """A foreign update is refused before Loro works on it; the sentence says how many peers, and the limit."""
+    """A foreign update is refused before Loro works on it; the sentence says how many, and the limit."""
     replica = into()
     before = replica.version()
     assert replica.takes(payload) is taken
