@@ -79,6 +79,14 @@ def test_an_update_of_too_many_peers_is_not_imported(
         assert replica.version() == before
 
 
+def test_a_snapshot_may_be_of_many_peers_and_an_update_in_its_place_may_not() -> None:
+    """An update that begins at nothing makes a replica, too, but slowly."""
+    snapshot = WIDE.export(ExportMode.Snapshot())
+    assert Replica.from_snapshot(snapshot, foreign=True).value() == WIDE.get_deep_value()
+    with pytest.raises(TooManyPeers):
+        Replica.from_snapshot(updates(WIDE), foreign=True)
+
+
 def test_what_a_server_accepted_is_imported_whatever_its_peers() -> None:
     """The limit is for what comes in: a client's copy and a restore take everything."""
     replica = Replica()
