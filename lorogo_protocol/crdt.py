@@ -113,10 +113,12 @@ class Replica:
         self._unsettled_bytes = 0
 
     @classmethod
-    def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False) -> "Replica":
-        """A replica that holds exactly what the snapshot holds."""
+    def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
+        """A replica that holds exactly what the snapshot holds. Raises as `apply` does."""
         replica = cls(lazy=lazy)
         with _reading():
+            if foreign:
+                replica._check_width(LoroDoc.decode_import_blob_meta(snapshot, False))
             status = replica.doc.import_(snapshot)
         if status.pending is not None:
             raise InvalidUpdate("the snapshot is not whole")
@@ -130,8 +132,8 @@ class Replica:
         doc = self.doc
         with _reading():
             needs = LoroDoc.decode_import_blob_meta(update, False)
-            if foreign and (why := self._too_wide(needs)):
-                raise TooManyPeers(why)
+            if foreign:
+                self._check_width(needs)
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
@@ -149,17 +151,22 @@ class Replica:
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""
-        with _reading():
-            return not self._too_wide(LoroDoc.decode_import_blob_meta(update, False))
+        try:
+            with _reading():
+                self._check_width(LoroDoc.decode_import_blob_meta(update, False))
+        except TooManyPeers:
+            return False
+        return True
 
-    def _too_wide(self, needs: ImportBlobMetadata) -> str:
-        """Why importing it would take too long; "" if it would not."""
+    def _check_width(self, needs: ImportBlobMetadata) -> None:
+        """Raises TooManyPeers if importing it would take too long."""
         if not (why := _width(needs)):
-            return ""
+            return
         have = self.doc.oplog_vv
         whole = needs.mode in (EncodedBlobMode.Snapshot, EncodedBlobMode.ShallowSnapshot)
         quick = have.includes_vv(needs.partial_end_vv) or (whole and have.encode() == nothing_known())
-        return "" if quick else why
+        if not quick:
+            raise TooManyPeers(why)
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
         have = self.doc.oplog_vv

@@ -66,7 +66,7 @@ FULL = of_peers(UPDATE_PEERS_MAX, UPDATE_PEERS_MAX)
 def test_an_update_of_too_many_peers_is_not_imported(
     payload: bytes, into: Callable[[], Replica], taken: bool
 ) -> None:
-    """A foreign update is refused before Loro works on it; the sentence has the number and the limit."""
+    """A foreign update is refused before Loro works on it; the sentence says how many, and the limit."""
     replica = into()
     before = replica.version()
     assert replica.takes(payload) is taken
@@ -77,6 +77,14 @@ def test_an_update_of_too_many_peers_is_not_imported(
             replica.apply(payload, foreign=True)
         assert caught.value.code == "too-large"
         assert replica.version() == before
+
+
+def test_a_snapshot_may_be_of_many_peers_and_an_update_in_its_place_may_not() -> None:
+    """An update that begins at nothing makes a replica, too, but slowly."""
+    snapshot = WIDE.export(ExportMode.Snapshot())
+    assert Replica.from_snapshot(snapshot, foreign=True).value() == WIDE.get_deep_value()
+    with pytest.raises(TooManyPeers):
+        Replica.from_snapshot(updates(WIDE), foreign=True)
 
 
 def test_what_a_server_accepted_is_imported_whatever_its_peers() -> None:

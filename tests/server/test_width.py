@@ -7,6 +7,7 @@ import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.reasons import Reason
 from tests.server.support import Writer, until
@@ -89,3 +90,13 @@ async def test_an_old_document_can_be_imported_into_a_new_one(memory: World) -> 
     await probe.start("doc")
     assert await probe.value("doc") == WIDE.get_deep_value()
     assert await probe.rejected.count(subjects.rejected("doc")) == 0
+
+
+async def test_an_import_of_anything_but_a_snapshot_has_the_limit_too(memory: World) -> None:
+    """An update that begins at nothing could be imported, but is not quick."""
+    await memory.server()
+    await memory.probe.start("doc")
+    with pytest.raises(CallRefused, match="1001 peers, at most 1000") as caught:
+        await memory.probe.call("import", "doc", payload=UPDATE)
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert await memory.probe.wal.count(subjects.wal("doc")) == 0
