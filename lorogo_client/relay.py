@@ -21,6 +21,7 @@ from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed
 from lorogo_client.relay_course import Passed
 from lorogo_client.relay_keeper import Duties, Keeper
 from lorogo_client.relay_member import Listener, Member, State
+from lorogo_client.relay_turn import Turn
 from lorogo_client.syncing import Synced
 from lorogo_client.verdicts import backoff
 from lorogo_protocol import headers as h
@@ -134,8 +135,8 @@ class Relay:
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
-    async def admit(self, vector: bytes, ends: float) -> Synced:
-        """The owner's answer to a member at this vector; waits until there is one.
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None) -> Synced:
+        """The owner's answer to a member at this vector; waits until there is one, and for its turn.
 
         Raises NotServed, DocumentFailed, DocumentDeleted; the caller brings the deadline.
         """
@@ -143,7 +144,7 @@ class Relay:
         self.hindrance = None
         while self.over is None:
             try:
-                return await self._keeper.admit(vector, ends)
+                return await self._keeper.admit(vector, ends, turn)
             except Refused as no:
                 if no.reason is Reason.DELETED:
                     self.deleted(str(no) == ERASED)

@@ -23,6 +23,7 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
+from lorogo_client.relay_turn import Turn
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.membership import Membership
@@ -95,29 +96,34 @@ class DocumentRoom:
         self._seat.tasks.spawn(self._join(version), name=f"join {self.name}")
 
     async def _join(self, version: bytes) -> None:
+        turn = Turn(self._seat.house.joining)
+        try:
+            await self._answer(version, turn)
+        finally:
+            turn.give_back()
+            self._busy = False
+        if (following := self._next) is not None:
+            self._next = None
+            self.join(following)
+
+    async def _answer(self, version: bytes, turn: Turn) -> None:
         seat, settings = self._seat, self._seat.house.settings
         try:
             async with asyncio.timeout(settings.join_seconds):
                 async with seat.house.backfill.holding(self._lacked):
                     pass  # not again while there is no room for it
                 member = await self._place.enter()
-                joined = await member.join(version, timeout=settings.join_seconds)
+                joined = await member.join(version, settings.join_seconds, turn)
         except (LorogoError, TimeoutError) as error:
+            turn.give_back()
             if not self._place.left:
                 await self._refuse(error)
-            self._busy = False
             return
-        try:
-            if len(joined.vector) > _VECTOR_BYTES_MAX:
-                self._refuse_wide(joined.vector)
-            elif not self._place.left:
-                seat.house.counters.joins += 1
-                await self._welcome(joined)
-        finally:
-            self._busy = False
-        if (following := self._next) is not None:
-            self._next = None
-            self.join(following)
+        if len(joined.vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(joined.vector)
+        elif not self._place.left:
+            seat.house.counters.joins += 1
+            await self._welcome(joined, turn)
 
     async def _refuse(self, error: LorogoError | TimeoutError) -> None:
         seat = self._seat
@@ -150,18 +156,18 @@ class DocumentRoom:
         vector = facts.get("vector")
         return vector if isinstance(vector, bytes) else crdt.nothing_known()
 
-    async def _welcome(self, joined: Joined) -> None:
+    async def _welcome(self, joined: Joined, turn: Turn) -> None:
         seat, settings = self._seat, self._seat.house.settings
         permission = "read" if settings.read_only else "write"
         vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
         seat.send(wire.encode(wire.JoinOk(Crdt.LORO, self.name, permission, vector)))
         self.state = State.IN
         if len(joined.payload) > settings.fragment_bytes:
-            await self._backfill(joined.payload)
+            await self._backfill(joined.payload, turn)
         elif joined.payload:
             self._pass(joined.payload)
 
-    async def _backfill(self, payload: bytes) -> None:
+    async def _backfill(self, payload: bytes, turn: Turn) -> None:
         """As the reader takes it; updates that are accepted meanwhile go between."""
         house = self._seat.house
         async with AsyncExitStack() as stack:
@@ -173,6 +179,7 @@ class DocumentRoom:
                 self._suggest("too much is on its way to others", seconds=house.settings.full_seconds)
                 return
             self._lacked = 0
+            turn.give_back()
             await deliver(self._seat, self.name, payload)
 
     async def leave(self) -> None:

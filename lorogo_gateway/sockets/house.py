@@ -1,5 +1,6 @@
 """What all connections of the gateway share."""
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from lorogo_gateway.sockets.shared import Shared
 from lorogo_transport.calls import Budget
 from lorogo_transport.tasks import Tasks
 
+_JOINS_MAX = 8  # whose answer is in memory, and not yet in the budget
+
 
 @dataclass(slots=True)
 class House:
@@ -25,6 +28,7 @@ class House:
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
     fanout: Fanout = field(init=False)
     kept: Kept = field(init=False)
+    joining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_JOINS_MAX))
     backfill: Budget = field(init=False)
     large: Shared = field(init=False)  # accepted updates that do not go out at once
 

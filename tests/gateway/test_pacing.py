@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -73,6 +74,35 @@ async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
         doc.import_(await whole(one))
         assert text_of(doc) == owner.text()
         assert since(doc, empty)
+
+
+async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, owner: FakeOwner) -> None:
+    """The other newcomers' are not asked for before."""
+    await owner.edit(random.Random(1).randbytes(200_000).hex(), tell=False)
+    async with gate(world, replace(SETTINGS, full_seconds=30.0)) as door, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(door.peer()) for _ in range(12)]
+        house = door.sockets._house
+        async with house.backfill.holding(SETTINGS.backfill_bytes_max):
+            for peer in peers:
+                await peer.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+            await eventually(lambda: door.stat("joins") == 8)
+            for peer in peers:
+                peer.waiting += await peer.quiet()
+            assert len(owner.syncs) == 8
+        for peer in peers:
+            doc = LoroDoc()
+            doc.import_(await whole(peer))
+            assert text_of(doc) == owner.text()
+        assert not house.joining.locked()
+
+
+@pytest.mark.usefixtures("owner")
+async def test_a_document_that_nobody_serves_holds_up_no_other_join(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        for number in range(12):
+            await one.send(wire.JoinRequest(Crdt.LORO, f"nobody-{number}", b"", b""))
+        assert await one.quiet() == []
+        await two.join()
 
 
 # -------------------------------------------------------------------------------- without a network

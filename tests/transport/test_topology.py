@@ -59,7 +59,7 @@ SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
     ),
     (WAL, {"max_bytes": -1}, {"max_bytes": 1000}),
     (WAL, {"max_bytes": 5000}, {"max_bytes": 1000}),
-    (PRESENCE, {"max_bytes": -1}, {"max_bytes": 1024**3}),
+    (PRESENCE, {"max_bytes": -1}, {"max_bytes": 128 * 1024**2}),
     (WAL, {"max_age": 5}, {"max_age": 0}),
     (WAL, {"discard": "old"}, {"discard": "new"}),
     (WAL, {"allow_direct": False}, {"allow_direct": True}),
