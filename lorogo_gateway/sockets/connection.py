@@ -161,6 +161,8 @@ class Connection:
     def _heard_text(self, text: str) -> None:
         if text == "ping":
             self.line.write_text("pong")
+            if self.line.unread_bytes > self.house.settings.unread_bytes_max:
+                self.slow()
         elif text != "pong":
             raise MalformedFrame("the only texts are ping and pong")
 

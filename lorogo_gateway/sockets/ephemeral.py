@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from lorogo_client import LorogoError, PresenceTooLarge
+from lorogo_client import LorogoError, PresenceTooLarge, TransportError
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
@@ -73,7 +73,7 @@ class EphemeralRoom:
         return (await member.join(calls.need(facts, "vector", bytes), timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
-        """Presence of this client: passed on, and Acked."""
+        """Presence of this client: passed on, then Acked."""
         seat = self._seat
         if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
             return None
@@ -85,13 +85,23 @@ class EphemeralRoom:
         except CrdtError:
             seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
             return None
-        seat.ack(self.prefix, ref, Status.OK)
-        return self._tell(updates)
+        return self._tell(updates, ref)
 
-    async def _tell(self, updates: tuple[bytes, ...]) -> None:
-        for data in updates:
-            if (member := self._place.member) is not None:
+    async def _tell(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        status = Status.OK
+        try:
+            for data in updates:
+                if (member := self._place.member) is None:
+                    return  # it was left
                 await member.tell(data)
+        except PresenceTooLarge:
+            status = Status.PAYLOAD_TOO_LARGE
+        except TransportError as error:
+            log.info("presence was not passed on", document=self.name, problem=str(error))
+            status = Status.APP_ERROR
+        self._seat.ack(self.prefix, ref, status)
+        if status is Status.APP_ERROR:
+            self.rejoin("presence could not be passed on")
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""
@@ -102,7 +112,7 @@ class EphemeralRoom:
         """Nothing to heal: presence is said again."""
 
     async def settled(self) -> None:
-        """Presence is Acked at once."""
+        """Presence is Acked before the next frame is read."""
 
     async def leave(self) -> None:
         """Take away what this client set, and go."""

@@ -17,7 +17,7 @@ from lorogo_transport.logs import get_logger
 log = get_logger(__name__)
 
 _AGAIN_SECONDS = 1.0
-_WAITING_MAX = 256  # batches of one room that are not merged yet
+_WAITING_MAX = 32  # batches of one room that are not merged yet: 8 MiB at most
 
 
 class KeptRoom:
@@ -106,29 +106,30 @@ class KeptRoom:
     async def _merge(self, updates: tuple[bytes, ...], ref: bytes) -> None:
         self._merging = True
         try:
-            status = await self._stored(updates)
+            status, problem = await self._stored(updates)
         finally:
             self._merging = False
         self._seat.ack(self.prefix, ref, status)
         held, self._held = self._held, b""
         self.heard(held)
+        match problem:
+            case DocumentDeleted():
+                self._gone(problem)
+            case TransportError():
+                self._try_again(problem)
 
-    async def _stored(self, updates: tuple[bytes, ...]) -> Status:
+    async def _stored(self, updates: tuple[bytes, ...]) -> tuple[Status, LorogoError | None]:
         try:
             for data in updates:
                 self._last = await self._seat.house.kept.bucket.merge(self.name, data)
         except PresenceTooLarge:
-            return Status.PAYLOAD_TOO_LARGE
+            return Status.PAYLOAD_TOO_LARGE, None
         except CrdtError:
-            return Status.INVALID_UPDATE
-        except DocumentDeleted as error:
-            self._gone(error)
-            return Status.APP_ERROR
-        except TransportError as error:
+            return Status.INVALID_UPDATE, None
+        except (DocumentDeleted, TransportError) as error:
             log.info("presence was not kept", document=self.name, problem=str(error))
-            self._try_again(error)
-            return Status.APP_ERROR
-        return Status.OK
+            return Status.APP_ERROR, error
+        return Status.OK, None
 
     def _gone(self, error: LorogoError) -> None:
         if self._joined:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,10 @@ from tests.client.support import FakeOwner, client_of
 from tests.gateway.support import SETTINGS, eventually, gate, presence, type_in
 
 BATCH = b"batch-01"
+_UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 async def test_a_frame_above_the_limit_closes_with_1009(world: MemoryNats) -> None:
@@ -91,6 +96,31 @@ async def test_a_slow_reader_is_dropped_and_others_get_everything(
         assert (await slow.closed())[0] == 1013
         await eventually(lambda: door.stat("connections") == 1)
         assert door.stat("closed") == {"slow_reader": 1}
+
+
+@pytest.mark.parametrize(("opcode", "payload"), [(9, b"x" * 125), (1, b"ping")], ids=["PING", "text"])
+async def test_who_pings_and_does_not_read_is_dropped(world: MemoryNats, opcode: int, payload: bytes) -> None:
+    """Pongs that nobody reads are bounded as everything else is."""
+    settings = replace(SETTINGS, unread_bytes_max=100_000, close_seconds=0.1)
+    async with gate(world, settings, send_buffer_bytes=4096) as door, door.peer() as other:
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", door.port))
+            line.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(line, _UPGRADE)
+            assert b"101" in await loop.sock_recv(line, 20)
+            pings = (bytes((0x80 | opcode, 0x80 | len(payload))) + bytes(4) + payload) * 500
+
+            async def ping_on() -> None:
+                while True:
+                    await loop.sock_sendall(line, pings)
+                    assert door.stat("unread_bytes_worst") < 2 * settings.unread_bytes_max
+
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(ping_on(), 20)
+        await eventually(lambda: door.stat("connections") == 1)
+        assert await other.quiet() == []
 
 
 async def test_a_client_with_too_much_in_flight_is_not_read(world: MemoryNats, owner: FakeOwner) -> None:

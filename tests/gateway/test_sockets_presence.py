@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from lorogo_client import PresenceTooLarge
+from lorogo_client import Member, PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.house import House
@@ -16,6 +16,7 @@ from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
+from lorogo_transport.errors import Disconnected
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.tasks import Tasks
 from tests.client.support import FakeOwner, client_of
@@ -137,6 +138,24 @@ async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: Mem
         reader = Reader(House(client, replace(SETTINGS, fragment_bytes=50_000), Tasks(lambda _: None)))
         await send_gently(cast(Seat, reader), EPH, "doc", bytes(1_000_000))
         assert 50_000 <= reader.worst < 51_000
+
+
+@pytest.mark.usefixtures("server")
+async def test_presence_that_was_not_passed_on_is_not_acked_ok(
+    world: MemoryNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is asked to join again, and sends all of it then."""
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        await one.join(crdt=EPH)
+        await two.join(crdt=EPH)
+        data = presence("k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Member, "tell", _disconnected)
+            assert await one.save(data, crdt=EPH) is Status.APP_ERROR
+            assert (await one.room_error(EPH)).error is RoomErrorCode.REJOIN_SUGGESTED
+        await one.join(crdt=EPH)
+        assert await one.save(data, crdt=EPH) is Status.OK
+        assert states(*await two.received(crdt=EPH)) == {"k": 1}
 
 
 async def test_kept_presence_is_there_for_those_who_come_later(world: MemoryNats) -> None:
@@ -300,6 +319,10 @@ class TestCursors:
         keys = set(states(cursors.all()))
         assert keys == {f"k{n}" for n in range(30 - len(keys), 30)}
         assert len(keys) > 5
+
+
+async def _disconnected(_member: Member, _data: bytes) -> None:
+    raise Disconnected("NATS is away")
 
 
 def _later(key: str, value: int | str) -> bytes:
