@@ -58,7 +58,9 @@ async def listening(app: ASGIApp, settings: GatewaySettings) -> AsyncIterator[st
 
 
 def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)
+    uvicorn_log.addFilter(_is_news)
     return uvicorn.Config(
         app,
         http=http_protocol(settings),
@@ -71,6 +73,11 @@ def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
         timeout_keep_alive=max(1, round(settings.idle_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.close_seconds)),
     )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not what uvicorn says of each WebSocket that was answered with a status, as 421."""
+    return "without completing handshake" not in str(record.msg)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -46,6 +46,7 @@ class GatewaySettings:
     stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
+    reads_max: int = 8  # documents that are read at once; others wait
     call_seconds: float = 30.0
     page_documents_max: int = 1_000
     feed_stall_seconds: float = 30.0  # a reader that takes nothing for so long is ended, and resumes

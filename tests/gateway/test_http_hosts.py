@@ -53,7 +53,8 @@ async def test_a_request_for_another_name_is_421(place: str, method: str, path: 
             assert answer.status_code != 421
 
 
-async def test_a_websocket_for_another_name_is_421(place: str) -> None:
+async def test_a_websocket_for_another_name_is_421(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can fill our log with it."""
     address = httpx.URL(place)
     with pytest.raises(InvalidStatus) as caught:
         await connect("ws://evil.example/ws", host=address.host, port=address.port)
@@ -61,6 +62,7 @@ async def test_a_websocket_for_another_name_is_421(place: str) -> None:
     async with connect("ws://docs.example.org/ws", host=address.host, port=address.port) as socket:
         await socket.send("ping")
         assert await socket.recv() == "pong"
+    assert not caplog.records
 
 
 async def test_an_origin_that_is_no_address_is_refused(place: str) -> None:
