@@ -144,18 +144,22 @@ async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browse
 async def test_an_empty_code_block_takes_keys_beside_another(browser: Browser, place: Stack) -> None:
     """What both type is kept, in lines as they were typed."""
     ana, ben = [await opened(browser, place, "listing") for _ in range(2)]
+    keys = ana.page.keyboard
     await editor(ana.page).click()
-    await ana.page.keyboard.press("Control+Alt+c")
+    await keys.press("Control+Alt+c")
+    await keys.press("Control+Enter")
+    await keys.type("is code", delay=10)
     await expect(editor(ben.page).locator("pre")).to_have_count(1)
     await editor(ben.page).locator("pre").click()
     await expect(editor(ana.page).locator("pre [data-testid=their-caret]")).to_have_count(1)
-    await ana.page.keyboard.type("x = 1\ny = 2", delay=10)
+    await keys.press("ArrowUp")
+    await keys.type("a\nx = 1\n\n  y = 2", delay=20)
     await state(ana.page, "saved")
-    assert await same_text(ana.page, ben.page) == "x = 1\ny = 2"
+    assert await same_text(ana.page, ben.page) == "a\nx = 1\n\n  y = 2\nis code"
     await ben.page.keyboard.type("456", delay=10)
     await state(ben.page, "saved")
     shown = await same_text(ana.page, ben.page)
-    assert "x = 1\ny = 2" in shown and "456" in shown
+    assert "a\nx = 1\n\n  y = 2" in shown and "456" in shown
     assert (ana.errors, ben.errors) == ([], [])
 
 
@@ -203,7 +207,9 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
     assert "first2" in await same_text(ana.page, ben.page)
 
 
-async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Browser, place: Stack) -> None:
+async def test_a_gateway_that_only_reads_has_an_editor_that_only_reads(
+    browser: Browser, place: Stack
+) -> None:
     """It says so, shows the text, and offers no tools; a document that is not there is not opened."""
     ana = await opened(browser, place, "printed")
     await type_words(ana.page, "ink", 2)
@@ -243,6 +249,7 @@ async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stac
     ana, ben = [await opened(browser, place, "train") for _ in range(2)]
     await ana.context.set_offline(True)
     await state(ana.page, "offline")
+    await expect(ana.page.locator("body.away #others [data-testid=person]")).to_have_count(1)
     alone, online = await asyncio.gather(type_words(ana.page, "tunnel", 10), type_words(ben.page, "desk", 10))
     await state(ana.page, "offline")
     await state(ben.page, "saved")

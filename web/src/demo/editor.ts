@@ -8,7 +8,7 @@ import { baseKeymap } from "prosemirror-commands";
 import { keymap } from "prosemirror-keymap";
 import { Slice, type Node } from "prosemirror-model";
 import { EditorState, TextSelection, type Plugin, type Transaction } from "prosemirror-state";
-import { EditorView } from "prosemirror-view";
+import { DecorationSet, EditorView } from "prosemirror-view";
 import { h } from "../common/dom";
 import { keys, rules } from "./commands";
 import { read } from "./content";
@@ -53,10 +53,7 @@ export function createEditor({ place, doc, presence, editable, changed, emptied 
         keymap(baseKeymap),
         sync(doc as LoroDocType, () => lost),
         LoroUndoPlugin({ doc }),
-        LoroEphemeralCursorPlugin(presence, {
-          createCursor: (peer) => caret(presence, peer),
-          createSelection: (peer) => ({ class: "their-selection", style: `--who: ${presence.person(peer).color}` }),
-        }),
+        cursors(presence),
       ],
     }),
     editable,
@@ -102,6 +99,24 @@ function sync(doc: LoroDocType, lost: () => boolean): Plugin {
       },
     },
   }) as EditorView) ?? {};
+  return plugin;
+}
+
+/**
+ * The cursors of others; in code, none where the reader's own is. Chromium types in front of a newline that stands
+ * before an element which cannot be edited: lines would come out in each other's place.
+ */
+function cursors(presence: Presence): Plugin {
+  const plugin = LoroEphemeralCursorPlugin(presence, {
+    createCursor: (peer) => caret(presence, peer),
+    createSelection: (peer) => ({ class: "their-selection", style: `--who: ${presence.person(peer).color}` }),
+  });
+  plugin.props.decorations = (state) => {
+    const all = plugin.getState(state) as DecorationSet;
+    const { empty, head, $head } = state.selection;
+    if (!empty || !$head.parent.type.spec.code) return all;
+    return all.remove(all.find(head, head).filter(({ from, to }) => from === to));
+  };
   return plugin;
 }
 

@@ -67,6 +67,7 @@ function open(id: string, isNew: boolean): void {
       },
       marked: (mark) => {
         showMark(mark);
+        showAway(mark);
         refused(mark);
       },
       people: () => showPeople(made.presence.people()),
@@ -171,6 +172,13 @@ function open(id: string, isNew: boolean): void {
     if (document.visibilityState === "hidden") session.keepNow();
     else session.presence.renew();
   });
+}
+
+/** While the server is away others may be gone: they do not look present. */
+function showAway({ state, reason }: Mark): void {
+  const away = state === "offline" || (state === "problem" && !REFUSALS.has(reason ?? ""));
+  document.body.classList.toggle("away", away);
+  byId("others").title = away ? "Who was here when the connection broke" : "";
 }
 
 /** The editor shows one root of a document; the others are named, so that nobody takes it for empty. */
