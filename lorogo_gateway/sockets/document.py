@@ -176,7 +176,7 @@ class DocumentRoom:
                     await stack.enter_async_context(house.backfill.holding(len(payload)))
             except TimeoutError:
                 self._lacked = len(payload)
-                self._suggest("too much is on its way to others", seconds=house.settings.full_seconds)
+                self._suggest("too much is on its way to others")
                 return
             self._lacked = 0
             turn.give_back()
