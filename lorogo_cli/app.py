@@ -12,7 +12,7 @@ import typer
 from lorogo_cli import doc, log, pipeline
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
-from lorogo_cli.options import NATS_DEFAULT, DocumentId, Json, Nats, Origins, Verbose
+from lorogo_cli.options import NATS_DEFAULT, DocumentId, HostNames, Json, Nats, Origins, Verbose
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.values import parse_size
 from lorogo_protocol import __version__
@@ -79,13 +79,14 @@ def gateway(
         bool, typer.Option("--read-only", help="Everybody may read through it, nobody may write.")
     ] = False,
     origin: Origins = None,
+    host_name: HostNames = None,
     verbose: Verbose = False,
 ) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     configure(verbose=verbose)
     from lorogo_cli.gateway import gateway as work
 
-    run_async(work, nats, host, port, read_only=read_only, origins=origin or [])
+    run_async(work, nats, host, port, read_only=read_only, origins=origin or [], host_names=host_name or [])
 
 
 @app.command()
@@ -106,6 +107,14 @@ def serve(
     ] = None,
     wal_bytes_max: Annotated[
         str | None, typer.Option("--wal-bytes-max", metavar="SIZE", help="Limit of the WAL, as in 10GiB.")
+    ] = None,
+    kept_presence_bytes_max: Annotated[
+        str | None,
+        typer.Option(
+            "--kept-presence-bytes-max",
+            metavar="SIZE",
+            help="Limit of the presence that is kept, 128MiB unless said otherwise. JetStream sets it aside.",
+        ),
     ] = None,
     update_bytes_max: Annotated[
         str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
@@ -177,6 +186,9 @@ def serve(
         history_days=history_days,
         replicas=replicas,
         wal_bytes_max=None if wal_bytes_max is None else parse_size(wal_bytes_max),
+        kept_presence_bytes_max=None
+        if kept_presence_bytes_max is None
+        else parse_size(kept_presence_bytes_max),
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),

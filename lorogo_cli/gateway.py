@@ -17,9 +17,13 @@ except ModuleNotFoundError as error:  # installed without the extra
 log = structlog.get_logger(__name__)
 
 
-async def gateway(url: str, host: str, port: int, *, read_only: bool, origins: Sequence[str]) -> None:
+async def gateway(
+    url: str, host: str, port: int, *, read_only: bool, origins: Sequence[str], host_names: Sequence[str]
+) -> None:
     """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile."""
-    settings = chosen(host=host, port=port, read_only=read_only, origins=tuple(origins))
+    settings = chosen(
+        host=host, port=port, read_only=read_only, origins=tuple(origins), host_names=tuple(host_names)
+    )
     with stop_signals() as stop:
         try:
             async with running(url, settings) as address:

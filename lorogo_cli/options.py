@@ -30,3 +30,12 @@ Origins = Annotated[
         help="Pages from there may use the gateway, too, as in http://localhost:5173; may be repeated.",
     ),
 ]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host-name",
+        metavar="NAME",
+        help="A name that it is reached by, as in docs.example.org; may be repeated. On loopback needed for"
+        " names other than localhost; elsewhere any will do if none is given.",
+    ),
+]

@@ -13,11 +13,12 @@ from lorogo_cli import identity
 from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.runtime import stop_signals
+from lorogo_protocol.subjects import PRESENCE_STREAM
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
 from lorogo_transport import topology
-from lorogo_transport.errors import TransportError, Unreachable
+from lorogo_transport.errors import StorageFull, TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect
 
 log = structlog.get_logger(__name__)
@@ -78,6 +79,12 @@ def _not_so(error: TransportError, settings: ServerSettings) -> TransportError |
     if settings.replicas > 1 and "replicas" in str(error):
         return Problem(
             f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
+        )
+    if isinstance(error, StorageFull) and PRESENCE_STREAM in str(error):
+        size = settings.kept_presence_bytes_max
+        return Problem(
+            f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
+            " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
         )
     return error
 
@@ -141,7 +148,11 @@ async def _check(serving: Serving, workers: int) -> None:
     try:
         async with await connect(serving.url, name="lorogo serve") as transport:
             settings = serving.settings
-            for spec in topology.specs(replicas=settings.replicas, wal_bytes_max=settings.wal_bytes_max):
+            for spec in topology.specs(
+                replicas=settings.replicas,
+                wal_bytes_max=settings.wal_bytes_max,
+                kept_presence_bytes_max=settings.kept_presence_bytes_max,
+            ):
                 await transport.ensure(spec)
     except Unreachable as error:
         raise unreachable(error) from None

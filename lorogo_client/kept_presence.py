@@ -2,13 +2,16 @@
 
 The value is `EphemeralStore.encode_all()` of everything; its timeout is ten years, so that nothing of it
 expires. Removed entries leave a mark, so that an older word about them does not bring them back; when
-the value would become too large those marks go.
+the value would become too large those marks go. It may come before its document; of one that was deleted
+nothing is taken, and erasing a document erases it.
 """
 
 import asyncio
 import random
 from collections.abc import Callable
 
+from lorogo_client.errors import DocumentDeleted
+from lorogo_client.overview import is_deleted, is_erased, snapshots
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import backoff
@@ -32,8 +35,15 @@ class KeptPresence:
     def __init__(self, transport: Transport, settings: ClientSettings) -> None:
         self._bus = transport.bus
         self._stream = transport.stream(subjects.PRESENCE_STREAM)
+        self._snapshots = snapshots(transport)
         self._settings = settings
         self._bytes_max = limits.AWARENESS_BYTES_MAX
+
+    async def check(self, document_id: str) -> None:
+        """Raises DocumentDeleted if the document was deleted; one that never was is fine. TransportError."""
+        head = await self._snapshots.head(check_document_id(document_id))
+        if is_deleted(head):
+            raise DocumentDeleted(document_id, erased=is_erased(head))
 
     async def load(self, document_id: str) -> bytes:
         """Everything that is kept, b"" if nothing is. Raises InvalidDocumentId, TransportError."""
@@ -42,14 +52,16 @@ class KeptPresence:
     async def merge(self, document_id: str, data: bytes) -> bytes:
         """Add these entries; returns everything that is kept then, stored by JetStream.
 
-        Raises InvalidDocumentId, InvalidUpdate, PresenceTooLarge; OutcomeUnknown, WrongLastSequence (too many
-        others wrote at the same time) and other TransportErrors: the same call may succeed later.
+        Raises InvalidDocumentId, InvalidUpdate, PresenceTooLarge, DocumentDeleted; OutcomeUnknown,
+        WrongLastSequence (too many others wrote at the same time), StorageFull (the bucket has no room) and
+        other TransportErrors: the same call may succeed later.
         """
         if len(data) > self._bytes_max:
             raise PresenceTooLarge(f"presence has {len(data)} bytes, at most {self._bytes_max} are kept")
         crdt.check_presence(data)
         stored = await self._last(document_id)
         for attempt in range(_TRIES):
+            await self.check(document_id)  # what is erased after this fails the compare-and-swap
             before = _value(stored)
             value = self._merged(document_id, before, data)
             if value == before:
@@ -67,6 +79,8 @@ class KeptPresence:
                 if stored is not None and stored.data == value:
                     return value  # it is ours, or says the same
             else:
+                if stored is None:
+                    await self._check_again(document_id)
                 return value
         raise WrongLastSequence(f"others keep writing the presence of {document_id}; try again")
 
@@ -84,6 +98,15 @@ class KeptPresence:
         subscription = await self._bus.subscribe(subjects.presence_key(document_id), on_message)
         await self._bus.barrier(self._settings.reply_seconds)
         return subscription
+
+    async def _check_again(self, document_id: str) -> None:
+        """There was nothing whose erasure the compare-and-swap could have noticed."""
+        try:
+            await self.check(document_id)
+        except DocumentDeleted as error:
+            if error.erased:
+                await self._stream.purge(subjects.presence_key(document_id))
+            raise
 
     async def _last(self, document_id: str) -> Stored | None:
         key = subjects.presence_key(check_document_id(document_id))

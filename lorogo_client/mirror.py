@@ -302,7 +302,7 @@ class Mirror:
         if self.damaged:
             self._mend()
         if not self.read_only:
-            self._prepare(answer, now, jitter)
+            replaced |= self._prepare(answer, now, jitter)
         if replaced:
             # one record for replica, generation and outbox: after a crash it is all of them or none,
             # and what was rebased once is never rebased again
@@ -333,17 +333,23 @@ class Mirror:
         self.need.fresh = True
         return False
 
-    def _prepare(self, answer: Synced, now: float, jitter: float) -> None:
-        """Make ready what goes out: all that the owner lacks, and nothing twice."""
+    def _prepare(self, answer: Synced, now: float, jitter: float) -> bool:
+        """Make ready what goes out: all that the owner lacks, and nothing twice.
+
+        True if only a snapshot can tell the store of it: several updates that hold the same commits.
+        """
         self.replica.commit()
         known = [] if self.need.everything else [*self.outbox.payloads(), *self._settled_meanwhile]
         lacking = self.replica.lacking(answer.vector, known)
-        if lacking is not None:
-            self.keeping.assigned([self.outbox.replace(lacking, self._new_id(), now=now, jitter=jitter)])
+        if lacking:
+            if len(lacking) > 1:
+                self.keeping.fall_behind()
+            self.keeping.assigned(self.outbox.replace(lacking, self._new_id, now=now, jitter=jitter))
         elif self.need.resend or self.need.everything or answer.lease != self._synced_lease:
             self.outbox.resend(now)
         self.need.everything = self.need.resend = False
         self.outbox.merge(self.replica.merged)
+        return len(lacking) > 1
 
     def _rebase(self, answer: Synced, now: float, jitter: float) -> None:
         """Take the owner's state as a new document, our unsaved edits on top."""
@@ -360,7 +366,7 @@ class Mirror:
         self.replica, self.need.fresh = replica, False
         if edited and made:
             payload = made[0] if len(made) == 1 else replica.merged(made)
-            self.outbox.replace(payload, self._new_id(), now=now, jitter=jitter)
+            self.outbox.replace([payload], self._new_id, now=now, jitter=jitter)
         elif edited:
             self.outbox.clear()  # they change nothing on the current state
         self._hearers.on_rebased()

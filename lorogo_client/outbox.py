@@ -162,21 +162,25 @@ class Outbox:
             self._queue.append(merged)
             self._queue_bytes += len(merged.payload)
 
-    def replace(self, payload: bytes, log_id: str, *, now: float, jitter: float) -> Flight:
-        """One update that holds everything which is not ACKed, instead of what was here.
+    def replace(
+        self, payloads: Sequence[bytes], new_id: Callable[[], str], *, now: float, jitter: float
+    ) -> list[Flight]:
+        """Updates that together hold everything which is not ACKed, instead of what was here.
 
-        If what was here had been sent, it goes out after a pause: else an owner that keeps saying no
-        would be asked without end.
+        If what was here had been sent, they go out after a pause: else an owner that keeps saying no
+        would be asked without end. Who waits for any commit in them waits for all of them.
         """
         first = self._first()
         attempts = max((flight.attempts for flight in self._flights.values()), default=0)
         self.clear()
         self._commits = max(first, self._commits)
-        flight = Flight(log_id, payload, digest(payload), first, self._commits, attempts=attempts, due=now)
-        self._fly(flight)
-        if attempts:
-            self._again(flight, now, jitter)
-        return flight
+        for payload in payloads:
+            name = new_id()
+            flight = Flight(name, payload, digest(payload), first, self._commits, attempts=attempts, due=now)
+            self._fly(flight)
+            if attempts:
+                self._again(flight, now, jitter)
+        return list(self._flights.values())
 
     def clear(self) -> None:
         """Forget what is not ACKed."""

@@ -21,6 +21,7 @@ from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed
 from lorogo_client.relay_course import Passed
 from lorogo_client.relay_keeper import Duties, Keeper
 from lorogo_client.relay_member import Listener, Member, State
+from lorogo_client.relay_turn import Turn
 from lorogo_client.syncing import Synced
 from lorogo_client.verdicts import backoff
 from lorogo_protocol import headers as h
@@ -59,7 +60,7 @@ class Relay:
         self._course = self._keeper.course
         self._arrivals = Arrivals()
         self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
-        self._senders: OrderedDict[str, Member] = OrderedDict()
+        self._senders: OrderedDict[str, tuple[Member, int]] = OrderedDict()  # and during which join of it
         self._revision = 0  # the newest status heard
         self._starting = asyncio.Lock()
         self._subscriptions: list[Subscription] = []
@@ -130,12 +131,12 @@ class Relay:
 
     def sends(self, member: Member, log_id: str) -> None:
         """The accepted copy of this update is not told to its sender."""
-        self._senders[log_id] = member
+        self._senders[log_id] = (member, member.joins)
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
-    async def admit(self, vector: bytes, ends: float) -> Synced:
-        """The owner's answer to a member at this vector; waits until there is one.
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None) -> Synced:
+        """The owner's answer to a member at this vector; waits until there is one, and for its turn.
 
         Raises NotServed, DocumentFailed, DocumentDeleted; the caller brings the deadline.
         """
@@ -143,7 +144,7 @@ class Relay:
         self.hindrance = None
         while self.over is None:
             try:
-                return await self._keeper.admit(vector, ends)
+                return await self._keeper.admit(vector, ends, turn)
             except Refused as no:
                 if no.reason is Reason.DELETED:
                     self.deleted(str(no) == ERASED)
@@ -175,7 +176,9 @@ class Relay:
                 member.end(error)
 
     def _pass_on(self, update: Passed) -> None:
-        sender = self._senders.pop(update.log_id, None)
+        sender, joins = self._senders.pop(update.log_id, (None, 0))
+        if sender is not None and sender.joins != joins:
+            sender = None  # it has joined again, and may have begun anew
         payload = update.payload
         for member, accept in self._audience():
             if member is not sender:

@@ -40,6 +40,7 @@ class Course:
         self.need_owner = True  # we do not know that the owner is there
         self.need_sync = False
         self._reach = Reach(crdt.nothing_known())
+        self._announced: Arrived | None = None  # the last one that only a sync can bring
 
     @property
     def vector(self) -> bytes:
@@ -86,6 +87,7 @@ class Course:
         payload = update.payload
         try:
             if not self.chain.follows(update) or payload is None:
+                self._announced = update
                 self.need_sync |= not self._is_old(update)
                 return None
             if len(payload) <= _READ_BYTES_MAX:
@@ -125,9 +127,15 @@ class Course:
             return None
         if answer.mode == "snapshot" and (self.vector != crdt.nothing_known() or is_shallow(answer.payload)):
             return None
-        passed = [] if self._reach.includes(answer.vector) else [Passed(answer.payload)]
+        passed = [] if self._reach.includes(answer.vector) else [Passed(answer.payload, self._whose(answer))]
         self._reach.merge(answer.vector)
         return [*passed, *self._caught_up(answer)]
+
+    def _whose(self, answer: Synced) -> str:
+        """The log id of the one update that the answer brings, if it is one that was announced."""
+        update = self._announced
+        alone = update is not None and self.chain.follows(update) and update.sequence == answer.sequence
+        return update.log_id if update is not None and alone else ""
 
     def stop(self) -> None:
         """Nobody follows any more."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lorogo_client.context import Context
 from lorogo_client.errors import DocumentFailed, NotServed
 from lorogo_client.relay_course import Course, Passed
+from lorogo_client.relay_turn import Turn
 from lorogo_client.syncing import Synced, ask_since
 from lorogo_client.verdicts import backoff
 from lorogo_client.waiting import within
@@ -96,23 +97,36 @@ class Keeper:
 
     # --- asking
 
-    async def admit(self, vector: bytes, ends: float) -> Synced:
-        """The owner's answer to somebody at this vector, asked once.
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None) -> Synced:
+        """The owner's answer to somebody at this vector, asked once; a turn is held with the answer.
 
         Raises NotServed, DocumentFailed, TransportError, Refused, MalformedMessage.
         """
+        answer: Synced | None = None
+        try:
+            answer = await self._admitted(vector, ends, turn)
+            return answer
+        finally:
+            if answer is None and turn is not None:
+                turn.give_back()
+
+    async def _admitted(self, vector: bytes, ends: float, turn: Turn | None) -> Synced:
         if not self.course.live:
             async with self._opening:
                 if not self.course.live:
-                    return await self._open(vector, ends)
+                    return await self._open(vector, ends, turn)
         await self._found(ends)
+        if turn is not None:
+            await turn.take()
         return await self._asked(vector)
 
-    async def _open(self, vector: bytes, ends: float) -> Synced:
+    async def _open(self, vector: bytes, ends: float, turn: Turn | None) -> Synced:
         """The first sync: its answer says where the relay stands."""
         life = self.life
         await self._context.bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
         await self._found(ends)
+        if turn is not None:
+            await turn.take()
         answer = await self._synced(self._asked(vector))
         if life != self.life:
             raise RequestTimeout("the owner was lost during the join")

@@ -11,6 +11,7 @@ from lorogo_client.context import Context
 from lorogo_client.errors import GivenUp, InvalidVersion, NotServed, SessionClosed, Timeout
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_client.relay_lane import Lane, Sent, fail
+from lorogo_client.relay_turn import Turn
 from lorogo_client.syncing import Synced
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol import headers as h
@@ -69,6 +70,7 @@ class Member:
         self.id = context.new_id()
         self.state = State.OUT
         self.life = 0  # of the relay, when the join began
+        self.joins = 0  # begun until now
         self._context = context
         self._relay = relay
         self._listener = listener
@@ -83,21 +85,21 @@ class Member:
 
     # --- what its user calls
 
-    async def join(self, vector: bytes, timeout: float | None = None) -> Joined:
+    async def join(self, vector: bytes, timeout: float | None = None, turn: Turn | None = None) -> Joined:
         """What the member lacks; from now on it hears of everything else.
 
         Await it directly: what was accepted meanwhile is told in the turns of the loop after it has returned.
         `vector` is Loro's encoding of a version vector, b"" for nothing known. The document is started if
         nobody serves it. Raises InvalidVersion; HistoryTrimmed if the member has something and the kept
         history does not reach back to it (begin with a new LoroDoc); NotServed, DocumentFailed,
-        DocumentDeleted, Timeout, SessionClosed.
+        DocumentDeleted, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give back.
         """
         known = _canonical(vector)
         allowed = self._context.settings.open_seconds if timeout is None else timeout
         deadline = asyncio.timeout(allowed)
         try:
             async with deadline, self._joining:
-                answer = await self._admitted(known, allowed)
+                answer = await self._admitted(known, allowed, turn)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -191,7 +193,7 @@ class Member:
 
     # --- inside
 
-    async def _admitted(self, vector: bytes, allowed: float) -> Synced:
+    async def _admitted(self, vector: bytes, allowed: float, turn: Turn | None) -> Synced:
         relay = self._relay
         ends = self._context.clock.now() + allowed
         answer: Synced | None = None
@@ -200,7 +202,7 @@ class Member:
                 answer = None
                 self._check_open()
                 self._begin()
-                found = _checked(await relay.admit(vector, ends), vector, relay.document_id)
+                found = _checked(await relay.admit(vector, ends, turn), vector, relay.document_id)
                 self._check_open()  # it may have left meanwhile
                 answer = found
         finally:
@@ -217,6 +219,7 @@ class Member:
 
     def _begin(self) -> None:
         self.state, self.life = State.JOINING, self._relay.life
+        self.joins += 1
         self._held, self._held_bytes, self._overflowed = [], 0, False
         self._held_after_join = False
         self._relay.audience_changed()

@@ -18,6 +18,7 @@ from loro import (
     VersionVector,
 )
 
+from lorogo_client.portions import portions
 from lorogo_client.rebasing import edits_since
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
@@ -92,18 +93,16 @@ class LocalReplica:
         with crdt.guard():
             return self.doc.export(ExportMode.UpdatesInRange(_id_spans(spans_of(payloads))))
 
-    def lacking(self, vector: bytes, unsaved: Iterable[bytes]) -> bytes | None:
-        """What the vector lacks, as one update; None if `unsaved` holds all of that already."""
+    def lacking(self, vector: bytes, unsaved: Iterable[bytes]) -> list[bytes]:
+        """What the vector lacks, as updates that an owner takes; none if `unsaved` holds all of that."""
         with crdt.guard():
             self.doc.commit()
             theirs = VersionVector.decode(vector)
             missing = self.doc.oplog_vv.sub_iter(theirs)
-            if not missing:
-                return None
-            known = spans_of(unsaved)
+            known = spans_of(unsaved) if missing else {}
             if all(_within(span, known.get(span.peer)) for span in missing):
-                return None
-            return self.doc.export(ExportMode.Updates(theirs))
+                return []
+            return portions(self.doc, theirs)
 
     def rebased(self, fresh: crdt.Replica, unsaved: Sequence[bytes]) -> "tuple[LocalReplica, bool]":
         """The fresh replica, under a new peer id, with our unsaved edits on top of its state.

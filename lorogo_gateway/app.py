@@ -11,6 +11,7 @@ from lorogo_client import Client
 from lorogo_gateway.collector import Collector
 from lorogo_gateway.http import documents, facts, machines
 from lorogo_gateway.http.feed import Feeds
+from lorogo_gateway.http.hosts import Hosts
 from lorogo_gateway.http.routing import router
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.settings import GatewaySettings
@@ -36,7 +37,7 @@ class Gateway:
                 *machines.routes(client, self.collector, feeds=self.feeds, sockets=self.sockets.stats),
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
-            middleware=_cors(settings),
+            middleware=[Middleware(Hosts, settings), *_cors(settings)],
         )
 
     async def __aenter__(self) -> Self:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from lorogo_gateway.http.uvicorn_http import http_protocol
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
 from lorogo_protocol.errors import LorogoError
@@ -57,18 +58,26 @@ async def listening(app: ASGIApp, settings: GatewaySettings) -> AsyncIterator[st
 
 
 def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)
+    uvicorn_log.addFilter(_is_news)
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=http_protocol(settings),
         **uvicorn_options(settings),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=max(1, round(settings.idle_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.close_seconds)),
     )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not what uvicorn says of each WebSocket that was answered with a status, as 421."""
+    return "without completing handshake" not in str(record.msg)
 
 
 def _bind(host: str, port: int) -> socket.socket:

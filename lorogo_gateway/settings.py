@@ -14,6 +14,9 @@ class GatewaySettings:
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
     origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
+    host_names: tuple[
+        str, ...
+    ] = ()  # it goes by, beside addresses and localhost; none: any, if not on loopback
 
     # WebSocket, per connection unless it says otherwise
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
@@ -26,7 +29,7 @@ class GatewaySettings:
     rejoin_seconds: float = 1.0  # at least, between two requests to join a room again
     full_seconds: float = 5.0  # before a member is asked to, when the WAL was full
     rooms_max: int = 64
-    connections_max: int = 10_000  # of the gateway
+    connections_max: int = 10_000  # of the gateway, HTTP among them
     unread_bytes_max: int = 8 * MIB  # of a slow reader
     unacked_updates_max: int = 256
     unacked_bytes_max: int = 8 * MIB
@@ -37,8 +40,13 @@ class GatewaySettings:
     ping_seconds: float = 30.0  # a WebSocket ping; without an answer in as long again it is closed
 
     # HTTP
+    head_bytes_max: int = 64 * KIB  # of a request
+    head_seconds: float = 10.0  # that it may take
+    idle_seconds: float = 30.0  # between two requests of a connection
+    stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
+    reads_max: int = 8  # documents that are read at once; others wait
     call_seconds: float = 30.0
     page_documents_max: int = 1_000
     feed_stall_seconds: float = 30.0  # a reader that takes nothing for so long is ended, and resumes
@@ -53,11 +61,12 @@ class GatewaySettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "origins", tuple(origins.check(one) for one in self.origins))
+        object.__setattr__(self, "host_names", tuple(origins.check_name(one) for one in self.host_names))
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only", "origins"):
+            if field.name in ("host", "port", "read_only", "origins", "host_names"):
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")

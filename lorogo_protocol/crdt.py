@@ -6,7 +6,8 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
 - an import may be *pending*: nothing, or only a part, was applied. A `Replica` looks at what an
   update needs before it imports, so that an update is applied whole or not at all.
 - a document loaded from a shallow snapshot refuses edits that depend on what was trimmed.
-- Loro holds the interpreter's lock while it works: an import blocks every thread.
+- Loro holds the interpreter's lock while it works: an import blocks every thread. Its time grows with
+  the update's peers times its changes, except for a snapshot into an empty document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,8 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, TooManyPeers
+from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
@@ -111,20 +113,27 @@ class Replica:
         self._unsettled_bytes = 0
 
     @classmethod
-    def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False) -> "Replica":
-        """A replica that holds exactly what the snapshot holds."""
+    def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
+        """A replica that holds exactly what the snapshot holds. Raises as `apply` does."""
         replica = cls(lazy=lazy)
         with _reading():
+            if foreign:
+                replica._check_width(LoroDoc.decode_import_blob_meta(snapshot, False))
             status = replica.doc.import_(snapshot)
         if status.pending is not None:
             raise InvalidUpdate("the snapshot is not whole")
         return replica
 
-    def apply(self, update: bytes, origin: str = "") -> Applied | Unready:
-        """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic."""
+    def apply(self, update: bytes, origin: str = "", *, foreign: bool = False) -> Applied | Unready:
+        """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic.
+
+        A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers.
+        """
         doc = self.doc
         with _reading():
             needs = LoroDoc.decode_import_blob_meta(update, False)
+            if foreign:
+                self._check_width(needs)
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
@@ -139,6 +148,25 @@ class Replica:
                 self.settled()
             added = status.success.inner()
             return Applied(bool(added), tuple((peer, first, end) for peer, (first, end) in added.items()))
+
+    def takes(self, update: bytes) -> bool:
+        """Whether the limits let the update in, if it were `foreign`."""
+        try:
+            with _reading():
+                self._check_width(LoroDoc.decode_import_blob_meta(update, False))
+        except TooManyPeers:
+            return False
+        return True
+
+    def _check_width(self, needs: ImportBlobMetadata) -> None:
+        """Raises TooManyPeers if importing it would take too long."""
+        if not (why := _width(needs)):
+            return
+        have = self.doc.oplog_vv
+        whole = needs.mode in (EncodedBlobMode.Snapshot, EncodedBlobMode.ShallowSnapshot)
+        quick = have.includes_vv(needs.partial_end_vv) or (whole and have.encode() == nothing_known())
+        if not quick:
+            raise TooManyPeers(why)
 
     def _has_what_it_needs(self, needs: ImportBlobMetadata) -> bool:
         have = self.doc.oplog_vv
@@ -321,6 +349,26 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
 
 
+def too_wide(update: bytes) -> bool:
+    """Whether it is above the limits of an update's peers and changes."""
+    with _reading():
+        return bool(_width(LoroDoc.decode_import_blob_meta(update, False)))
+
+
+def _width(meta: ImportBlobMetadata) -> str:
+    """What is above a limit, as a sentence; "" if nothing is."""
+    changes = meta.change_num
+    if changes <= UPDATE_PEERS_MAX:
+        return ""  # every peer has a change
+    peers = len(meta.partial_end_vv.sub_iter(meta.partial_start_vv))
+    if peers > UPDATE_PEERS_MAX:
+        return f"it holds changes of {peers} peers, at most {UPDATE_PEERS_MAX} are taken at once"
+    if peers * changes > UPDATE_PEER_CHANGES_MAX:
+        most = UPDATE_PEER_CHANGES_MAX // peers
+        return f"it holds {changes} changes of {peers} peers, at most {most} of so many are taken at once"
+    return ""
+
+
 def change_count(update: bytes) -> int | None:
     """How many changes the update holds; None if it does not decode."""
     try:
@@ -416,13 +464,6 @@ class Presence:
         with guard():
             self.store.apply(data)
 
-    def sweep(self, entries_max: int) -> None:
-        """Let go of what has expired; of far too many entries, of all: who is there says so again."""
-        with guard():
-            self.store.remove_outdated()
-            if len(self.store.keys()) > entries_max:
-                self.store = EphemeralStore(self._timeout_ms)
-
     def encode_all(self) -> bytes:
         """The merged state, for a newcomer."""
         with guard():
@@ -432,8 +473,13 @@ class Presence:
     def forget_removed(self) -> None:
         """Let go of the marks that removed entries leave; one that comes late may be back then."""
         with guard():
+            self.keep_only(self.store.keys())
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Let go of everything but these, without a mark; `store` is another one then."""
+        with guard():
             fresh = EphemeralStore(self._timeout_ms)
-            for key in self.store.keys():  # noqa: SIM118 - not a dict
+            for key in keys:
                 fresh.apply(self.store.encode(key))
             self.store = fresh
 

@@ -5,6 +5,7 @@
     ├── MalformedMessage            the peer's: bytes or headers that the protocol does not allow
     ├── CrdtError                   loro refused something (see lorogo_protocol.crdt)
     │   ├── InvalidUpdate           the bytes do not decode as a Loro update
+    │   ├── TooManyPeers            importing it would hold up everybody
     │   └── HistoryTrimmed          it needs history from before the shallow start
     └── Refused                     the server answered no, with a reason (see lorogo_protocol.reasons)
 
@@ -49,6 +50,12 @@ class InvalidUpdate(CrdtError):
     """The bytes are not a Loro update that this version can read."""
 
     code = "invalid-update"
+
+
+class TooManyPeers(CrdtError):
+    """The update holds changes of so many peers that importing it would hold up everybody."""
+
+    code = "too-large"
 
 
 class HistoryTrimmed(CrdtError):

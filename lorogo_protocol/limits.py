@@ -12,12 +12,17 @@ LOG_ID_CHARS_MAX = 64
 CHUNK_BYTES_MAX = 128 * KIB
 CHUNK_HEADER_BYTES_RESERVED = 2 * KIB  # what NATS headers may take of max_payload
 UPDATE_BYTES_MAX = 64 * MIB
+UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
+UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
 UNFINISHED_UPDATES_MAX = 1024
 PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document
 PENDING_UPDATES_MAX = 256
 ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced, readers sync
 AWARENESS_BYTES_MAX = 64 * KIB
+PRESENT_BYTES_MAX = MIB  # the presence of a document, merged, before what was said first goes
+PRESENT_ENTRIES_MAX = 10_000
+KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # of all documents together: JetStream sets it aside
 MESSAGE_CHARS_MAX = 500  # the sentence in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply, before the receiver must say go on
 
@@ -40,5 +45,6 @@ RETRIES_MAX = 3
 
 assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
 assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
+assert 4 * AWARENESS_BYTES_MAX <= PRESENT_BYTES_MAX  # one message never drives out the rest
 assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
 assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up

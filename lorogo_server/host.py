@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from lorogo_protocol import subjects
-from lorogo_protocol.crdt import Presence
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
+from lorogo_protocol.present import Present
 from lorogo_server.answers import Answers
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
@@ -42,7 +42,6 @@ _TICK_SECONDS_MAX = 5.0
 _CATCH_UP_WAIT_SECONDS = 0.5
 _LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
-_PRESENT_MAX = 10_000
 _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
@@ -98,7 +97,7 @@ class Host:
         self._next_sweep = 0.0
         self._presence_bytes = 0
         self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
-        self.presence = Presence(context.settings.presence_seconds)
+        self.presence = Present(context.settings.presence_seconds)
         self.started = asyncio.Event()  # it is UP, or closed before it was
         self.closed = asyncio.Event()
 
@@ -472,7 +471,7 @@ class Host:
             self._next_sweep = now + _TICK_SECONDS_MAX
             self._presence_bytes = 0
             self._exported = None
-            self.presence.sweep(_PRESENT_MAX)
+            self.presence.sweep()
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.wants_compaction = self.wants_compaction or "the WAL is long"
 

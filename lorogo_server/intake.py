@@ -12,7 +12,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated
 from lorogo_protocol.chunks import Rejected as NotWhole
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage, TooManyPeers
 from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
@@ -196,13 +196,11 @@ class Intake:
             return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
-            applied = self.replica.apply(update.payload, ORIGIN)
-        except HistoryTrimmed as error:
-            return [_refuse(update, Reason.HISTORY_TRIMMED, str(error), quarantine=True)]
+            applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
         except CrdtError as error:
-            return [_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True)]
+            return [_refuse(update, _reason(error), str(error), quarantine=True)]
         match applied:
             case Unready():
                 return self._wait(update, time_ns, now)
@@ -255,17 +253,14 @@ class Intake:
             progress = False
             for key, waiting in list(self._pending.items()):
                 try:
-                    applied = self.replica.apply(waiting.update.payload, ORIGIN)
+                    applied = self.replica.apply(waiting.update.payload, ORIGIN, foreign=True)
                 except CrdtPanic as error:
                     self._forget(key)
                     no = _refuse(waiting.update, Reason.INVALID_UPDATE, str(error), quarantine=True)
                     return [*effects, Poisoned(no)]
                 except CrdtError as error:
                     self._forget(key)
-                    reason = (
-                        Reason.HISTORY_TRIMMED if isinstance(error, HistoryTrimmed) else Reason.INVALID_UPDATE
-                    )
-                    effects.append(_refuse(waiting.update, reason, str(error), quarantine=True))
+                    effects.append(_refuse(waiting.update, _reason(error), str(error), quarantine=True))
                     continue
                 if isinstance(applied, Applied):
                     self._forget(key)
@@ -298,6 +293,16 @@ class Intake:
     def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
         why = reasons.ERASED if self.erased else reasons.DELETED
         return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
+
+
+def _reason(error: CrdtError) -> Reason:
+    match error:
+        case HistoryTrimmed():
+            return Reason.HISTORY_TRIMMED
+        case TooManyPeers():
+            return Reason.TOO_LARGE
+        case _:
+            return Reason.INVALID_UPDATE
 
 
 def _malformed(stored: Stored, why: str) -> Refused:

@@ -298,7 +298,7 @@ class Repair:
         below = crdt.Replica.from_snapshot(base.content, lazy=True)
         if head is not None:
             update = _as_update(scratch.loaded.intake.replica, below, base)
-            if update is not None and len(update.payload) <= UPDATE_BYTES_MAX:
+            if update is not None and _fits(scratch.loaded.intake.replica, update):
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
         merged = _merged(scratch.loaded.intake.replica, below, base)
         if merged is None:
@@ -413,6 +413,11 @@ def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) ->
     return UpdateRecord(
         base.epoch, base.sequence, name, bytes_digest, base.lease, base.generation, (), content
     )
+
+
+def _fits(document: crdt.Replica, update: UpdateRecord) -> bool:
+    """Whether the document's owner would take it as one update."""
+    return len(update.payload) <= UPDATE_BYTES_MAX and document.takes(update.payload)
 
 
 def _merged(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> bytes | None:

@@ -336,6 +336,7 @@ class _Storing:
         for spec in topology.specs(
             replicas=settings.replicas,
             wal_bytes_max=settings.wal_bytes_max,
+            kept_presence_bytes_max=settings.kept_presence_bytes_max,
             status_first_sequence=self._clock.wall_ns() // 1_000_000,
         ):
             await self._transport.ensure(spec)

@@ -337,6 +337,7 @@ class Server:
         specs = topology.specs(
             replicas=self.settings.replicas,
             wal_bytes_max=self.settings.wal_bytes_max,
+            kept_presence_bytes_max=self.settings.kept_presence_bytes_max,
             status_first_sequence=self._clock.wall_ns() // 1_000_000,
         )
         for spec in specs:

@@ -71,6 +71,7 @@ class ServerSettings:
 
     replicas: int = 1
     wal_bytes_max: int = -1
+    kept_presence_bytes_max: int = limits.KEPT_PRESENCE_BYTES_MAX  # of all documents; -1: no limit
 
     @property
     def segment_bytes(self) -> int:
@@ -127,6 +128,10 @@ class ServerSettings:
             (self.history_seconds >= 0, "history_seconds must not be negative"),
             (self.replicas in (1, 3, 5), "replicas must be 1, 3 or 5"),
             (self.wal_bytes_max == -1 or self.wal_bytes_max > 0, "wal_bytes_max must be positive, or -1"),
+            (
+                self.kept_presence_bytes_max == -1 or self.kept_presence_bytes_max > 0,
+                "kept_presence_bytes_max must be positive, or -1",
+            ),
         ]
         for good, problem in problems:
             if not good:

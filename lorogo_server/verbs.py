@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from lorogo_protocol import crdt, ids, reasons, subjects
 from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate, TooManyPeers
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed
@@ -252,7 +252,9 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
     async with host.editing:
         try:
-            Replica.from_snapshot(payload)
+            Replica.from_snapshot(payload, foreign=True)
+        except TooManyPeers as error:
+            raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None
         except CrdtError as error:
             raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         if host.loaded.intake.replica.version().vector != crdt.nothing_known():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lorogo_protocol.limits import REJECTED_KEEP_SECONDS
+from lorogo_protocol.limits import KEPT_PRESENCE_BYTES_MAX, REJECTED_KEEP_SECONDS
 from lorogo_protocol.subjects import (
     PRESENCE_BUCKET,
     PRESENCE_STREAM,
@@ -47,7 +47,11 @@ class Plan:
 
 
 def specs(
-    *, replicas: int = 1, wal_bytes_max: int = -1, status_first_sequence: int = 0
+    *,
+    replicas: int = 1,
+    wal_bytes_max: int = -1,
+    kept_presence_bytes_max: int = KEPT_PRESENCE_BYTES_MAX,
+    status_first_sequence: int = 0,
 ) -> tuple[StreamSpec, ...]:
     """Every stream that a lorogo server needs.
 
@@ -89,6 +93,7 @@ def specs(
             name=PRESENCE_STREAM,
             subjects=(f"$KV.{PRESENCE_BUCKET}.>",),
             messages_per_subject_max=1,
+            bytes_max=kept_presence_bytes_max,
             replicas=replicas,
             allow_rollup=True,
         ),

@@ -1,19 +1,21 @@
-"""Bodies: read within bounds of bytes and time, and JSON that means one thing only."""
+"""Bodies: read within bounds of bytes and time, and JSON that means one thing only; large answers count."""
 
 import asyncio
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from starlette.requests import Request
 
+from lorogo_gateway.http import checking
+from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.http.problems import Problem
 
-_THREAD_BYTES = 256 * 1024  # more than this is parsed on a thread
+_THREAD_BYTES = 256 * 1024  # more than this is parsed and checked on a thread
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARS_MAX = 20  # 64 bits and a sign
@@ -22,7 +24,7 @@ _HANG_UP = {"Connection": "close"}  # what is still on its way is not read
 
 
 class Bodies:
-    """Reads bodies; all that are in memory together have a bound."""
+    """Reads bodies; all that are in memory together, with large answers, have a bound."""
 
     def __init__(self, *, bytes_max: int, together_bytes_max: int, seconds: float) -> None:
         self._bytes_max = bytes_max
@@ -51,9 +53,7 @@ class Bodies:
                     size += len(part)
                     if size > self._bytes_max:  # whatever Content-Length said
                         raise self._too_large()
-                    if len(part) > self._free:
-                        raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
-                    self._free -= len(part)
+                    self._take(len(part))
                     parts.append(part)
         except TimeoutError:
             if not deadline.expired():
@@ -61,15 +61,36 @@ class Bodies:
             late = f"the body did not come in {self._seconds:g} s"
             raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
 
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """An answer of so many bytes counts until this is left. Raises Problem 503."""
+        self._take(size)
+        try:
+            yield
+        finally:
+            self._free += size
+
+    def _take(self, size: int) -> None:
+        if size > self._free:
+            raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+        self._free -= size
+
     def _too_large(self) -> Problem:
         return Problem(413, "too-large", f"the body has more than {self._bytes_max} bytes", headers=_HANG_UP)
 
 
-async def parse_json(data: bytes) -> Any:
-    """The JSON value. Raises Problem 400, and 422 for numbers that do not fit."""
+async def parse_json(data: bytes, schema: Schema) -> Any:
+    """The JSON value, as the schema wants it. Raises Problem 400, and 422 for numbers that do not fit."""
     if len(data) > _THREAD_BYTES:
-        return await asyncio.to_thread(_parse, data)
-    return _parse(data)
+        return await asyncio.to_thread(_checked, data, schema)
+    return _checked(data, schema)
+
+
+def _checked(data: bytes, schema: Schema) -> Any:
+    value = _parse(data)
+    if problem := checking.wrong(schema, value, "the body"):
+        raise Problem(400, "invalid-body", problem)
+    return value
 
 
 def _parse(data: bytes) -> Any:

@@ -40,6 +40,7 @@ _CHECKED = {
     "items",
     "maxItems",
     "maxLength",
+    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
@@ -128,6 +129,8 @@ def _wrong_list(schema: Schema, value: list[object], where: str) -> str | None:
 
 def _wrong_map(schema: Schema, value: dict[str, object], where: str) -> str | None:
     properties = schema.get("properties", {})
+    if len(value) > schema.get("maxProperties", len(value)):
+        return f"{where} must have at most {schema['maxProperties']} members"
     for name in schema.get("required", ()):
         if name not in value:
             return f"{where} lacks {name!r}"

@@ -34,6 +34,7 @@ _PROBLEMS = {  # those whose name does not say it all
     410: "The document was deleted.",
     412: "The document has another version than If-Match asks for.",
     413: "The body is too large.",
+    421: "The Host that was asked for is not a name of this gateway.",
     422: "What was sent is well-formed and cannot be applied.",
     429: "Too many requests; Retry-After says when to come again.",
     500: "A mistake of the gateway.",
@@ -41,7 +42,7 @@ _PROBLEMS = {  # those whose name does not say it all
     504: "No answer came in time. A change may have been made.",
     507: "The WAL is full.",
 }
-_OF_ALL = (400, 406, 500, 502, 503, 504)
+_OF_ALL = (400, 406, 421, 500, 502, 503, 504)
 _OF_WRITES = (403,)
 _OF_BODIES = (408, 413, 415, 422)
 

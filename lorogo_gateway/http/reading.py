@@ -1,23 +1,27 @@
 """Looking at documents. Nothing here creates one: what is not stored is 404 before anybody is asked."""
 
-import json
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_client import Client, overview
+from lorogo_client import Client, DocumentApi, overview
 from lorogo_client.overview import Sight
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments, schemas
-from lorogo_gateway.http.operations import asked
+from lorogo_gateway.http.operations import Asked, asked
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.http.rendering import rendered, rendered_aside
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport
 
+_JSON = "application/json"
 _SNAPSHOT = "application/octet-stream"
 _VARIES = {"Vary": "Accept"}  # two representations at one address
 
@@ -31,9 +35,8 @@ async def known(transport: Transport, document_id: str) -> Sight:
 
 
 def said(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The value as JSON; NaN cannot be in it."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return Response(body, status, headers=headers, media_type="application/json")
+    """The value as JSON."""
+    return Response(rendered(value), status, headers=headers, media_type=_JSON)
 
 
 class Reading:
@@ -43,6 +46,7 @@ class Reading:
         self._client = client
         self._seconds = settings.call_seconds
         self._clock = clock
+        self._turns = asyncio.Semaphore(settings.reads_max)
         self._catalogue = overview.Catalogue(client.transport, clock)
 
     async def page(self, request: Request) -> Response:
@@ -59,28 +63,47 @@ class Reading:
         sight = await known(self._client.transport, document_id)
         sight.check()
         document = self._client.document(document_id)
-        if have and at is None:
-            version: Any = await document.version(timeout=self._seconds)
-            if etags.names(have, version["frontiers"]):
-                return _unchanged(version["frontiers"])
+        # asked first, so that nobody waits for a document to start while others wait for a turn
+        here: Any = await document.version(timeout=self._seconds)
+        if have and at is None and etags.names(have, here["frontiers"]):
+            return _unchanged(here["frontiers"])
+        async with self._turn():
+            try:
+                return await self._content(document, what, at, have)
+            except Refused as no:
+                raise _asked_for(no, at) from None
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Read one of a few documents at once: NATS cuts off who is sent too much. Raises Problem 503."""
         try:
-            if what.wants == _SNAPSHOT:
-                if "path" in what.values:
-                    raise Problem(
-                        400, "invalid-parameter", "a snapshot is of the whole document: leave out path"
-                    )
-                payload, frontiers = await document.snapshot(at, timeout=self._seconds)
-                # one of the past is made anew each time: it has no version that could be asked for again
-                headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
-                return Response(payload, headers=headers, media_type=_SNAPSHOT)
-            paths = what.values.get("path")
-            answer: Any = await document.get(paths, at, timeout=self._seconds)
-        except Refused as no:
-            raise _asked_for(no, at) from None
+            async with asyncio.timeout(self._seconds):
+                await self._turns.acquire()
+        except TimeoutError:
+            busy = "too many documents are being read at once; try again"
+            raise Problem(503, "busy", busy, headers={"Retry-After": "1"}) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    async def _content(
+        self, document: DocumentApi, what: Asked, at: int | bytes | None, have: str
+    ) -> Response:
+        paths = what.values.get("path")
+        if what.wants == _SNAPSHOT:
+            if paths is not None:
+                raise Problem(400, "invalid-parameter", "a snapshot is of the whole document: leave out path")
+            payload, frontiers = await document.snapshot(at, timeout=self._seconds)
+            # one of the past is made anew each time: it has no version that could be asked for again
+            headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
+            return Response(payload, headers=headers, media_type=_SNAPSHOT)
+        answer: Any = await document.get(paths, at, timeout=self._seconds)
         if have and etags.names(have, answer["frontiers"]):
             return _unchanged(answer["frontiers"])
         value = answer["value"] if paths is None else answer["matches"]
-        return said(value, headers={"ETag": etags.tag(answer["frontiers"]), **_VARIES})
+        headers = {"ETag": etags.tag(answer["frontiers"]), **_VARIES}
+        return Response(await rendered_aside(value), headers=headers, media_type=_JSON)
 
     async def history(self, request: Request) -> Response:
         values = asked(request).values

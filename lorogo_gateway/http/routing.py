@@ -17,12 +17,15 @@ from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.limits import KIB
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
 _GRACE_SECONDS = 5.0  # that a handler has beyond its calls
 _STREAM = "text/event-stream"
+_WHOLE_BYTES_MAX = 256 * KIB  # a larger answer is sent in parts, and counted
+_PART_BYTES = 64 * KIB
 _GONE = 499  # nobody reads it; for the access log
 
 
@@ -78,7 +81,14 @@ class _Resource:
         response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
         if scope["method"] == "HEAD":
             response = Response(status_code=response.status_code, headers=dict(response.headers))
-        await response(scope, receive, send)
+        if len(response.body) <= _WHOLE_BYTES_MAX:
+            await response(scope, receive, send)
+            return
+        try:
+            with self._bodies.held(len(response.body)):
+                await _send_in_parts(response, send)
+        except Problem as busy:
+            await busy.response()(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         if request.method == "OPTIONS":
@@ -122,6 +132,22 @@ class _Resource:
             raise Problem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
 
 
+async def _send_in_parts(response: Response, send: Send) -> None:
+    """Send a body as fast as its reader takes it; `uvicorn_http` cuts off one who takes nothing."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
+    whole = memoryview(response.body)
+    for at in range(0, len(whole), _PART_BYTES):
+        part = bytes(whole[at : at + _PART_BYTES])
+        more = at + _PART_BYTES < len(whole)
+        await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
 async def _answered(work: Awaitable[Response], request: Request) -> Response:
     """The response of the work, or the problem that it raises."""
     try:
@@ -146,10 +172,7 @@ def _mistake() -> Problem:
 async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
     if not _is_json(kind):
         return data
-    value = await parse_json(data)
-    if problem := checking.wrong(bodies[kind], value, "the body"):
-        raise Problem(400, "invalid-body", problem)
-    return value
+    return await parse_json(data, bodies[kind])
 
 
 def _is_json(kind: str) -> bool:

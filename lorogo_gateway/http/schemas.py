@@ -110,6 +110,7 @@ CONTENT: Schema = {
     "type": "object",
     "description": "Roots by name: an object becomes a map, an array a list, a string a text.",
     "additionalProperties": {"type": ["object", "array", "string"]},
+    "maxProperties": 10_000,
     "propertyNames": {
         "pattern": "^[^/\\x00]+$",
         "maxLength": 1_024,

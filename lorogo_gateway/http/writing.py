@@ -75,7 +75,16 @@ class Writing:
         return _receipt(document_id, receipt, 200 if sight.known else 201)
 
     async def _fill(self, document: DocumentApi, content: dict[str, object]) -> Receipt:
-        """JSON becomes containers by the rules of a JSON Patch: there is one conversion."""
+        """JSON becomes containers by the rules of a JSON Patch: there is one conversion.
+
+        Loro keeps no empty roots: what would leave nothing is not called saved.
+        """
+        if content and not any(content.values()):
+            names = ", ".join(repr(name[:60]) for name in list(content)[:5])
+            detail = (
+                f"every root is empty ({names}), and a document keeps no empty roots; put something in one"
+            )
+            raise Problem(422, "nothing-to-store", detail)
         here: Any = await document.version(timeout=self._seconds)
         if here["vector"] != crdt.nothing_known():
             raise Problem(409, "conflict", "the document is not empty; import into a new one")

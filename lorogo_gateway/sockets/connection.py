@@ -46,6 +46,7 @@ class Connection:
         self._assembler: Assembler | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._over: str = ""
+        self._pace = asyncio.Lock()
 
     async def run(self, receive: Receive) -> None:
         """Read until the end."""
@@ -90,11 +91,18 @@ class Connection:
     # --- for the rooms (Seat)
 
     def send(self, data: bytes) -> None:
+        if self._over:
+            return
         line = self.line
         line.write(data)
         self.house.counters.bytes_out += len(data)
         if line.unread_bytes > self.house.settings.unread_bytes_max:
             self.slow()
+
+    async def send_paced(self, data: bytes) -> None:
+        async with self._pace:  # rooms take turns: each would find the line writable
+            await self.line.writable()
+            self.send(data)
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
         self.house.counters.acks[status] += 1
@@ -153,6 +161,8 @@ class Connection:
     def _heard_text(self, text: str) -> None:
         if text == "ping":
             self.line.write_text("pong")
+            if self.line.unread_bytes > self.house.settings.unread_bytes_max:
+                self.slow()
         elif text != "pong":
             raise MalformedFrame("the only texts are ping and pong")
 
@@ -187,11 +197,14 @@ class Connection:
             self.ack(wire.room_prefix(crdt, name), batch, Status.PERMISSION_DENIED)
             return None
         now = asyncio.get_running_loop().time()
-        size = sum(map(len, updates))
+        size, most = sum(map(len, updates)), self.house.settings.unacked_updates_max
         self.house.counters.updates_in += len(updates)
-        if not (self._updates.take(len(updates), now=now) and self._bytes.take(size, now=now)):
+        if not (self._updates.take(min(len(updates), most), now=now) and self._bytes.take(size, now=now)):
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
             room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+            return None
+        if len(updates) > most:  # each would be a message of its own
+            room.failed(batch, Status.PAYLOAD_TOO_LARGE)
             return None
         return room.update(updates, batch)
 

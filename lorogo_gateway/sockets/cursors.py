@@ -6,83 +6,78 @@ what is known here are its own; when it goes, those are deleted for everybody.
 
 from collections.abc import Hashable
 
-from lorogo_protocol import crdt
-from lorogo_protocol.limits import PRESENCE_SECONDS
-
-_ENTRIES_MAX = 10_000  # of one document
-_SWEEP_EVERY = 256  # messages
+from lorogo_client import PresenceTooLarge
+from lorogo_protocol.limits import AWARENESS_BYTES_MAX, PRESENCE_SECONDS, PRESENT_BYTES_MAX
+from lorogo_protocol.present import Present
 
 
 class Cursors:
-    """A merged EphemeralStore, and the setter of every key that was set through this gateway."""
+    """What is present, and the setter of every key that was set through this gateway."""
 
-    def __init__(self) -> None:
-        self._presence = crdt.Presence(PRESENCE_SECONDS)
+    def __init__(
+        self, *, bytes_max: int = PRESENT_BYTES_MAX, setter_bytes_max: int = AWARENESS_BYTES_MAX
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._setter_bytes_max = setter_bytes_max
+        self._present = Present(PRESENCE_SECONDS, bytes_max=bytes_max, gone=self._take)
         self._setters: dict[str, Hashable] = {}
-        self._changed: list[str] = []
-        self._removed: list[str] = []
+        self._keys: dict[Hashable, set[str]] = {}  # the same, by setter
         self._last = b""
-        self._applied = 0
-        self._listen()
         self.members = 0
 
-    def _listen(self) -> None:
-        def changed(event: object) -> bool:
-            self._changed += [*getattr(event, "added", ()), *getattr(event, "updated", ())]
-            self._removed += getattr(event, "removed", ())
-            return True
+    def set_by(self, setter: Hashable, *updates: bytes) -> None:
+        """A member of this gateway sent these: all of them or none.
 
-        self._subscription = self._presence.store.subscribe(changed)
-
-    def set_by(self, setter: Hashable, data: bytes) -> None:
-        """A member of this gateway sent this. Raises CrdtError if it is no presence."""
-        self._last = data  # its echo brings nothing new
-        for key in self._apply(data):
-            self._setters[key] = setter
+        Raises CrdtError if one is no presence, PresenceTooLarge if there is no room for them.
+        """
+        self._check_room(setter, self._present.news(updates))
+        for data in updates:
+            self._last = data  # its echo brings nothing new
+            for key in self._present.apply(data):
+                self._give(key, setter)
 
     def heard(self, data: bytes) -> None:
         """It came from elsewhere, or is an echo of our own. Raises CrdtError."""
         if not data or data is self._last:
             return
         self._last = data
-        for key in self._apply(data):
-            self._setters.pop(key, None)
+        for key in self._present.apply(data):
+            self._take(key)
 
     def all(self) -> bytes:
-        """For a newcomer; empty if nobody is here."""
-        return self._presence.encode_all() if self._presence.states() else b""
+        """For a newcomer, within the bound; empty if nobody is here."""
+        data = self._present.encode_all()
+        return data if self._present.bytes else b""
 
     def deletion(self, setter: Hashable) -> bytes:
         """The deletion of what this one set, to be told to everybody; empty if there is nothing."""
-        keys = [key for key, who in self._setters.items() if who is setter]
-        if not keys:
-            return b""
-        gone = crdt.Presence(PRESENCE_SECONDS)
-        store = self._presence.store
-        with crdt.guard():
-            for key in keys:
-                del self._setters[key]
-                if store.get(key) is not None:
-                    store.delete(key)
-                    gone.store.apply(store.encode(key))
-            return gone.store.encode_all()
+        return self._present.delete(tuple(self._keys.get(setter, ())))
 
-    def _apply(self, data: bytes) -> list[str]:
-        self._applied += 1
-        if self._applied % _SWEEP_EVERY == 0:
-            self._sweep()
-        self._changed, self._removed = [], []
-        self._presence.apply(data)
-        for key in self._removed:
-            self._setters.pop(key, None)
-        return self._changed
+    def _check_room(self, setter: Hashable, news: dict[str, int]) -> None:
+        if self._problem(setter, news):
+            self._present.sweep()  # some of it may have expired
+            if problem := self._problem(setter, news):
+                raise PresenceTooLarge(problem)
 
-    def _sweep(self) -> None:
-        """Let go of what has expired, and of everything if it is far too much."""
-        before = self._presence.store
-        self._presence.sweep(_ENTRIES_MAX)
-        if self._presence.store is not before:
-            self._listen()
-        with crdt.guard():
-            here = set(self._presence.store.keys())
-        self._setters = {key: setter for key, setter in self._setters.items() if key in here}
+    def _problem(self, setter: Hashable, news: dict[str, int]) -> str:
+        """Why there is no room; "" if there is."""
+        size, new = self._present.size, sum(news.values())
+        own = new + sum(size(key) for key in self._keys.get(setter, ()) if key not in news)
+        if own > self._setter_bytes_max:
+            return f"one client would show {own} bytes of presence, at most {self._setter_bytes_max} may be"
+        everything = self._present.bytes + new - sum(map(size, news))
+        if everything > self._bytes_max:
+            return f"the document would show {everything} bytes of presence, at most {self._bytes_max} may be"
+        return ""
+
+    def _give(self, key: str, setter: Hashable) -> None:
+        self._take(key)
+        self._setters[key] = setter
+        self._keys.setdefault(setter, set()).add(key)
+
+    def _take(self, key: str) -> None:
+        if (setter := self._setters.pop(key, None)) is not None:
+            keys = self._keys[setter]
+            keys.discard(key)
+            if not keys:
+                del self._keys[setter]

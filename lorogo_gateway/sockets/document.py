@@ -8,6 +8,7 @@ Outside of IN its updates are dropped without an Ack: the client sends at its Jo
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from enum import Enum, auto
 from functools import partial
 
@@ -22,9 +23,11 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
+from lorogo_client.relay_turn import Turn
 from lorogo_gateway import wire
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.membership import Membership
+from lorogo_gateway.sockets.pacing import Queue, deliver
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
@@ -34,6 +37,7 @@ from lorogo_transport.logs import get_logger
 log = get_logger(__name__)
 
 _TIMEOUTS_MAX = 3  # of fragments that a client says did not reach it
+_VECTOR_BYTES_MAX = wire.FRAME_BYTES_MAX - 512  # a frame that answers a join has one, and a few words
 
 
 class State(Enum):
@@ -71,6 +75,8 @@ class DocumentRoom:
         self._next: bytes | None = None  # the version of the join after that
         self._rejoining = Rejoining(seat, Crdt.LORO, name)
         self._timeouts = 0
+        self._queue: Queue | None = None  # made for the first large update
+        self._lacked = 0  # bytes for which there was no room
 
     # --- join and leave
 
@@ -85,37 +91,48 @@ class DocumentRoom:
             return
         self._busy = True
         self._rejoining.cancel()
+        self._drop_waiting()
         self.state = State.JOINING
         self._seat.tasks.spawn(self._join(version), name=f"join {self.name}")
 
     async def _join(self, version: bytes) -> None:
-        seat, settings = self._seat, self._seat.house.settings
+        turn = Turn(self._seat.house.joining)
         try:
-            async with asyncio.timeout(settings.join_seconds):
-                async with seat.house.backfill.holding(1):
-                    pass  # not while as much as may be is under way to others
-                member = await self._place.enter()
-                joined = await member.join(version, timeout=settings.join_seconds)
-        except (LorogoError, TimeoutError) as error:
-            if not self._place.left:
-                await self._refuse(error)
-            self._busy = False
-            return
-        try:
-            if not self._place.left:
-                seat.house.counters.joins += 1
-                await self._welcome(joined)
+            await self._answer(version, turn)
         finally:
+            turn.give_back()
             self._busy = False
         if (following := self._next) is not None:
             self._next = None
             self.join(following)
+
+    async def _answer(self, version: bytes, turn: Turn) -> None:
+        seat, settings = self._seat, self._seat.house.settings
+        try:
+            async with asyncio.timeout(settings.join_seconds):
+                async with seat.house.backfill.holding(self._lacked):
+                    pass  # not again while there is no room for it
+                member = await self._place.enter()
+                joined = await member.join(version, settings.join_seconds, turn)
+        except (LorogoError, TimeoutError) as error:
+            turn.give_back()
+            if not self._place.left:
+                await self._refuse(error)
+            return
+        if len(joined.vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(joined.vector)
+        elif not self._place.left:
+            seat.house.counters.joins += 1
+            await self._welcome(joined, turn)
 
     async def _refuse(self, error: LorogoError | TimeoutError) -> None:
         seat = self._seat
         vector = b""
         if isinstance(error, InvalidVersion):
             vector = await self._owners_version()
+        if len(vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(vector)
+            return
         no = None if isinstance(error, TimeoutError) else joining.answer(Crdt.LORO, self.name, error, vector)
         if no is None:
             log.info("a join failed", document=self.name, problem=str(error))
@@ -123,6 +140,13 @@ class DocumentRoom:
             return
         seat.send(wire.encode(no))
         seat.forget(Crdt.LORO, self.name)
+
+    def _refuse_wide(self, vector: bytes) -> None:
+        """No frame has room for the version of so many peers."""
+        why = f"its version has {len(vector)} bytes, a frame has room for {_VECTOR_BYTES_MAX}"
+        words = f"too many peers have edited {self.name}: {why}; PUT its JSON into a new document"
+        self._seat.send(wire.encode(joining.refused(Crdt.LORO, self.name, "too_many_peers", words)))
+        self._seat.forget(Crdt.LORO, self.name)
 
     async def _owners_version(self) -> bytes:
         try:
@@ -132,38 +156,38 @@ class DocumentRoom:
         vector = facts.get("vector")
         return vector if isinstance(vector, bytes) else crdt.nothing_known()
 
-    async def _welcome(self, joined: Joined) -> None:
+    async def _welcome(self, joined: Joined, turn: Turn) -> None:
         seat, settings = self._seat, self._seat.house.settings
         permission = "read" if settings.read_only else "write"
         vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
         seat.send(wire.encode(wire.JoinOk(Crdt.LORO, self.name, permission, vector)))
         self.state = State.IN
         if len(joined.payload) > settings.fragment_bytes:
-            await self._backfill(joined.payload)
+            await self._backfill(joined.payload, turn)
         elif joined.payload:
             self._pass(joined.payload)
 
-    async def _backfill(self, payload: bytes) -> None:
+    async def _backfill(self, payload: bytes, turn: Turn) -> None:
         """As the reader takes it; updates that are accepted meanwhile go between."""
-        seat, house = self._seat, self._seat.house
-        batch = house.fanout.next_batch()
-        size = house.settings.fragment_bytes
-        async with house.backfill.holding(len(payload)):
-            for frame in wire.update_frames(Crdt.LORO, self.name, payload, batch, fragment_bytes=size):
-                try:
-                    async with asyncio.timeout(house.settings.join_seconds):
-                        await seat.line.writable()
-                except TimeoutError:
-                    seat.slow()
-                    return
-                seat.send(frame)
-        house.counters.updates_out += 1
+        house = self._seat.house
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(house.settings.full_seconds):
+                    await stack.enter_async_context(house.backfill.holding(len(payload)))
+            except TimeoutError:
+                self._lacked = len(payload)
+                self._suggest("too much is on its way to others", seconds=house.settings.full_seconds)
+                return
+            self._lacked = 0
+            turn.give_back()
+            await deliver(self._seat, self.name, payload)
 
     async def leave(self) -> None:
         """Give what is on its way a moment, then go."""
         self._rejoining.cancel()
         self.state = State.WAITING
         self._place.left = True
+        self._drop_waiting()
         try:
             if (member := self._place.member) is not None:
                 async with asyncio.timeout(self._seat.house.settings.close_seconds):
@@ -270,10 +294,24 @@ class DocumentRoom:
     # --- inside
 
     def _pass(self, payload: bytes) -> None:
-        seat = self._seat
+        seat, queue = self._seat, self._queue
+        if (queue is not None and queue.busy) or len(payload) > seat.house.settings.fragment_bytes:
+            self._line_up(payload)
+            return
         for frame in seat.house.fanout.frames(Crdt.LORO, self.name, payload):
             seat.send(frame)
         seat.house.counters.updates_out += 1
+
+    def _line_up(self, payload: bytes) -> None:
+        """A large one, or one behind it."""
+        if self._queue is None:
+            self._queue = Queue(self._seat, self.name)
+        if not self._queue.put(payload):
+            self._suggest("more was accepted than you have read")
+
+    def _drop_waiting(self) -> None:
+        if self._queue is not None:
+            self._queue.drop()
 
     def _suggest(self, why: str, *, seconds: float = 0.0) -> None:
         """Ask the client to join again, not more often than makes sense."""

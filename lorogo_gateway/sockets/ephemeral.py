@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable
 
-from lorogo_client import LorogoError
+from lorogo_client import LorogoError, PresenceTooLarge, TransportError
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
-from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
+from lorogo_gateway.sockets.presences import insisting, may_be_told, send_gently, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
@@ -34,7 +34,8 @@ class EphemeralRoom:
         self._busy = False
         self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
         self._place = Membership(seat.house.client, name, self, read_only=seat.house.settings.read_only)
-        self._cursors = seat.house.cursors.setdefault(name, Cursors())
+        fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
+        self._cursors = seat.house.cursors.setdefault(name, fresh)
         self._cursors.members += 1
 
     def join(self, _version: bytes) -> None:
@@ -62,7 +63,7 @@ class EphemeralRoom:
         permission = "read" if seat.house.settings.read_only else "write"
         seat.send(wire.encode(wire.JoinOk(Crdt.EPHEMERAL, self.name, permission, b"")))
         if present := self._cursors.all():
-            self._pass(present)
+            await send_gently(seat, Crdt.EPHEMERAL, self.name, present)
 
     async def _present(self, seconds: float) -> bytes:
         """Who is there, by the owner's account."""
@@ -72,23 +73,35 @@ class EphemeralRoom:
         return (await member.join(calls.need(facts, "vector", bytes), timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
-        """Presence of this client: passed on, and Acked."""
+        """Presence of this client: passed on, then Acked."""
         seat = self._seat
         if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
             return None
         try:
-            for data in updates:
-                self._cursors.set_by(self, data)
+            self._cursors.set_by(self, *updates)
+        except PresenceTooLarge:
+            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+            return None
         except CrdtError:
             seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
             return None
-        seat.ack(self.prefix, ref, Status.OK)
-        return self._tell(updates)
+        return self._tell(updates, ref)
 
-    async def _tell(self, updates: tuple[bytes, ...]) -> None:
-        for data in updates:
-            if (member := self._place.member) is not None:
+    async def _tell(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        status = Status.OK
+        try:
+            for data in updates:
+                if (member := self._place.member) is None:
+                    return  # it was left
                 await member.tell(data)
+        except PresenceTooLarge:
+            status = Status.PAYLOAD_TOO_LARGE
+        except TransportError as error:
+            log.info("presence was not passed on", document=self.name, problem=str(error))
+            status = Status.APP_ERROR
+        self._seat.ack(self.prefix, ref, status)
+        if status is Status.APP_ERROR:
+            self.rejoin("presence could not be passed on")
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""
@@ -99,7 +112,7 @@ class EphemeralRoom:
         """Nothing to heal: presence is said again."""
 
     async def settled(self) -> None:
-        """Presence is Acked at once."""
+        """Presence is Acked before the next frame is read."""
 
     async def leave(self) -> None:
         """Take away what this client set, and go."""

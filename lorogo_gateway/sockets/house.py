@@ -1,5 +1,6 @@
 """What all connections of the gateway share."""
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 
@@ -9,8 +10,11 @@ from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.sockets.followers import Kept
+from lorogo_gateway.sockets.shared import Shared
 from lorogo_transport.calls import Budget
 from lorogo_transport.tasks import Tasks
+
+_JOINS_MAX = 8  # whose answer is in memory, and not yet in the budget
 
 
 @dataclass(slots=True)
@@ -24,9 +28,12 @@ class House:
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
     fanout: Fanout = field(init=False)
     kept: Kept = field(init=False)
+    joining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_JOINS_MAX))
     backfill: Budget = field(init=False)
+    large: Shared = field(init=False)  # accepted updates that do not go out at once
 
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.settings.fragment_bytes, random.Random())
         self.kept = Kept(self.client.kept_presence)
         self.backfill = Budget(self.settings.backfill_bytes_max)
+        self.large = Shared(self.settings.backfill_bytes_max)

@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import Awaitable
 
-from lorogo_client import LorogoError, TransportError
+from lorogo_client import DocumentDeleted, LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
-from lorogo_gateway.sockets.rejoining import Rejoining
+from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol.errors import CrdtError
+from lorogo_transport.errors import StorageFull
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
-_WAITING_MAX = 256  # batches of one room that are not merged yet
+_AGAIN_SECONDS = 1.0
+_WAITING_MAX = 32  # batches of one room that are not merged yet: 8 MiB at most
 
 
 class KeptRoom:
@@ -31,6 +33,7 @@ class KeptRoom:
         self._busy = False
         self._left = False
         self._running = False
+        self._limit: asyncio.Timeout | None = None  # of what runs
         self._merging = False
         self._last = b""  # what this client surely has
         self._held = b""  # heard while a merge of this client is under way: it may be its own echo
@@ -52,6 +55,7 @@ class KeptRoom:
         seat, house = self._seat, self._seat.house
         try:
             async with asyncio.timeout(house.settings.join_seconds):
+                await insisting(lambda: house.kept.bucket.check(self.name))
                 await insisting(lambda: house.kept.follow(self.name, self.heard))
                 kept = await insisting(lambda: house.kept.bucket.load(self.name))
         except (LorogoError, TimeoutError) as error:
@@ -76,38 +80,69 @@ class KeptRoom:
         seat = self._seat
         if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
             return None
+        return self._put(updates, ref)
+
+    async def _put(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        await self._queue.put((updates, ref))
         if not self._running:
             self._running = True
-            seat.tasks.spawn(self._merge(), name=f"keep presence of {self.name}")
-        return self._queue.put((updates, ref))
+            tasks = self._seat.house.tasks  # it may go on for some seconds after the connection is over
+            tasks.spawn(self._merge_all(), name=f"keep presence of {self.name}", on_error=self._broke)
 
-    async def _merge(self) -> None:
-        """Store what comes, one after another; the connection owns this task."""
-        while True:
-            updates, ref = await self._queue.get()
-            self._merging = True
-            status = await self._stored(updates)
+    async def _merge_all(self) -> None:
+        """Store what came, one after another, until there is nothing more."""
+        try:
+            seconds = self._seat.house.settings.close_seconds if self._left else None
+            async with asyncio.timeout(seconds) as self._limit:
+                while not self._queue.empty():
+                    await self._merge(*self._queue.get_nowait())
+                    self._queue.task_done()
+        except TimeoutError:
+            log.info("presence was not kept in time", document=self.name, batches=self.unacked)
+        finally:
+            self._running = False
+            self._limit = None
+
+    async def _merge(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        self._merging = True
+        try:
+            status, problem = await self._stored(updates)
+        finally:
             self._merging = False
-            self._seat.ack(self.prefix, ref, status)
-            held, self._held = self._held, b""
-            self.heard(held)
-            self._queue.task_done()
-            if status is Status.APP_ERROR:
-                self._joined = False
-                self._rejoining.suggest("presence could not be stored", seconds=1.0)
+        self._seat.ack(self.prefix, ref, status)
+        held, self._held = self._held, b""
+        self.heard(held)
+        match problem:
+            case DocumentDeleted():
+                self._gone(problem)
+            case TransportError():
+                self._try_again(problem)
 
-    async def _stored(self, updates: tuple[bytes, ...]) -> Status:
+    async def _stored(self, updates: tuple[bytes, ...]) -> tuple[Status, LorogoError | None]:
         try:
             for data in updates:
                 self._last = await self._seat.house.kept.bucket.merge(self.name, data)
         except PresenceTooLarge:
-            return Status.PAYLOAD_TOO_LARGE
+            return Status.PAYLOAD_TOO_LARGE, None
         except CrdtError:
-            return Status.INVALID_UPDATE
-        except TransportError as error:
+            return Status.INVALID_UPDATE, None
+        except (DocumentDeleted, TransportError) as error:
             log.info("presence was not kept", document=self.name, problem=str(error))
-            return Status.APP_ERROR
-        return Status.OK
+            return Status.APP_ERROR, error
+        return Status.OK, None
+
+    def _gone(self, error: LorogoError) -> None:
+        if self._joined:
+            self._joined = False
+            self._seat.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
+            self._seat.forget(Crdt.PERSISTED, self.name)
+
+    def _try_again(self, error: TransportError) -> None:
+        if not self._left:
+            self._joined = False
+            full = isinstance(error, StorageFull)
+            seconds = self._seat.house.settings.full_seconds if full else _AGAIN_SECONDS
+            self._rejoining.suggest("presence could not be stored", seconds=seconds)
 
     def heard(self, data: bytes) -> None:
         """All that is kept, after somebody's change."""
@@ -133,9 +168,16 @@ class KeptRoom:
         """Return when all that came is stored. The caller has the deadline."""
         await self._queue.join()
 
+    def _broke(self, error: Exception) -> None:
+        log.error("presence could not be kept", document=self.name, exc_info=error)
+        self._seat.close(1013, "something went wrong here; come back", "broke")
+
     async def leave(self) -> None:
-        """What is kept stays."""
+        """What is kept stays, and what came before is given a moment to be kept."""
         self._joined = False
         self._left = True
         self._rejoining.cancel()
+        if self._limit is not None:
+            now = asyncio.get_running_loop().time()
+            self._limit.reschedule(now + self._seat.house.settings.close_seconds)
         await self._seat.house.kept.leave(self.name, self.heard)

@@ -45,3 +45,17 @@ def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: byte
     else:
         return True
     return False
+
+
+async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes) -> None:
+    """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
+    house = seat.house
+    batch, size = house.fanout.next_batch(), house.settings.fragment_bytes
+    for frame in wire.update_frames(crdt, name, data, batch, fragment_bytes=size):
+        try:
+            async with asyncio.timeout(house.settings.join_seconds):
+                await seat.line.writable()
+        except TimeoutError:
+            seat.slow()
+            return
+        seat.send(frame)

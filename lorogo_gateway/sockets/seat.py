@@ -18,6 +18,9 @@ class Seat(Protocol):
     def send(self, data: bytes) -> None:
         """Write a frame; a reader that is too slow is dropped."""
 
+    async def send_paced(self, data: bytes) -> None:
+        """Write a frame when the reader has taken those before it. The caller has the deadline."""
+
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
         """Answer a batch."""
 

@@ -6,7 +6,7 @@ for each reader, where a queue, a task and ASGI's `send` take 15. uvicorn takes 
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -22,7 +22,7 @@ _BINARY, _TEXT = 0x82, 0x81  # final frames of RFC 6455
 def uvicorn_options(settings: GatewaySettings) -> dict[str, Any]:
     """What uvicorn must be told (uvicorn.Config) for the WebSocket door."""
     return {
-        "ws": GatewayWebSocket,
+        "ws": type("Bounded", (GatewayWebSocket,), {"unread_bytes_max": settings.unread_bytes_max}),
         "ws_max_size": settings.frame_bytes_max,
         "ws_per_message_deflate": False,  # updates are compressed already, and its state costs 64 KiB each
         "ws_ping_interval": settings.ping_seconds,
@@ -37,10 +37,12 @@ def line_of(scope: Scope) -> "UvicornLine | None":
 
 
 class GatewayWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's own, that hands its line to the app, and never closes with 1011.
+    """uvicorn's own, that hands its line to the app, bounds its pongs, and never closes with 1011.
 
     To the npm client 1011 is final. A laptop that wakes up must come back.
     """
+
+    unread_bytes_max: ClassVar[int]
 
     def handle_connect(self, event: Request) -> None:
         """The handshake came: the app is started with the line in its scope."""
@@ -48,6 +50,14 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         if self.handshake_initiated and not self.handshake_complete:
             extensions = cast("dict[str, object]", self.scope["extensions"])
             extensions[_EXTENSION] = UvicornLine(self)
+
+    def handle_ping(self) -> None:
+        """It is answered; who pings and does not read is cut off, as a close frame would not be read."""
+        if self.transport.is_closing():
+            return
+        super().handle_ping()
+        if self.transport.get_write_buffer_size() > self.unread_bytes_max:
+            self.transport.abort()
 
     def keepalive_timeout(self) -> None:
         """No pong came: the connection is cut, unless it is us who do not read."""

@@ -6,8 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.serve import _warn_of_open_port
+from lorogo_cli.serve import _not_so, _warn_of_open_port
 from lorogo_cli.settings import server_settings
+from lorogo_server import ServerSettings
+from lorogo_transport.errors import StorageFull
 
 MIB = 1 << 20
 DAY = 86_400.0
@@ -25,6 +27,7 @@ DAY = 86_400.0
         ({"history_days": -1.0}, "--history-days must not be negative"),
         ({"archive": "/backup"}, "--archive must be a URL"),
         ({"replicas": 2}, "--replicas must be 1, 3 or 5"),
+        ({"kept_presence_bytes_max": 0}, "--kept-presence-bytes-max must be positive"),
         ({"durability": "best"}, "--durability must be one of stream, journal, replicated"),
         ({"durability": "replicated", "journal_listen": "x:y"}, "--journal-listen takes HOST or HOST:PORT"),
     ],
@@ -79,3 +82,11 @@ def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str |
     with capture_logs() as said:
         _warn_of_open_port(settings)
     assert [line["log_level"] for line in said] == ["warning"] * warned
+
+
+def test_a_nats_too_small_for_kept_presence_says_which_option_helps() -> None:
+    """JetStream sets the limit of the bucket aside when it is made."""
+    error = StorageFull("stream 'KV_loro-presence': insufficient storage resources available")
+    assert "--kept-presence-bytes-max" in str(_not_so(error, ServerSettings()))
+    other = StorageFull("stream 'loro-wal': insufficient storage resources available")
+    assert _not_so(other, ServerSettings()) is other

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from loro import EphemeralStore
 
-from lorogo_client import InvalidDocumentId, InvalidUpdate, PresenceTooLarge
+from lorogo_client import DocumentDeleted, InvalidDocumentId, InvalidUpdate, PresenceTooLarge
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server
 from lorogo_transport.errors import StreamMissing
@@ -143,3 +143,27 @@ async def test_erasing_a_document_erases_it(world: MemoryNats) -> None:
         await client.document("doc").delete(purge=True)
         assert await client.kept_presence.load("doc") == b""
         assert await client.kept_presence.load("other") != b""
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_nothing_comes_back_of_what_is_erased_during_a_merge(
+    world: MemoryNats, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """Whether or not anything was kept before."""
+    async with Server(world.connect("server"), SERVER, **in_memory()), client_of(world) as client:
+        kept = client.kept_presence
+        if there:
+            await kept.merge("doc", entry("ana", "a"))
+        check, erased = kept.check, False
+
+        async def erase_after_the_first_look(document_id: str) -> None:
+            nonlocal erased
+            await check(document_id)
+            if not erased:
+                erased = True
+                await client.document(document_id).delete(purge=True)
+
+        monkeypatch.setattr(kept, "check", erase_after_the_first_look)
+        with pytest.raises(DocumentDeleted):
+            await kept.merge("doc", entry("ben", "b"))
+        assert await kept.load("doc") == b""

@@ -171,7 +171,7 @@ def test_a_replacement_holds_what_was_unsaved_and_waits_before_it_goes() -> None
     outbox.add(b"a")
     (flight,) = send_all(outbox, 0.0, new_id)
     outbox.add(b"b")
-    outbox.replace(b"ab", "new", now=1.0, jitter=1.0)
+    outbox.replace([b"ab"], new_id, now=1.0, jitter=1.0)
     assert not outbox.saved_through(1)
     assert not outbox.saved_through(2)
     assert send_all(outbox, 1.0, new_id) == []
@@ -179,6 +179,20 @@ def test_a_replacement_holds_what_was_unsaved_and_waits_before_it_goes() -> None
     assert outbox.answer(ack(flight), token=7, now=2.0, jitter=0)[0] is Next.IGNORED
     outbox.answer(ack(replacement), token=7, now=2.0, jitter=0)
     assert outbox.saved_through(2)
+
+
+def test_parts_of_a_replacement_go_in_order_and_are_saved_together() -> None:
+    """Any of them may hold what somebody waits for."""
+    outbox, new_id = Outbox(SETTINGS), ids()
+    outbox.add(b"ab")
+    flights = outbox.replace([b"a", b"b"], new_id, now=1.0, jitter=1.0)
+    assert [flight.payload for flight in flights] == [b"a", b"b"]
+    assert send_all(outbox, 1.0, new_id) == flights
+    outbox.answer(ack(flights[0]), token=7, now=1.0, jitter=0)
+    assert not outbox.saved_through(1)
+    outbox.answer(ack(flights[1]), token=7, now=1.0, jitter=0)
+    assert outbox.saved_through(1)
+    assert outbox.empty
 
 
 class Model:

@@ -19,6 +19,7 @@ from lorogo_client import (
 from lorogo_client.store import Store
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt
+from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_transport.memory import MemoryNats
 from tests.client.stores import crashed, offline
 from tests.client.support import (
@@ -232,6 +233,33 @@ async def test_what_the_server_lost_the_next_sync_brings_back(
     async with client_of(world, store=store, seed=2) as client, client.open("doc") as session:
         await session.flush(DEADLINE)
         assert owner.text() == text_of(session) == "ours theirs"
+
+
+async def test_what_is_of_many_peers_comes_back_in_parts(
+    world: MemoryNats, owner: FakeOwner, store: Path
+) -> None:
+    """An owner takes each of them; after a crash they go out again under the same ids, byte for byte."""
+    for peer in range(2 * UPDATE_PEERS_MAX + 1):
+        owner.replica.doc.peer_id = peer + 1
+        owner.replica.doc.get_map("m").insert("by", peer)
+        owner.replica.doc.commit()
+    whole = owner.replica.value()
+    async with client_of(world, store=store) as client, client.open("doc") as session:
+        await session.stored(DEADLINE)
+    owner.replica, owner.mute = crdt.Replica(), 3
+    async with client_of(world, store=store, seed=2) as client, client.open("doc") as session:
+        await eventually(lambda: len(owner.received) == 3)
+        image = crashed(store)
+        await session.flush(DEADLINE)
+        assert owner.replica.value() == whole
+    parts = owner.received[:3]
+    assert not any(crdt.too_wide(payload) for _, payload in parts)
+    owner.replica = crdt.Replica()
+    owner.received.clear()
+    async with client_of(world, store=image, seed=3) as client, client.open("doc") as session:
+        await session.flush(DEADLINE)
+        assert owner.received == parts
+        assert owner.replica.value() == session.doc.get_deep_value() == whole
 
 
 async def test_a_document_that_is_not_stored_does_not_open_offline(world: MemoryNats, store: Path) -> None:

@@ -187,8 +187,8 @@ class Desk:
 
     def resync(self) -> None:
         lacking = self.replica.lacking(self.owner.version().vector, [])
-        if lacking is not None:
-            self.keeping.assigned([self.outbox.replace(lacking, next(self.ids), now=0, jitter=0)])
+        if lacking:
+            self.keeping.assigned(self.outbox.replace(lacking, lambda: next(self.ids), now=0, jitter=0))
 
     def snapshot(self) -> None:
         if self.keeping.snapshot(self.replica, self.outbox, 0):

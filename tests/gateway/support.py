@@ -56,8 +56,12 @@ async def gate(
     plain: bool = False,
     seed: int = 1,
     port: int = 0,
+    send_buffer_bytes: int | None = None,
 ) -> AsyncIterator[Gate]:
-    """`plain`: without our own class in uvicorn, so that frames go out through ASGI's `send`."""
+    """`plain`: without our own class in uvicorn, so that frames go out through ASGI's `send`.
+
+    `send_buffer_bytes`: what the operating system takes of a slow reader's.
+    """
     async with client_of(
         world, client_settings, transport=world.connect(f"gate-{seed}"), seed=seed
     ) as client:
@@ -69,6 +73,8 @@ async def gate(
         config = uvicorn.Config(app, lifespan="off", log_level="critical", access_log=False, **options)
         server = uvicorn.Server(config)
         with socket.create_server(("127.0.0.1", port)) as listener:
+            if send_buffer_bytes is not None:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await eventually(lambda: server.started)

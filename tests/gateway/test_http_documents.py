@@ -3,9 +3,12 @@
 import asyncio
 import json
 import random
+from typing import Any
 
+import pytest
 from loro import LoroDoc
 
+from lorogo_client import DocumentApi
 from lorogo_gateway.http.documents import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
@@ -51,6 +54,56 @@ async def test_put_is_only_for_empty_documents(gate: Gate) -> None:
     octets = {"content-type": "application/octet-stream"}
     problem(await gate.http.put("/v1/documents/doc", content=snapshot, headers=octets), 409, "conflict")
     assert (await gate.http.get("/v1/documents/doc")).json() == {"body": "hello"}
+
+
+@pytest.mark.parametrize("content", [{"a": {}}, {"a": {}, "b": [], "c": ""}])
+async def test_empty_roots_alone_are_not_called_saved(gate: Gate, content: dict[str, object]) -> None:
+    """Loro keeps none of them: 422, and there is no document. Beside others they are left out."""
+    problem(await gate.http.put("/v1/documents/doc", json=content), 422, "nothing-to-store")
+    problem(await gate.http.get("/v1/documents/doc"), 404, "not-found")
+    assert await made(gate, content={**content, "body": "hello"})
+    assert (await gate.http.get("/v1/documents/doc")).json() == {"body": "hello"}
+    assert (await gate.http.put("/v1/documents/new", json={})).status_code == 201
+    assert (await gate.http.get("/v1/documents/new")).json() == {}
+
+
+async def test_only_a_few_documents_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for their turn, and are 503 when it does not come; what is not asked in full needs none."""
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    snapshot = DocumentApi.snapshot
+
+    async def held(self: DocumentApi, *what: Any, **more: Any) -> tuple[bytes, bytes]:
+        reading.set()
+        await go_on.wait()
+        return await snapshot(self, *what, **more)
+
+    async with gate_of(GatewaySettings(call_seconds=0.5, reads_max=1)) as gate:
+        version = await made(gate)
+        monkeypatch.setattr(DocumentApi, "snapshot", held)
+        octets = {"accept": "application/octet-stream"}
+        first = asyncio.create_task(gate.http.get("/v1/documents/doc", headers=octets))
+        await reading.wait()
+        late = await gate.http.get("/v1/documents/doc")
+        problem(late, 503, "busy")
+        assert late.headers["retry-after"] == "1"
+        same = await gate.http.get("/v1/documents/doc", headers={"if-none-match": f'"{version}"'})
+        assert same.status_code == 304
+        waiting = asyncio.create_task(gate.http.get("/v1/documents/doc"))
+        go_on.set()
+        assert (await first).status_code == 200
+        assert (await waiting).json() == {"body": "hello"}
+
+
+async def test_a_patch_that_changes_nothing_keeps_the_version(gate: Gate) -> None:
+    """That is how it shows: an empty root is not stored, nor is a value that is there already."""
+    version = await made(gate)
+    for operation in (
+        {"op": "add", "path": "/m", "value": {}},
+        {"op": "test", "path": "/body", "value": "hello"},
+    ):
+        receipt = await gate.http.patch("/v1/documents/doc", json=[operation])
+        assert receipt.status_code == 200
+        assert receipt.json()["version"] == version
 
 
 async def test_an_empty_document_that_exists_can_be_filled(gate: Gate) -> None:

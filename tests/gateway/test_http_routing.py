@@ -348,6 +348,38 @@ async def test_bodies_together_have_a_bound() -> None:
     assert (await Upload([b"x" * 900]).run(served))[0] == 200
 
 
+async def test_large_answers_are_sent_in_parts_and_counted() -> None:
+    """One that its reader does not take counts against the bound: the next is 503 until it is gone."""
+    large = bytes(range(256)) * 4_000  # 1,024,000
+
+    async def give(_: Request) -> Response:
+        return Response(large)
+
+    get = Operation("GET", "/v1/large", "large", "", give, {200: Answer("", {OCTETS: {}})})
+    served = app([get], GatewaySettings(body_bytes_max=1_500_000, bodies_bytes_max=1_500_000))
+    taken, go_on = asyncio.Event(), asyncio.Event()
+    parts: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            parts.append(message["body"])
+            taken.set()
+            await go_on.wait()
+
+    reader = Upload([b""])
+    scope = reader.scope | {"method": "GET", "path": "/v1/large", "raw_path": b"/v1/large"}
+    first = asyncio.create_task(served(scope, reader.receive, send))
+    await taken.wait()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://gateway") as http:
+        problem(await http.get("/v1/large"), 503, "busy")
+        assert (await http.head("/v1/large")).headers["content-length"] == str(len(large))
+        go_on.set()
+        await first
+        assert b"".join(parts) == large
+        assert max(map(len, parts)) == 65_536
+        assert (await http.get("/v1/large")).content == large
+
+
 async def test_a_body_that_does_not_come_is_408() -> None:
     """A sender who stops in the middle is told, and its part of the bound is free again."""
     served = app([PUT], SMALL)
@@ -443,6 +475,7 @@ def test_a_mistake_in_the_table_shows_at_the_start() -> None:
             [{"a": "x"}],
             [{"a": 1}, {"ab": "x"}],
         ),
+        ({"maxProperties": 1}, [{}, {"a": 1}, [1, 2], 5], [{"a": 1, "b": 2}]),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, ["a", 1], [None, 1.5]),
     ],
 )

@@ -226,8 +226,9 @@ async def test_a_read_only_gateway_lets_nobody_write(place: Place, room: str) ->
     """Its clients see what others write; what they write is refused and seen by nobody."""
     gateway = await place.world.gateway("--read-only")
     reader = await place.world.npm.client(gateway.websocket)
-    assert (await reader("join", room=room))["permission"] == "read"
+    await refused(reader, "not_found", room=room)  # nor does it make documents
     ann = await place.joined(room)
+    assert (await reader("join", room=room))["permission"] == "read"
     assert await ann("type", room=room, text="written ") == OK
     assert await reader("sees", room=room, words=["written "]) == "written "
     assert await reader("type", room=room, text="forbidden ") == PERMISSION_DENIED

@@ -21,6 +21,8 @@ APP = "https://app.example.org"
         ({"host": "localhost:8080", "origin": APP}, True),
         ({"host": "localhost:8080", "origin": "http://app.example.org"}, False),
         ({"host": "localhost:8080", "origin": "https://app.example.org.evil.example"}, False),
+        ({"host": "localhost:8080", "origin": "http://["}, False),  # no address at all
+        ({"host": "localhost:8080", "origin": "http://a]b"}, False),
         ({"host": "localhost:8080", "sec-fetch-site": "cross-site"}, False),
         ({"host": "localhost:8080", "sec-fetch-site": "same-origin"}, True),
         ({"host": "localhost:8080", "sec-fetch-site": "none"}, True),  # typed into the address bar
@@ -45,8 +47,60 @@ def test_an_origin_is_written_as_browsers_write_it(said: str, meant: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "*", "app.example.org", "ftp://a", "https://a/b", "https://a:b", "https://"]
+    "wrong", ["", "*", "app.example.org", "ftp://a", "https://a/b", "https://a:b", "https://", "http://["]
 )
 def test_what_is_no_origin_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         GatewaySettings(origins=(wrong,))
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "127.3.2.1", "::1", "localhost", "LocalHost"])
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("", True),  # HTTP/1.0: no browser
+        ("127.0.0.1:8080", True),
+        ("192.168.1.5", True),  # an address, which no name server can change
+        ("[::1]:8080", True),
+        ("[fe80::1]", True),
+        ("localhost", True),
+        ("LOCALHOST:8080", True),
+        ("localhost.:8080", True),
+        ("app.localhost:8080", True),
+        ("app.example.org", True),  # of an origin
+        ("docs.example.org:8080", True),  # by name
+        ("Docs.Example.Org.", True),
+        ("evil.example:8080", False),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("evillocalhost", False),
+        ("127.0.0.1.evil.example", False),
+        ("docs.example.org.evil.example", False),
+        ("evil.example@localhost", False),
+        ("[evil.example]", False),
+        ("[::1", False),
+        ("localhost:80:80", False),
+        ("localhost:x", False),
+        (":8080", False),
+        ("local host", False),
+    ],
+)
+def test_on_loopback_only_its_own_names_are_taken(bound: str, host: str, expected: bool) -> None:
+    """A name that anybody can point at 127.0.0.1 is not ours unless we were told so."""
+    assert origins.ours(host, bound, {"docs.example.org"}, {APP}) is expected
+    if "docs" in host:
+        assert not origins.ours(host, bound, (), {APP})
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "", "::", "10.0.0.7", "gateway.example.org"])
+def test_elsewhere_every_name_is_taken_unless_some_are_given(bound: str) -> None:
+    assert origins.ours("any.example", bound, (), {APP})
+    assert not origins.ours("any.example", bound, {"docs.example.org"}, {APP})
+    assert origins.ours("docs.example.org", bound, {"docs.example.org"}, ())
+
+
+def test_a_name_is_checked_when_the_settings_are_made() -> None:
+    assert GatewaySettings(host_names=("Docs.Example.org.",)).host_names == ("docs.example.org",)
+    for wrong in ("", "*", "a b", "http://a", "a:80", "a/b", ".", "a..b"):
+        with pytest.raises(ValueError, match="is not the name of a host"):
+            GatewaySettings(host_names=(wrong,))

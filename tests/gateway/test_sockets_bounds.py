@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,10 @@ from tests.client.support import FakeOwner, client_of
 from tests.gateway.support import SETTINGS, eventually, gate, presence, type_in
 
 BATCH = b"batch-01"
+_UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 async def test_a_frame_above_the_limit_closes_with_1009(world: MemoryNats) -> None:
@@ -93,6 +98,31 @@ async def test_a_slow_reader_is_dropped_and_others_get_everything(
         assert door.stat("closed") == {"slow_reader": 1}
 
 
+@pytest.mark.parametrize(("opcode", "payload"), [(9, b"x" * 125), (1, b"ping")], ids=["PING", "text"])
+async def test_who_pings_and_does_not_read_is_dropped(world: MemoryNats, opcode: int, payload: bytes) -> None:
+    """Pongs that nobody reads are bounded as everything else is."""
+    settings = replace(SETTINGS, unread_bytes_max=100_000, close_seconds=0.1)
+    async with gate(world, settings, send_buffer_bytes=4096) as door, door.peer() as other:
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", door.port))
+            line.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(line, _UPGRADE)
+            assert b"101" in await loop.sock_recv(line, 20)
+            pings = (bytes((0x80 | opcode, 0x80 | len(payload))) + bytes(4) + payload) * 500
+
+            async def ping_on() -> None:
+                while True:
+                    await loop.sock_sendall(line, pings)
+                    assert door.stat("unread_bytes_worst") < 2 * settings.unread_bytes_max
+
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(ping_on(), 20)
+        await eventually(lambda: door.stat("connections") == 1)
+        assert await other.quiet() == []
+
+
 async def test_a_client_with_too_much_in_flight_is_not_read(world: MemoryNats, owner: FakeOwner) -> None:
     """It goes on where it was when the owner has answered."""
     async with gate(world, replace(SETTINGS, unacked_updates_max=4)) as door, door.peer() as one:
@@ -105,6 +135,33 @@ async def test_a_client_with_too_much_in_flight_is_not_read(world: MemoryNats, o
         assert door.stat("unacked") == 4
         assert [await one.acked(batch) for batch in batches] == [Status.OK] * 10
         assert await one.quiet() == []
+
+
+@pytest.mark.parametrize("kind", [Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED])
+async def test_a_batch_of_too_many_updates_is_refused_before_any_is_sent(
+    world: MemoryNats, owner: FakeOwner, kind: Crdt
+) -> None:
+    """One frame has room for 131,000 of one byte, and each would be a message."""
+    settings = replace(SETTINGS, unacked_updates_max=4)
+    async with gate(world, settings) as door, door.peer() as one:
+        await one.join(crdt=kind)
+        assert await one.save(*[b"x"] * 120_000, crdt=kind) is Status.PAYLOAD_TOO_LARGE
+        assert owner.received == []
+        assert door.stat("unacked") == 0
+        doc = LoroDoc()
+        if kind is Crdt.LORO:
+            assert await one.save(*[type_in(doc, "x") for _ in range(4)]) is Status.OK
+        else:
+            assert await one.save(presence("k", 1), crdt=kind) is Status.OK
+
+
+async def test_batches_of_too_many_updates_use_up_the_rate(world: MemoryNats, owner: FakeOwner) -> None:
+    settings = replace(SETTINGS, unacked_updates_max=4, updates_per_second=0.1, burst_seconds=70.0)
+    async with gate(world, settings) as door, door.peer() as one:
+        await one.join()
+        answers = [await one.save(*[b"x"] * 1000) for _ in range(3)]
+        assert answers == [Status.PAYLOAD_TOO_LARGE] * 2 + [Status.RATE_LIMITED]
+        assert owner.received == []
 
 
 async def test_a_client_whose_updates_are_never_answered_is_sent_away(

@@ -2,16 +2,25 @@
 
 import asyncio
 import time
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from lorogo_client import Member, PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.cursors import Cursors
+from lorogo_gateway.sockets.house import House
+from lorogo_gateway.sockets.presences import send_gently
+from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
+from lorogo_transport.errors import Disconnected
 from lorogo_transport.memory import MemoryNats
-from tests.client.support import FakeOwner
-from tests.gateway.support import eventually, gate, presence, states
+from lorogo_transport.tasks import Tasks
+from tests.client.support import FakeOwner, client_of
+from tests.gateway.support import SETTINGS, eventually, gate, presence, states
 
 EPH, EPS = Crdt.EPHEMERAL, Crdt.PERSISTED
 
@@ -95,6 +104,60 @@ async def test_presence_joins_again_when_the_owner_was_lost(world: MemoryNats) -
             assert await one.save(presence("k", 1), crdt=EPH) is Status.OK
 
 
+@pytest.mark.usefixtures("server")
+async def test_no_member_can_show_so_much_that_nobody_can_join(world: MemoryNats) -> None:
+    """One client shows 64 KiB in all; a newcomer gets what was taken, and its connection stays."""
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        await one.join(crdt=EPH)
+        taken = [await one.save(presence(f"k{n}", "x" * 20_000), crdt=EPH) for n in range(6)]
+        assert taken == [Status.OK] * 3 + [Status.PAYLOAD_TOO_LARGE] * 3
+        await two.join(crdt=EPH)
+        assert set(states(*await two.received(crdt=EPH))) == {"k0", "k1", "k2"}
+
+
+async def test_a_newcomer_is_sent_what_is_present_as_fast_as_it_reads(world: MemoryNats) -> None:
+    """In many rooms it may be more than may wait for a slow reader."""
+
+    class Reader:
+        """A seat and its line: what is unread is taken when somebody waits for it."""
+
+        unread = worst = 0
+        line = property(lambda self: self)
+
+        def __init__(self, house: House) -> None:
+            self.house = house
+
+        async def writable(self) -> None:
+            self.unread = 0
+
+        def send(self, data: bytes) -> None:
+            self.unread += len(data)
+            self.worst = max(self.worst, self.unread)
+
+    async with client_of(world) as client:
+        reader = Reader(House(client, replace(SETTINGS, fragment_bytes=50_000), Tasks(lambda _: None)))
+        await send_gently(cast(Seat, reader), EPH, "doc", bytes(1_000_000))
+        assert 50_000 <= reader.worst < 51_000
+
+
+@pytest.mark.usefixtures("server")
+async def test_presence_that_was_not_passed_on_is_not_acked_ok(
+    world: MemoryNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is asked to join again, and sends all of it then."""
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        await one.join(crdt=EPH)
+        await two.join(crdt=EPH)
+        data = presence("k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Member, "tell", _disconnected)
+            assert await one.save(data, crdt=EPH) is Status.APP_ERROR
+            assert (await one.room_error(EPH)).error is RoomErrorCode.REJOIN_SUGGESTED
+        await one.join(crdt=EPH)
+        assert await one.save(data, crdt=EPH) is Status.OK
+        assert states(*await two.received(crdt=EPH)) == {"k": 1}
+
+
 async def test_kept_presence_is_there_for_those_who_come_later(world: MemoryNats) -> None:
     """No server is needed; its Ack means stored."""
     async with gate(world, seed=1) as here, gate(world, seed=2) as there, here.peer() as one:
@@ -124,6 +187,63 @@ async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats
         async with asyncio.timeout(5):
             while len(states(*seen)) < 30:
                 seen += await two.received(crdt=EPS)
+
+
+async def test_a_room_of_kept_presence_leaves_no_task_behind(world: MemoryNats) -> None:
+    """Merging ends when there is nothing to merge."""
+    async with gate(world) as door, door.peer() as one:
+        before = len(asyncio.all_tasks())
+        for turn in range(5):
+            await one.join(crdt=EPS)
+            assert await one.save(presence("k", turn), crdt=EPS) is Status.OK
+            if turn % 2:
+                await one.send(wire.Leave(EPS, "doc"))
+        await eventually(lambda: len(asyncio.all_tasks()) <= before)
+
+
+async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None:
+    """It is given `close_seconds`, also when the connection is cut."""
+    async with gate(world) as door, door.peer() as one:
+        await one.join(crdt=EPS)
+        for n in range(30):
+            await one.update(presence(f"k{n}", n), crdt=EPS)
+        await one.take(wire.Ack)
+        unacked = door.stat("updates_in")
+        one.socket.transport.abort()
+        await eventually(lambda: door.stat("connections") == 0)
+        async with asyncio.timeout(5):
+            while len(states(await door.client.kept_presence.load("doc"))) < unacked:
+                pass
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("purge", [False, True])
+async def test_a_deleted_document_keeps_no_presence_any_more(world: MemoryNats, purge: bool) -> None:
+    async with gate(world) as door, door.peer() as one, door.peer() as two:
+        async with door.client.open("doc"):
+            pass
+        await one.join(crdt=EPS)
+        assert await one.save(presence("k", 1), crdt=EPS) is Status.OK
+        await door.client.document("doc").delete(purge=purge)
+        assert await one.save(presence("k", 2), crdt=EPS) is Status.APP_ERROR
+        assert (await one.room_error(EPS)).error is RoomErrorCode.EVICTED
+        for peer in (one, two):
+            assert (await peer.join_error(crdt=EPS)).app_code == "deleted"
+        assert await one.quiet() == []
+        kept = await door.client.kept_presence.load("doc")
+        assert kept == b"" if purge else states(kept) == {"k": 1}
+
+
+async def test_when_the_bucket_is_full_the_client_tries_again(world: MemoryNats) -> None:
+    async with gate(world) as door, door.peer() as one:
+        await one.join(crdt=EPS)
+        config = world.store(subjects.PRESENCE_STREAM).config
+        before, config["max_bytes"] = config["max_bytes"], 10
+        assert await one.save(data := presence("k", 1), crdt=EPS) is Status.APP_ERROR
+        assert (await one.room_error(EPS)).error is RoomErrorCode.REJOIN_SUGGESTED
+        config["max_bytes"] = before
+        await one.join(crdt=EPS)
+        assert await one.save(data, crdt=EPS) is Status.OK
 
 
 class TestCursors:
@@ -164,17 +284,48 @@ class TestCursors:
             cursors.set_by(object(), data)
         assert cursors.all() == b""
 
-    def test_keys_are_bounded(self) -> None:
-        cursors = Cursors()
-        ann = object()
-        for n in range(11_000):
-            cursors.set_by(ann, presence(f"key-{n}", 1))
-        assert 0 < len(states(cursors.all())) < 1_000
+    def test_one_setter_has_a_bound_and_what_it_set_before_stays(self) -> None:
+        cursors = Cursors(setter_bytes_max=1_000)
+        ann, bob = object(), object()
+        cursors.set_by(ann, presence("a", "x" * 600))
+        with pytest.raises(PresenceTooLarge):
+            cursors.set_by(ann, presence("b", "x" * 600))
+        with pytest.raises(PresenceTooLarge):
+            cursors.set_by(ann, presence("c", 1), _later("b", "x" * 600))
+        cursors.set_by(ann, shorter := _later("a", "short"))
+        cursors.set_by(ann, presence("b", "x" * 600))
+        cursors.set_by(bob, shorter, presence("bob", "x" * 900))  # what it repeats is not its own
+        assert set(states(cursors.all())) == {"a", "b", "bob"}
         time.sleep(0.003)
-        assert states(cursors.all(), cursors.deletion(ann)) == {}
+        assert len(cursors.deletion(ann)) <= 1_000
+        assert set(states(cursors.all())) == {"bob"}
+
+    def test_a_key_without_a_value_counts_as_well(self) -> None:
+        cursors = Cursors(setter_bytes_max=1_000)
+        with pytest.raises(PresenceTooLarge):
+            cursors.set_by(object(), presence("k" * 2_000, None))
+
+    def test_a_document_has_a_bound(self) -> None:
+        """Members of this gateway are refused above it; of what comes from elsewhere the oldest goes."""
+        cursors = Cursors(bytes_max=10_000)
+        for n in range(9):
+            cursors.set_by(object(), presence(f"k{n}", "x" * 1_000))
+        with pytest.raises(PresenceTooLarge):
+            cursors.set_by(object(), presence("k9", "x" * 1_000))
+        assert len(states(cursors.all())) == 9
+        for n in range(9, 30):
+            cursors.heard(presence(f"k{n}", "x" * 1_000))
+            assert len(cursors.all()) <= 10_000
+        keys = set(states(cursors.all()))
+        assert keys == {f"k{n}" for n in range(30 - len(keys), 30)}
+        assert len(keys) > 5
 
 
-def _later(key: str, value: int) -> bytes:
+async def _disconnected(_member: Member, _data: bytes) -> None:
+    raise Disconnected("NATS is away")
+
+
+def _later(key: str, value: int | str) -> bytes:
     """An entry whose stamp is some milliseconds after now."""
     time.sleep(0.003)
     return presence(key, value)

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from loro import LoroDoc
+from loro import ID, LoroDoc, VersionVector
 
 from lorogo_client.overview import look
 from lorogo_gateway import wire
@@ -89,6 +89,25 @@ async def test_a_version_older_than_the_kept_history_is_refused(world: MemoryNat
         copy = LoroDoc()
         copy.import_batch(list(await one.received()))
         assert text_of(copy) == "oldnew"
+
+
+@pytest.mark.parametrize("version", [b"", b"no version"])
+async def test_a_document_of_so_many_peers_that_no_frame_has_room_is_refused(
+    world: MemoryNats, owner: FakeOwner, monkeypatch: pytest.MonkeyPatch, version: bytes
+) -> None:
+    """Other rooms of the connection go on."""
+    wide = VersionVector()
+    for peer in range(27_000):
+        wide.set_last(ID((1 << 60) + peer, 5))
+    async with FakeOwner(world, "other"), gate(world) as door, door.peer() as one:
+        await one.join("other")
+        now = owner.replica.version()
+        monkeypatch.setattr(owner.replica, "version", lambda: replace(now, vector=wide.encode()))
+        for _ in range(2):
+            error = await one.join_error(version=version)
+            assert (error.error, error.app_code) == (JoinErrorCode.APP_ERROR, "too_many_peers")
+        assert await one.save(type_in(LoroDoc(), "x"), room="other") is Status.OK
+        await eventually(lambda: door.stat("members") == 1)
 
 
 async def test_a_connection_has_so_many_rooms(world: MemoryNats, owner: FakeOwner) -> None:

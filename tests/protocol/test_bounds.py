@@ -1,12 +1,11 @@
-"""What a replica and a presence store hold stays small, whatever comes in."""
+"""What a replica holds stays small, whatever comes in."""
 
-import time
 from typing import cast
 
 import pytest
-from loro import EphemeralStore, ExportMode, ImportStatus, LoroDoc
+from loro import ExportMode, ImportStatus, LoroDoc
 
-from lorogo_protocol.crdt import Applied, Presence, Replica
+from lorogo_protocol.crdt import Applied, Replica
 
 UNSETTLED_BYTES_MAX = 16 * 1024
 
@@ -63,34 +62,3 @@ def test_what_waits_to_be_worked_out_is_small(size: int) -> None:
         assert waiting < UNSETTLED_BYTES_MAX
     assert most > 0
     assert replica.value() == writer.get_deep_value()
-
-
-def present(key: str, value: str = "here") -> bytes:
-    store = EphemeralStore(60_000)
-    store.set(key, value)
-    return bytes(store.encode(key))
-
-
-def test_too_many_present_are_all_let_go() -> None:
-    """A sweep keeps as many entries as are allowed, and of far too many none; who is there says so again."""
-    presence = Presence(60.0)
-    for number in range(5):
-        presence.apply(present(f"k{number}"))
-    presence.sweep(5)
-    assert len(presence.states()) == 5
-    presence.apply(present("k5"))
-    presence.sweep(5)
-    assert presence.states() == {}
-    presence.apply(present("k0"))
-    assert set(presence.states()) == {"k0"}
-
-
-def test_who_has_gone_is_let_go_though_nobody_asks() -> None:
-    """A sweep drops what has expired: it does not wait for a newcomer who reads it."""
-    presence = Presence(0.2)
-    presence.apply(present("k"))
-    assert presence.store.keys() == ["k"]
-    deadline = time.monotonic() + 10
-    while presence.store.keys() and time.monotonic() < deadline:
-        presence.sweep(100)
-    assert presence.store.keys() == []

@@ -119,7 +119,9 @@ def test_the_digest_is_xxh64(payload: bytes, expected: int) -> None:
 def test_the_limits_are_those_of_the_page() -> None:
     """A number in PROTOCOL.md is the number in the code."""
     assert limits.CHUNK_BYTES_MAX == 128 * 1024 and "128 KiB at most" in PROTOCOL
-    assert limits.UPDATE_BYTES_MAX == 64 * 1024 * 1024 and "at most 64 MiB" in PROTOCOL
+    assert limits.UPDATE_BYTES_MAX == 64 * 1024 * 1024 and "| bytes | 64 MiB |" in PROTOCOL
+    assert limits.UPDATE_PEERS_MAX == 1000 and "changes it holds | 1,000 |" in PROTOCOL
+    assert limits.UPDATE_PEER_CHANGES_MAX == 10_000_000 and "times changes | 10,000,000 |" in PROTOCOL
     assert limits.ACCEPTED_INLINE_BYTES_MAX == 8 * 1024 * 1024 and "above 8 MiB" in PROTOCOL
     assert limits.RENEW_SECONDS == 3 and "every 3 s" in PROTOCOL
     assert limits.LEASE_SECONDS == 4 and "until 4 s after" in PROTOCOL

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loro import ExportMode
+from loro import ExportMode, LoroDoc
 
 from lorogo_log import LogError
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.digest import digest
+from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, reconcile_repair, reconcile_scan
@@ -301,6 +302,38 @@ async def test_a_base_above_the_wires_limit(
 
         async def whole() -> bool:
             return await world.probe.value("doc") == {"body": world.writer.text}
+
+        await until(whole)
+
+
+async def test_a_base_of_too_many_peers_for_an_update(world: World, tmp_path: Path) -> None:
+    """It is put together with what was written since, and stored as a snapshot."""
+    old = LoroDoc()
+    for peer in range(1, UPDATE_PEERS_MAX + 2):
+        old.peer_id = peer
+        old.get_map("m").insert("by", peer)
+        old.commit()
+    first = await world.server(worker=0)
+    await world.probe.start("doc")
+    await world.probe.call("import", "doc", payload=old.export(ExportMode.Snapshot()))
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    second = await world.server(worker=1)
+    await world.probe.start("doc")
+    await second.stop()
+    shutil.rmtree(world.data / "worker-0")
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    line = world.nats.connect("elsewhere")
+    async with Server(line, QUICK, clock=world.clock, data=tmp_path / "far" / "worker-0") as elsewhere:
+        await world.probe.start("doc")
+        await world.probe.accept("doc", world.writer.type("since"))
+        await world.probe.call("compact", "doc")
+        third = await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
+        assert figures(third, "snapshots_restored", "lost_for_good") == (1, 0)
+        await reconciled(elsewhere)
+
+        async def whole() -> bool:
+            return await world.probe.value("doc") == {"m": {"by": UPDATE_PEERS_MAX + 1}, "body": "since"}
 
         await until(whole)
 

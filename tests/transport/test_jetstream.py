@@ -18,6 +18,7 @@ from lorogo_transport.errors import (
     Disconnected,
     OutcomeUnknown,
     RequestTimeout,
+    StorageFull,
     TransportError,
     Unreachable,
 )
@@ -399,6 +400,23 @@ async def test_storage_of_the_account_is_full(
                 break
         assert error is not None
         assert error.code == "storage-full"
+
+
+async def test_a_small_jetstream_takes_a_smaller_bucket_of_kept_presence(
+    start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"], tmp_path: Path
+) -> None:
+    """Its limit is set aside when it is made; a full one still takes what makes a value no larger."""
+    limits = {"store_dir": str(tmp_path / "js"), "max_file_store": 50_000_000, "max_memory_store": 0}
+    async with await connect(await start_nats({"jetstream": limits})) as transport:
+        with pytest.raises(StorageFull, match=subjects.PRESENCE_STREAM):
+            await transport.ensure(topology.specs()[-1])
+        await transport.ensure(topology.specs(kept_presence_bytes_max=100_000)[-1])
+        bucket = transport.stream(subjects.PRESENCE_STREAM)
+        for name in ("a", "b", "c"):
+            await bucket.append(subjects.presence_key(name), bytes(30_000))
+        with pytest.raises(StorageFull):
+            await bucket.append(subjects.presence_key("d"), bytes(30_000))
+        await bucket.append(subjects.presence_key("a"), bytes(30_000))
 
 
 async def test_kv_and_object_store_work_with_other_clients(

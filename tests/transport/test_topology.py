@@ -12,6 +12,7 @@ SPECS = {spec.name: spec for spec in topology.specs(replicas=1, wal_bytes_max=10
 WAL = SPECS[subjects.WAL_STREAM]
 STATUS = SPECS[subjects.STATUS_STREAM]
 REJECTED = SPECS[subjects.REJECTED_STREAM]
+PRESENCE = SPECS[subjects.PRESENCE_STREAM]
 
 
 def test_the_names_on_the_wire() -> None:
@@ -58,6 +59,7 @@ SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
     ),
     (WAL, {"max_bytes": -1}, {"max_bytes": 1000}),
     (WAL, {"max_bytes": 5000}, {"max_bytes": 1000}),
+    (PRESENCE, {"max_bytes": -1}, {"max_bytes": 128 * 1024**2}),
     (WAL, {"max_age": 5}, {"max_age": 0}),
     (WAL, {"discard": "old"}, {"discard": "new"}),
     (WAL, {"allow_direct": False}, {"allow_direct": True}),

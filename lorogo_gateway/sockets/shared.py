@@ -1,0 +1,30 @@
+"""Payloads on their way to many readers: each is in memory once, and counts once. Pure."""
+
+
+class Shared:
+    """So many bytes of different payloads may be under way."""
+
+    __slots__ = ("_bytes_max", "_users", "bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._users: dict[int, int] = {}  # by the identity of a payload, which its users keep alive
+
+    def take(self, payload: bytes) -> bool:
+        """Whether there is room for it; one that is larger than all of it goes alone."""
+        users = self._users.get(id(payload), 0)
+        if not users:
+            if self.bytes and self.bytes + len(payload) > self._bytes_max:
+                return False
+            self.bytes += len(payload)
+        self._users[id(payload)] = users + 1
+        return True
+
+    def give_back(self, payload: bytes) -> None:
+        """One user less."""
+        users = self._users.pop(id(payload)) - 1
+        if users:
+            self._users[id(payload)] = users
+        else:
+            self.bytes -= len(payload)

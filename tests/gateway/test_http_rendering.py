@@ -1,0 +1,75 @@
+"""Large JSON leaves the loop alone: written and checked on a thread, with the same result."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lorogo_gateway.http import checking, rendering, schemas
+from lorogo_gateway.http.bodies import parse_json
+from lorogo_gateway.http.problems import Problem
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=60,
+)
+
+
+@given(VALUES, st.integers(1, 12), st.integers(1, 5))
+async def test_parts_make_the_same_json(value: Any, weight: int, batch: int) -> None:
+    """However small the parts are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "_WEIGHT_MAX", weight)
+        patch.setattr(rendering, "_BATCH", batch)
+        written = await rendering.rendered_aside(value)
+    assert written == rendering.rendered(value)
+    assert json.loads(written) == value
+
+
+@pytest.mark.parametrize(
+    "value", [["x"] * 20_000, {"a": {str(n): n for n in range(20_000)}}, ["x" * 400_000]]
+)
+async def test_a_large_value_is_written_on_a_thread(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    encode = rendering._encode
+
+    def noted(part: Any) -> str:
+        threads.add(threading.get_ident())
+        return encode(part)
+
+    monkeypatch.setattr(rendering, "_encode", noted)
+    assert json.loads(await rendering.rendered_aside(value)) == value
+    assert threading.get_ident() not in threads
+    assert await rendering.rendered_aside([1]) == b"[1]"
+    assert threading.get_ident() in threads, "and a small one is not worth it"
+
+
+async def test_a_large_body_is_checked_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    wrong = checking.wrong
+
+    def noted(*what: Any) -> str | None:
+        threads.add(threading.get_ident())
+        return wrong(*what)
+
+    monkeypatch.setattr(checking, "wrong", noted)
+    body = json.dumps({"a": ["x" * 100] * 5_000}).encode()
+    assert await parse_json(body, schemas.CONTENT) == json.loads(body)
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_document_has_so_many_roots() -> None:
+    """A million of them would take seconds to check, and no document needs them."""
+    most = {f"k{n}": "x" for n in range(10_000)}
+    assert await parse_json(json.dumps(most).encode(), schemas.CONTENT) == most
+    with pytest.raises(Problem, match="at most 10000 members"):
+        await parse_json(json.dumps(most | {"one": "more"}).encode(), schemas.CONTENT)
