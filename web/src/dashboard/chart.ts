@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import { h } from "../common/dom";
 import { clock, moment, tickTime, UNKNOWN } from "./format";
 import { say } from "./page";
-import { largest, latest, lonely, type Column } from "./series";
+import { largest, latest, lonely, timeRange, type Column } from "./series";
 
 export interface Line {
   readonly label: string;
@@ -41,6 +41,7 @@ export class Chart {
   private readonly dark = matchMedia("(prefers-color-scheme: dark)");
   private plot: uPlot | null = null;
   private data: [number[], ...Column[]] = [[]];
+  private now: Column = [];
   private mark: { at: number; label: string } | null = null;
 
   constructor(private readonly options: ChartOptions) {
@@ -55,20 +56,27 @@ export class Chart {
     this.dark.addEventListener("change", this.recolour);
   }
 
-  /** New figures; `mark` is a level worth seeing, drawn where it is in sight. */
-  show(times: number[], columns: Column[], mark: { at: number; label: string } | null = null): void {
+  /**
+   * New figures; `now` are newer ones than the last samples, for the legend; `mark` is a level worth seeing, drawn
+   * where it is in sight.
+   */
+  show(times: number[], columns: Column[], now: Column = [], mark: { at: number; label: string } | null = null): void {
     this.data = [times, ...columns];
+    this.now = now;
     this.mark = mark;
     const some = columns.some((column) => latest(column) !== null);
     this.empty.hidden = some;
     this.box.hidden = !some;
-    if (!some) return this.drop();
+    if (!some) {
+      this.drop();
+      return this.legend();
+    }
     if (this.plot === null) this.draw();
     else this.plot.setData(this.data);
     this.legend();
     const said = this.options.lines.map((line, at) => {
       const column = columns[at] ?? [];
-      return `${line.label}: now ${this.options.format(latest(column))}, at most ${this.options.format(largest(column))}`;
+      return `${line.label}: now ${this.options.format(this.now[at] ?? latest(column))}, at most ${this.options.format(largest(column))}`;
     });
     say(this.words, said.join("; "));
   }
@@ -114,7 +122,8 @@ export class Chart {
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: {
-        x: { time: true },
+        // of the data: uPlot gives a single sample years
+        x: { time: true, range: () => timeRange(this.data[0][0] ?? 0, this.data[0].at(-1) ?? 0) },
         y: log ? { distr: 3 } : { range: (_u, _low, high) => [0, high > 0 ? high * 1.15 : 1] },
       },
       axes: [
@@ -147,7 +156,7 @@ export class Chart {
     const at = this.plot?.cursor.idx ?? null;
     this.values.forEach((element, line) => {
       const column = columns[line] ?? [];
-      say(element, this.options.format(at === null ? latest(column) : (column[at] ?? null)));
+      say(element, this.options.format(at === null ? (this.now[line] ?? latest(column)) : (column[at] ?? null)));
     });
     const time = at === null ? undefined : times[at];
     say(this.when, time === undefined ? "" : this.options.days ? moment(time * 1000) : clock(time * 1000));

@@ -5,6 +5,19 @@ import { NO_SAMPLES, samplesOf, type Samples } from "./series";
 
 export const STATES = ["UP", "STARTING", "DOWN", "ERROR"] as const;
 
+/** What the states of documents mean, for who has not read the manual. */
+export const STATE_MEANINGS: Readonly<Record<string, string>> = {
+  UP: "UP: a server has it in memory",
+  STARTING: "STARTING: a server is loading it",
+  DOWN: "DOWN: not loaded, opened when somebody needs it",
+  ERROR: "ERROR: could not be loaded, somebody must look",
+};
+
+/** DOWN is how most documents are, and nothing broken. */
+export function stateWords(state: string): string {
+  return state === "DOWN" ? "idle (DOWN)" : state;
+}
+
 export interface Takeover {
   readonly document: string;
   readonly from: string | null;

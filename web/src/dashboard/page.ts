@@ -2,6 +2,7 @@
 
 import { h, type Child } from "../common/dom";
 import { ago, moment } from "./format";
+import { STATE_MEANINGS, stateWords } from "./model";
 
 /** What a view gives to the page that shows it. */
 export interface Mounted {
@@ -60,9 +61,9 @@ export function pill(): { element: HTMLElement; show(state: string | null, stale
   return {
     element,
     show(state, stale = false) {
-      say(element, `${state ?? "–"}${stale ? "?" : ""}`);
+      say(element, `${state === null ? "–" : stateWords(state)}${stale ? "?" : ""}`);
       put(element, "data-tone", stale ? "warn" : (STATES[state ?? ""] ?? "quiet"));
-      put(element, "title", stale ? "not renewed for more than 5 s; its server may be gone" : null);
+      put(element, "title", stale ? "not renewed for more than 5 s; its server may be gone" : (STATE_MEANINGS[state ?? ""] ?? null));
     },
   };
 }

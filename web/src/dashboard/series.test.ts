@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { column, largest, latest, lonely, positive, samplesOf, withGaps } from "./series";
+import { column, largest, latest, lonely, positive, samplesOf, sinceKnown, timeRange, withGaps } from "./series";
 
 test("columns keep their place beside the times", () => {
   const samples = samplesOf([1, 2, 3], { rate: [10, null, 30] });
@@ -48,4 +48,18 @@ test("the last and the largest are of what is known", () => {
   assert.equal(latest([null]), null);
   assert.equal(largest([null, -3, -5]), -3);
   assert.equal(largest([]), null);
+});
+
+test("a curve begins where it is known", () => {
+  assert.deepEqual(sinceKnown([0, null, 0, 7, 0, 8], 8), [null, null, null, 7, 0, 8]);
+  assert.deepEqual(sinceKnown([0, 0], 9), [null, null]);
+  assert.deepEqual(sinceKnown([0, 0], 0), [0, 0]);
+  assert.deepEqual(sinceKnown([0, 0], null), [0, 0]);
+  assert.deepEqual(sinceKnown([], 5), []);
+});
+
+test("a time axis has at least a minute, and ends with the last sample", () => {
+  assert.deepEqual(timeRange(1000, 1000), [940, 1000]);
+  assert.deepEqual(timeRange(990, 1000), [940, 1000]);
+  assert.deepEqual(timeRange(0, 1000), [0, 1000]);
 });

@@ -55,6 +55,20 @@ export function withGaps(samples: Samples, seconds = GAP_SECONDS): Samples {
   return { times: spread(times, (at) => ((times[at] ?? 0) + (times[at - 1] ?? 0)) / 2), columns };
 }
 
+/** Sizes that a server tells before it has looked are 0: the curve begins with the first that is known, be it only `now`. */
+export function sinceKnown(values: Column, now: number | null): Column {
+  const first = values.findIndex((value) => value !== null && value > 0);
+  const end = first >= 0 ? first : now !== null && now > 0 ? values.length : 0;
+  return values.map((value, at) => (at < end ? null : value));
+}
+
+const SPAN_SECONDS_MIN = 60;
+
+/** What a time axis shows: at least a minute, also around a single sample. */
+export function timeRange(first: number, last: number): [number, number] {
+  return [Math.min(first, last - SPAN_SECONDS_MIN), last];
+}
+
 /** Where a value has nothing known beside it: a line would not show it. */
 export function lonely(values: Column): number[] {
   return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));

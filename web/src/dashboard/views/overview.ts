@@ -4,11 +4,11 @@ import { h } from "../../common/dom";
 import { get } from "../api";
 import { Chart } from "../chart";
 import { bytes, count, fraction, many, microseconds, percent, rate } from "../format";
-import { samplesFrom, STATES, type Failure, type Overview, type Takeover } from "../model";
+import { samplesFrom, STATES, STATE_MEANINGS, stateWords, type Failure, type Overview, type Takeover } from "../model";
 import { panel, put, Rows, say, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { formatRoute } from "../route";
-import { column, positive, withGaps, type Samples } from "../series";
+import { column, positive, sinceKnown, withGaps, type Samples } from "../series";
 
 export const WAL_ALARM = 0.7;
 const TAKEOVERS_SHOWN = 10;
@@ -52,16 +52,17 @@ export function overviewView(): OverviewView {
     h("div", { class: "charts" }, ...charts.map((chart) => chart.element)),
     panel("Documents that moved", {}, takeovers.parent, calm));
 
-  let walMax: number | null = null;
+  let known: Overview | null = null;
   let samples: Samples | null = null;
   const draw = (): void => {
     if (samples === null) return;
     const { times } = samples;
     throughput.show(times, [column(samples, "updates_per_second")]);
     latency.show(times, [positive(column(samples, "ack_p50_us")), positive(column(samples, "ack_p99_us"))]);
-    const alarm = walMax === null ? null : { at: WAL_ALARM * walMax, label: `alarm at ${WAL_ALARM * 100} %` };
-    wal.show(times, [column(samples, "wal_bytes")], alarm);
-    stored.show(times, [column(samples, "journal_bytes"), column(samples, "snapshot_bytes")]);
+    const { walBytes = null, walBytesMax = null, journalBytes = null, snapshotBytes = null } = known ?? {};
+    const alarm = walBytesMax === null ? null : { at: WAL_ALARM * walBytesMax, label: `alarm at ${WAL_ALARM * 100} %` };
+    wal.show(times, [column(samples, "wal_bytes")], [walBytes], alarm);
+    stored.show(times, [sinceKnown(column(samples, "journal_bytes"), journalBytes), column(samples, "snapshot_bytes")], [journalBytes, snapshotBytes]);
   };
   const poller = new Poller({
     load: async (signal) => withGaps(samplesFrom(await get("/v1/overview/samples", signal))),
@@ -77,7 +78,8 @@ export function overviewView(): OverviewView {
     show(overview) {
       tiles.show(overview);
       cut.hidden = overview.connected !== false;
-      walMax = overview.walBytesMax;
+      known = overview;
+      draw();
       takeovers.show(overview.takeovers.slice(0, TAKEOVERS_SHOWN));
       calm.hidden = overview.takeovers.length > 0;
       failing.show(overview);
@@ -113,7 +115,7 @@ class Tiles {
   private readonly documents = new Tile("documents", "Documents",
     h("span", { class: "shares", "aria-hidden": "true" }, ...this.shares),
     h("span", { class: "states" }, ...STATES.map((state, at) =>
-      h("span", { class: "key" }, h("i", { "data-state": state }), this.counts[at], state))));
+      h("span", { class: "key", title: STATE_MEANINGS[state] }, h("i", { "data-state": state }), this.counts[at], stateWords(state)))));
   private readonly servers = new Tile("servers", "Servers ready");
   private readonly updates = new Tile("updates", "Updates per second");
   private readonly ack = new Tile("ack", "ACK p50 / p99");
