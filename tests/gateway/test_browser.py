@@ -207,13 +207,7 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
     assert "first2" in await same_text(ana.page, ben.page)
 
 
-<<<<<<< HEAD
-async def test_a_gateway_that_only_reads_has_an_editor_that_only_reads(
-    browser: Browser, place: Stack
-) -> None:
-=======
 async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Browser, place: Stack) -> None:
->>>>>>> polish
     """It says so, shows the text, and offers no tools; a document that is not there is not opened."""
     ana = await opened(browser, place, "printed")
     await type_words(ana.page, "ink", 2)
