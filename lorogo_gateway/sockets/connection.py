@@ -14,7 +14,7 @@ from lorogo_gateway.sockets.document import DocumentRoom
 from lorogo_gateway.sockets.ephemeral import EphemeralRoom
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.kept import KeptRoom
-from lorogo_gateway.sockets.line import Line
+from lorogo_gateway.sockets.line import PONGS_MAX, Line
 from lorogo_gateway.wire import Assembler, Crdt, MalformedFrame, Refusal, Status
 from lorogo_protocol.ids import check_document_id
 from lorogo_transport.logs import get_logger
@@ -46,6 +46,7 @@ class Connection:
         self._assembler: Assembler | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._over: str = ""
+        self._pongs = 0  # since the client last took all that was sent
         self._pace = asyncio.Lock()
 
     async def run(self, receive: Receive) -> None:
@@ -161,7 +162,8 @@ class Connection:
     def _heard_text(self, text: str) -> None:
         if text == "ping":
             self.line.write_text("pong")
-            if self.line.unread_bytes > self.house.settings.unread_bytes_max:
+            self._pongs = self._pongs + 1 if self.line.unread_bytes else 0
+            if self._pongs > PONGS_MAX:
                 self.slow()
         elif text != "pong":
             raise MalformedFrame("the only texts are ping and pong")

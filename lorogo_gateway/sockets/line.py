@@ -30,6 +30,7 @@ class Line(Protocol):
         """Say why, behind what was written before, within so many seconds; then end it."""
 
 
+PONGS_MAX = 10_000  # unread: each takes ten times its few bytes of memory
 _WINDOW_BYTES = 64 * 1024
 
 

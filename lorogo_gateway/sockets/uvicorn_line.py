@@ -14,6 +14,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.sockets.line import PONGS_MAX
 
 _EXTENSION = "lorogo.line"
 _BINARY, _TEXT = 0x82, 0x81  # final frames of RFC 6455
@@ -43,6 +44,7 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
     """
 
     unread_bytes_max: ClassVar[int]
+    pongs = 0  # since the client last took what was sent
 
     def handle_connect(self, event: Request) -> None:
         """The handshake came: the app is started with the line in its scope."""
@@ -56,7 +58,8 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         if self.transport.is_closing():
             return
         super().handle_ping()
-        if self.transport.get_write_buffer_size() > self.unread_bytes_max:
+        self.pongs = 0 if self.writable.is_set() else self.pongs + 1
+        if self.pongs > PONGS_MAX or self.transport.get_write_buffer_size() > self.unread_bytes_max:
             self.transport.abort()
 
     def keepalive_timeout(self) -> None:

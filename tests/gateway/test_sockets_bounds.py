@@ -23,7 +23,7 @@ from tests.gateway.support import SETTINGS, eventually, gate, presence, type_in
 
 BATCH = b"batch-01"
 _UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 
@@ -98,7 +98,9 @@ async def test_a_slow_reader_is_dropped_and_others_get_everything(
         assert door.stat("closed") == {"slow_reader": 1}
 
 
-@pytest.mark.parametrize(("opcode", "payload"), [(9, b"x" * 125), (1, b"ping")], ids=["PING", "text"])
+@pytest.mark.parametrize(
+    ("opcode", "payload"), [(9, b"x" * 125), (9, b""), (1, b"ping")], ids=["PING", "empty PING", "text"]
+)
 async def test_who_pings_and_does_not_read_is_dropped(world: MemoryNats, opcode: int, payload: bytes) -> None:
     """Pongs that nobody reads are bounded as everything else is."""
     settings = replace(SETTINGS, unread_bytes_max=100_000, close_seconds=0.1)
