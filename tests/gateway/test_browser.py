@@ -90,11 +90,16 @@ async def their_caret(page: Page, before: str, after: str) -> None:
         pytest.fail(f"the caret stands at {found}, not at {[before, after]}")
 
 
-async def type_words(page: Page, name: str, count: int) -> list[str]:
-    """Type at the end; the words."""
-    words = [f"{name}{number}" for number in range(count)]
+async def to_the_end(page: Page) -> None:
     await editor(page).click()
     await page.keyboard.press("Control+End")
+
+
+async def type_words(page: Page, name: str, count: int, *, here: bool = False) -> list[str]:
+    """Type at the end, or where the caret is; the words."""
+    words = [f"{name}{number}" for number in range(count)]
+    if not here:
+        await to_the_end(page)
     await page.keyboard.type(" ".join(["", *words]), delay=10)
     return words
 
@@ -102,7 +107,11 @@ async def type_words(page: Page, name: str, count: int) -> list[str]:
 async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack) -> None:
     """Both texts arrive whole, the mark says saved, and each sees the other's name and cursor."""
     ana, ben = [await opened(browser, place, "together") for _ in range(2)]
-    mine, yours = await asyncio.gather(type_words(ana.page, "ana", 15), type_words(ben.page, "ben", 15))
+    await to_the_end(ana.page)
+    await to_the_end(ben.page)  # at one place, before either types
+    mine, yours = await asyncio.gather(
+        type_words(ana.page, "ana", 15, here=True), type_words(ben.page, "ben", 15, here=True)
+    )
     for page in (ana.page, ben.page):
         await state(page, "saved")
         await expect(page.locator("#others [data-testid=person]")).to_have_count(1)
@@ -245,6 +254,7 @@ async def test_a_deleted_document_says_what_is_left_of_it(browser: Browser, plac
 async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stack) -> None:
     """The mark says offline, edits go on, and after the reconnect everybody has everything."""
     ana, ben = [await opened(browser, place, "train") for _ in range(2)]
+    await expect(ana.page.locator("#others [data-testid=person]")).to_have_count(1)
     await ana.context.set_offline(True)
     await state(ana.page, "offline")
     await expect(ana.page.locator("body.away #others [data-testid=person]")).to_have_count(1)
