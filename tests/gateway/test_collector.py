@@ -103,7 +103,10 @@ NAMES = (
 )
 
 
-@hypothesis.settings(max_examples=40, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.settings(
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # how quickly nonsense is made says nothing
+)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), nonsense), min_size=2, max_size=4))
 def test_nonsense_of_a_server_does_no_harm(all_stats: list[dict[str, Any]]) -> None:
     """It may be of any version, or not ours: what is no figure counts as nothing."""

@@ -1,60 +1,50 @@
 """The npm client, unchanged, against the gateway."""
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
 
 from lorogo_transport.memory import MemoryNats
+from tests.gateway.npm import WEB, node
 from tests.gateway.support import gate
 
-WEB = Path(__file__).parents[2] / "web"
-NODE = shutil.which("node")
-
-pytestmark = [
-    pytest.mark.usefixtures("server"),
-    pytest.mark.skipif(
-        NODE is None or not (WEB / "node_modules" / "loro-websocket").exists(),
-        reason="needs Node and the packages of web/: npm ci in web/",
-    ),
-]
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.node]
 
 
 @pytest.mark.slow
 async def test_the_npm_client_edits_shows_who_is_there_and_comes_back(world: MemoryNats) -> None:
     """Offline edits, updates, fragments, presence, kept presence; then another gateway on that port."""
-    assert NODE is not None
+    program = node()
     pipe = asyncio.subprocess.PIPE
     async with gate(world, seed=1) as first:
         port = first.port
-        node = await asyncio.create_subprocess_exec(
-            NODE, "test/client.mjs", first.url, cwd=WEB, stdin=pipe, stdout=pipe, stderr=pipe
+        client = await asyncio.create_subprocess_exec(
+            program, "test/client.mjs", first.url, cwd=WEB, stdin=pipe, stdout=pipe, stderr=pipe
         )
-        assert node.stdin is not None
-        assert node.stdout is not None
-        assert node.stderr is not None
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert client.stderr is not None
         said = b""
         try:
             async with asyncio.timeout(60):
-                said = await node.stdout.readline()
+                said = await client.stdout.readline()
         finally:
-            if said != b"ready\n" and node.returncode is None:
-                node.kill()
-        assert said == b"ready\n", (await node.stderr.read()).decode()
+            if said != b"ready\n" and client.returncode is None:
+                client.kill()
+        assert said == b"ready\n", (await client.stderr.read()).decode()
         acks = first.stat("acks")
         assert acks["ok"] == sum(acks.values()) > 5
     async with gate(world, seed=2, port=port):
         async with asyncio.timeout(60):
-            said, errors = await node.communicate(b"go\n")
-        assert (said, node.returncode) == (b"done\n", 0), errors.decode()
+            said, errors = await client.communicate(b"go\n")
+        assert (said, client.returncode) == (b"done\n", 0), errors.decode()
 
 
 async def test_the_vectors_are_what_the_npm_package_encodes_today() -> None:
-    assert NODE is not None
-    node = await asyncio.create_subprocess_exec(
-        NODE, "test/frames.mjs", cwd=WEB, stdout=asyncio.subprocess.PIPE
+    encoder = await asyncio.create_subprocess_exec(
+        node(), "test/frames.mjs", cwd=WEB, stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(30):
-        said, _ = await node.communicate()
+        said, _ = await encoder.communicate()
     assert said == Path(__file__).with_name("frames.json").read_bytes()
