@@ -9,6 +9,8 @@ ours, because in nats-py 2.16 (docs/decisions/0006):
   kills the reader for good;
 - publishing swallows cancellation while its buffer is full, and what is buffered when the connection
   drops is sent after the reconnect, long after we said "outcome unknown";
+- a connection that is refused in the moment of a cancellation swallows it (so does asyncio's
+  `wait_for` in Python 3.11): whoever closes would wait for ever;
 - any `-ERR` from the server closes the client for ever;
 - it keeps a task and a queue per subscription (10,000 documents have several each) and drops
   messages when that queue is full. Here handlers run straight from the reader: nothing is queued,
@@ -138,7 +140,9 @@ class _Wire(Client):
                 tls=options.tls,
             )
         except (OSError, nats.errors.Error, ValueError) as error:
+            _heed_cancellation()
             raise Unreachable(why(server, self.last_problem or error, options.timeout)) from error
+        _heed_cancellation()
 
     @property
     def broker_id(self) -> str:
@@ -278,3 +282,10 @@ class _Wire(Client):
 
     async def _flusher(self) -> None:
         """Nothing to do: `send` writes."""
+
+
+def _heed_cancellation() -> None:
+    """Raise what a callee may have swallowed: the task was asked to end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -344,6 +344,8 @@ async def test_damage_found_later_begins_open_documents_anew() -> None:
         base = written(disk)[-1][1]
         assert isinstance(base, BaseRecord)
         assert Writer(base.content).text == writer.text
+        journalling = server.hosts["doc"].journalling
+        await until(lambda: _is(journalling._whole))  # on the disk, and the host has heard of it
         await _unload(server)
         assert server.journal.covered("doc").base == base.snapshot_digest
 

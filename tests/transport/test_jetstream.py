@@ -494,3 +494,32 @@ async def test_reconnects_are_quick_and_spread(fresh_nats: EmbeddedNats) -> None
     finally:
         for transport in transports:
             await transport.close()
+
+
+@pytest.mark.parametrize("outcome", ["refused", "connected"])
+async def test_closing_while_a_connection_is_being_made(
+    monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    """If the attempt is decided in the moment of the cancellation, which is lost on the way, it still ends."""
+    trying = asyncio.Event()
+    swallowed: list[str] = []
+
+    async def decided(self: object, *_: object, **__: object) -> None:
+        trying.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if len(swallowed) == 2:  # once by the first deadline, once by closing
+                raise
+            swallowed.append(outcome)
+            if outcome == "refused":
+                raise ConnectionRefusedError from None
+
+    monkeypatch.setattr(jetstream._Wire, "connect", decided)
+    transport = await connect("nats://127.0.0.1:1", wait_seconds=0.01)
+    trying.clear()
+    await trying.wait()
+    closing = asyncio.create_task(transport.close())
+    done, _ = await asyncio.wait({closing}, timeout=10)
+    assert done
+    assert swallowed == [outcome] * 2
