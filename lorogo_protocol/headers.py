@@ -8,6 +8,8 @@ DIGEST = "LORO_DIGEST"
 RESPONSE_INBOX = "LORO_RESPONSE_INBOX"
 AGAIN = "LORO_AGAIN"  # on every chunk of an update that a server publishes again: it was accepted once
 
+TOKEN = "LORO_TOKEN"  # on every chunk of a call: who asks, for an owner that has keys
+
 REASON = "LORO_REASON"
 MESSAGE = "LORO_MESSAGE"
 SEQUENCE = "LORO_SEQUENCE"

@@ -13,6 +13,7 @@ _DOCUMENT_ID = re.compile(r"(?!-|_kv)[A-Za-z0-9_=-]{1,128}")
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_=-]")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SUBJECT = re.compile(r"[!-)+-\-/-=?-~]+(?:\.[!-)+-\-/-=?-~]+)*")  # visible ASCII without . * >
+_USER_INBOX = re.compile(r"_INBOX_[A-Za-z0-9]{1,64}\..+")
 _INBOX_CHARS_MAX = 256
 
 assert DOCUMENT_ID_CHARS_MAX == 128 and LOG_ID_CHARS_MAX == 64
@@ -65,3 +66,8 @@ def is_inbox(value: str) -> bool:
         and not value.startswith(("$", "loro."))
         and _SUBJECT.fullmatch(value) is not None
     )
+
+
+def is_user_inbox(value: str) -> bool:
+    """Whether it is an inbox that belongs to one user: all that a server with keys answers to."""
+    return is_inbox(value) and _USER_INBOX.fullmatch(value) is not None

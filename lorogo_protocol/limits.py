@@ -43,8 +43,15 @@ HISTORY_SECONDS = 30 * 24 * 3600.0
 # Counts
 RETRIES_MAX = 3
 
+# Tokens. A CONNECT line of NATS has 4 KiB: the token, the documents that it is for, and the rest.
+TOKEN_BYTES_MAX = 2_560
+TOKEN_SUBJECT_CHARS_MAX = 128
+TOKEN_DOCUMENTS_BYTES_MAX = 1_024  # the ids in `user`, with their commas
+GRANTS_MAX = 256
+
 assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
 assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert 4 * AWARENESS_BYTES_MAX <= PRESENT_BYTES_MAX  # one message never drives out the rest
 assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
 assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up
+assert TOKEN_BYTES_MAX + TOKEN_DOCUMENTS_BYTES_MAX + 512 <= 4 * KIB

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     RATE_LIMITED = "rate-limited"
     READ_ONLY = "read-only"
     # calls
+    PERMISSION_DENIED = "permission-denied"
     INVALID_REQUEST = "invalid-request"
     INVALID_DOCUMENT_ID = "invalid-document-id"
     UNKNOWN_VERB = "unknown-verb"

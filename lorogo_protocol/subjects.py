@@ -8,12 +8,19 @@ SNAPSHOT_STREAM = f"OBJ_{SNAPSHOT_BUCKET}"
 REJECTED_STREAM = "loro-rejected"
 PRESENCE_BUCKET = "loro-presence"
 PRESENCE_STREAM = f"KV_{PRESENCE_BUCKET}"
+REVOKED_BUCKET = "loro-revoked"
+REVOKED_STREAM = f"KV_{REVOKED_BUCKET}"
 
 SERVICE = "lorogo"  # our name in the NATS services protocol
 SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
 ERASED_ALL = "loro.erased.*"
+REVOKED_ALL = "loro.revoked.*"
+RESET_ALL = "loro.reset.*"
+TAKEN = "_TAKEN"  # below it closed servers hear that a chunk of a reply was taken
+TAKEN_ALL = f"{TAKEN}.>"
+USER_INBOX = "_INBOX_"  # and the user: where a token's answers go
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
 EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
 
@@ -86,6 +93,31 @@ def server_feed(server_id: str) -> str:
 def erased(document_id: str) -> str:
     """The owner says here that a document was erased; every server looks at its tombstone."""
     return f"loro.erased.{document_id}"
+
+
+def reset(document_id: str) -> str:
+    """One server of the queue group takes the document out of ERROR."""
+    return f"loro.reset.{document_id}"
+
+
+def revoked_key(name: str) -> str:
+    """The subject behind a key in the bucket of revoked tokens."""
+    return f"$KV.{REVOKED_BUCKET}.{name}"
+
+
+def revoked(name: str) -> str:
+    """JetStream republishes every revocation here."""
+    return f"loro.revoked.{name}"
+
+
+def user_inbox(user: str) -> str:
+    """What the inboxes of this user begin with."""
+    return f"{USER_INBOX}{user}"
+
+
+def user_inboxes(user: str) -> str:
+    """All inboxes of this user."""
+    return f"{USER_INBOX}{user}.>"
 
 
 def document_of(subject: str) -> str:
