@@ -500,7 +500,7 @@ async def test_reconnects_are_quick_and_spread(fresh_nats: EmbeddedNats) -> None
 async def test_closing_while_a_connection_is_being_made(
     monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
-    """If the attempt is decided in the moment of the cancellation, which is lost on the way, it still ends."""
+    """If the attempt is decided in the moment of the cancellation, which is lost so, it still ends."""
     trying = asyncio.Event()
     swallowed: list[str] = []
 
