@@ -11,8 +11,11 @@ from lorogo_client import Client
 from lorogo_gateway.collector import Collector
 from lorogo_gateway.http import documents, facts, machines
 from lorogo_gateway.http.feed import Feeds
+from lorogo_gateway.http.headers import Headers
 from lorogo_gateway.http.hosts import Hosts
 from lorogo_gateway.http.routing import router
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import Limits
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets
@@ -22,8 +25,9 @@ class Gateway:
     """All doors of one client. Enter it before serving `app`, leave it after."""
 
     def __init__(self, client: Client, settings: GatewaySettings, pages: Pages | None = None) -> None:
-        self.sockets = Sockets(client, settings)
-        self.feeds = Feeds(client, settings)
+        self.limiter = Limiter(settings)
+        self.sockets = Sockets(client, settings, self.limiter)
+        self.feeds = Feeds(client, settings, self.limiter.refusals)
         self.collector = Collector(client.transport, settings)
         operations = (
             *documents.operations(client, settings),
@@ -34,10 +38,21 @@ class Gateway:
             routes=[
                 *self.sockets.routes(),
                 *router(operations, settings),
-                *machines.routes(client, self.collector, feeds=self.feeds, sockets=self.sockets.stats),
+                *machines.routes(
+                    client,
+                    self.collector,
+                    feeds=self.feeds,
+                    sockets=self.sockets.stats,
+                    refused=self.limiter.refusals.facts,
+                ),
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
-            middleware=[Middleware(Hosts, settings), *_cors(settings)],
+            middleware=[
+                Middleware(Limits, self.limiter),
+                Middleware(Headers, settings),
+                Middleware(Hosts, settings),
+                *_cors(settings),
+            ],
         )
 
     async def __aenter__(self) -> Self:

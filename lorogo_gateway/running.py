@@ -31,7 +31,7 @@ async def running(where: str | Transport, settings: GatewaySettings) -> AsyncIte
     async with (
         lorogo_client.connect(where) as client,
         Gateway(client, settings) as gateway,
-        listening(gateway.app, settings) as address,
+        listening(gateway.app, settings, gateway.limiter) as address,
     ):
         try:
             yield address

@@ -1,7 +1,7 @@
 """For machines: `/healthz`, `/readyz`, `/metrics`. None of them can be used to load NATS."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -33,10 +33,15 @@ class Reason:
 
 
 def routes(
-    client: Client, collector: Collector, *, feeds: Feeds | None = None, sockets: Sockets | None = None
+    client: Client,
+    collector: Collector,
+    *,
+    feeds: Feeds | None = None,
+    sockets: Sockets | None = None,
+    refused: Callable[[], Mapping[str, int]] | None = None,
 ) -> list[Route]:
     """The three of them."""
-    machines = _Machines(client, collector, feeds, sockets)
+    machines = _Machines(client, collector, feeds, sockets, refused)
     return [
         Route("/healthz", machines.healthz),
         Route("/readyz", machines.readyz),
@@ -48,12 +53,18 @@ class _Machines:
     """The handlers."""
 
     def __init__(
-        self, client: Client, collector: Collector, feeds: Feeds | None, sockets: Sockets | None
+        self,
+        client: Client,
+        collector: Collector,
+        feeds: Feeds | None,
+        sockets: Sockets | None,
+        refused: Callable[[], Mapping[str, int]] | None,
     ) -> None:
         self._bus = client.transport.bus
         self._collector = collector
         self._feeds = feeds
         self._sockets = sockets
+        self._refused = refused
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
@@ -92,6 +103,7 @@ class _Machines:
             0 if feeds is None else feeds.opened,
             0 if feeds is None else feeds.events_sent,
             None if sockets is None else sockets(),
+            {} if self._refused is None else self._refused(),
         )
 
 

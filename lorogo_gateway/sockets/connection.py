@@ -8,8 +8,10 @@ from starlette.types import Receive
 
 from lorogo_client import InvalidDocumentId, LorogoError
 from lorogo_gateway import wire
+from lorogo_gateway.limiting.bucket import Bucket
+from lorogo_gateway.limiting.reasons import Why
+from lorogo_gateway.limiting.visits import Share
 from lorogo_gateway.sockets import joining
-from lorogo_gateway.sockets.bucket import Bucket
 from lorogo_gateway.sockets.document import DocumentRoom
 from lorogo_gateway.sockets.ephemeral import EphemeralRoom
 from lorogo_gateway.sockets.house import House
@@ -34,8 +36,9 @@ _REASON_BYTES_MAX = 123  # of a close frame
 class Connection:
     """A client, and the rooms that it is in."""
 
-    def __init__(self, house: House, line: Line, *, now: float) -> None:
+    def __init__(self, house: House, line: Line, share: Share, *, now: float) -> None:
         settings = house.settings
+        self.share = share  # in what its address and its token may do together
         self.house = house
         self.line = line
         self.tasks = Tasks(self._broke)
@@ -74,6 +77,7 @@ class Connection:
             for room in self.rooms.values():
                 self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
             self.rooms.clear()
+            self.share.close()
 
     @property
     def unacked(self) -> int:
@@ -114,6 +118,7 @@ class Connection:
         if self._assembler is not None:
             self._assembler.forget(crdt, name)
         if room is not None:
+            self.share.leave_document(name)
             self.house.tasks.spawn(room.leave(), name=f"leave {name}")
 
     def slow(self) -> None:
@@ -145,6 +150,8 @@ class Connection:
             case wire.DocUpdate() as frame:
                 return self._update(frame.crdt, frame.room, frame.updates, frame.batch)
             case wire.JoinRequest() as frame:
+                if seconds := self.share.join():
+                    return self._join_later(frame, seconds)
                 self._join(frame)
             case wire.Fragment() as frame:
                 return self._fragment(frame)
@@ -168,6 +175,14 @@ class Connection:
         elif text != "pong":
             raise MalformedFrame("the only texts are ping and pong")
 
+    async def _join_later(self, request: wire.JoinRequest, seconds: float) -> None:
+        """A token joins too quickly: its connections are not read until it may. A refusal would be final."""
+        while seconds:
+            await asyncio.sleep(seconds)
+            seconds = self.share.join()
+        if not self.closing:
+            self._join(request)
+
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
         if (room := self.rooms.get(key)) is None:
@@ -176,12 +191,16 @@ class Connection:
             if kind is None:
                 no = ("unsupported_crdt", f"there are no rooms of {request.crdt} here")
             elif len(self.rooms) >= self.house.settings.rooms_max:
+                self.house.limiter.refusals.count(Why.ROOMS)
                 no = ("too_many_rooms", f"a connection has at most {self.house.settings.rooms_max} rooms")
             else:
                 try:
                     check_document_id(request.room)
                 except InvalidDocumentId as error:
                     no = ("invalid_document_id", str(error))
+                else:
+                    if (full := self.share.enter_document(request.room)) is not None:
+                        no = ("too_many_documents", full.detail)
             if no is not None or kind is None:
                 assert no is not None
                 self.send(wire.encode(joining.refused(request.crdt, request.room, *no)))
@@ -202,7 +221,11 @@ class Connection:
         size, most = sum(map(len, updates)), self.house.settings.unacked_updates_max
         self.house.counters.updates_in += len(updates)
         if not (self._updates.take(min(len(updates), most), now=now) and self._bytes.take(size, now=now)):
+            self.house.limiter.refusals.count(Why.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
+            room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+            return None
+        if seconds := self.share.update(min(len(updates), most), size):
             room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
             return None
         if len(updates) > most:  # each would be a message of its own

@@ -10,6 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.visits import visit_of
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import Connection
@@ -26,9 +28,9 @@ log = get_logger(__name__)
 class Sockets:
     """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
 
-    def __init__(self, client: Client, settings: GatewaySettings) -> None:
+    def __init__(self, client: Client, settings: GatewaySettings, limiter: Limiter | None = None) -> None:
         self._settings = settings
-        self._house = House(client, settings, Tasks(_broke))
+        self._house = House(client, settings, limiter or Limiter(settings), Tasks(_broke))
         self._connections: set[Connection] = set()
         self._closing = False
         self._all_gone = asyncio.Event()
@@ -83,7 +85,9 @@ class Sockets:
             await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
             return
         await send({"type": "websocket.accept"})
-        if self._closing or len(self._connections) >= self._settings.connections_max:
+        share = visit_of(scope, self._house.limiter).share()
+        full = self._closing or len(self._connections) >= self._settings.connections_max
+        if full or share.open() is not None:
             self._house.counters.closed["too_many"] += 1
             await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
             return
@@ -92,7 +96,7 @@ class Sockets:
         if line is None:
             line = queued = AsgiLine(send)
             writer = asyncio.create_task(queued.run())
-        connection = Connection(self._house, line, now=asyncio.get_running_loop().time())
+        connection = Connection(self._house, line, share, now=asyncio.get_running_loop().time())
         self._connections.add(connection)
         self._all_gone.clear()
         self._house.counters.opened += 1

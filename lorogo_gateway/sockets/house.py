@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from lorogo_client import Client
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.cursors import Cursors
@@ -23,6 +24,7 @@ class House:
 
     client: Client
     settings: GatewaySettings
+    limiter: Limiter
     tasks: Tasks  # what goes on after a connection is over
     counters: Counters = field(default_factory=Counters)
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed

@@ -1,0 +1,67 @@
+"""The first thing that a request meets: who it comes from, and whether that one may ask now."""
+
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.limiting.limiter import Limiter, Refusal
+from lorogo_gateway.limiting.reasons import Why
+from lorogo_gateway.limiting.visits import Clock, Visit, put
+
+_COUNTED = {408: Why.BODY_SECONDS, 413: Why.BODY_BYTES}
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def rate_limited(no: Refusal) -> Problem:
+    """The refusal as HTTP says it."""
+    headers = {"Retry-After": no.retry_after}
+    return Problem(429, "rate-limited", f"{no.detail}; try again in {no.retry_after} s", headers=headers)
+
+
+class Limits:
+    """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
+
+    def __init__(self, app: ASGIApp, limiter: Limiter, clock: Clock = time.monotonic) -> None:
+        self._app = app
+        self._limiter = limiter
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer, port = scope.get("client") or ("", 0)
+        came = self._limiter.proxies.came(peer, scope["headers"])
+        scope["client"] = (came.address, port)
+        if came.https is not None:
+            secure = {"websocket": ("ws", "wss")}.get(scope["type"], ("http", "https"))
+            scope["scheme"] = secure[came.https]
+        visit = Visit(self._limiter, came, self._clock)
+        visit.body = scope["type"] == "http" and _has_body(scope)
+        put(scope, visit)
+        no = visit.begin()
+        if no is not None:
+            await rate_limited(no).response()(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._app(scope, self._counting(receive, visit), self._watching(send))
+        else:
+            await self._app(scope, receive, send)
+
+    def _counting(self, receive: Receive, visit: Visit) -> Receive:
+        async def counted() -> Message:
+            message = await receive()
+            if size := len(message.get("body", b"")):
+                visit.received(size)
+            return message
+
+        return counted if visit.body else receive
+
+    def _watching(self, send: Send) -> Send:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in _COUNTED:
+                self._limiter.refusals.count(_COUNTED[message["status"]])
+            await send(message)
+
+        return watched
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"])
