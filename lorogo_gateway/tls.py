@@ -36,9 +36,9 @@ class Certificate:
         self._cert = cert
         self._key = key
         self._stamp = self._look()
-        self.expires = self._checked()
-        self.context = _context()
-        self.context.load_cert_chain(cert, key, password=_nothing)
+        self._current, self.expires = self._loaded()
+        self.context, _ = self._loaded()
+        self.context.sni_callback = self._choose  # asked at every handshake, with a name or without
 
     def refresh(self) -> bool:
         """Whether there was a new pair, which new connections get from now on. Raises TlsUnusable, once."""
@@ -46,13 +46,14 @@ class Certificate:
         if stamp == self._stamp:
             return False
         self._stamp = stamp
-        self.expires = self._checked()
-        try:
-            self.context.load_cert_chain(self._cert, self._key, password=_nothing)
-        except (OSError, ssl.SSLError) as error:  # they changed again this very moment
-            self._stamp = ()
-            raise TlsUnusable(f"the TLS certificate changed while it was read: {error}") from None
+        self._current, self.expires = self._loaded()
         return True
+
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
+    ) -> None:
+        """A handshake begins. Contexts are never changed: half a new pair would break those who come then."""
+        connection.context = self._current
 
     def warning(self, now: datetime) -> str:
         """A sentence if it has expired or soon will; else nothing."""
@@ -63,8 +64,8 @@ class Certificate:
             return f"the TLS certificate in {str(self._cert)!r} expires on {day}"
         return ""
 
-    def _checked(self) -> datetime:
-        """When it ends, if certificate and key are good and belong together."""
+    def _loaded(self) -> tuple[ssl.SSLContext, datetime]:
+        """What serves them, and when they end; if they are good and belong together."""
         try:
             text, _ = read_file(self._cert, "the TLS certificate")
             read_secret_file(self._key, "the TLS key")
@@ -74,11 +75,12 @@ class Certificate:
             found = x509.load_pem_x509_certificates(text.encode())
         except ValueError:
             raise TlsUnusable(f"{str(self._cert)!r} has no certificate in PEM") from None
+        context = _context()
         try:
-            _context().load_cert_chain(self._cert, self._key, password=_nothing)
+            context.load_cert_chain(self._cert, self._key, password=_nothing)
         except (OSError, ssl.SSLError, ValueError) as error:
             raise TlsUnusable(self._why(error)) from None
-        return found[0].not_valid_after_utc
+        return context, found[0].not_valid_after_utc
 
     def _why(self, error: Exception) -> str:
         cert, key = str(self._cert), str(self._key)

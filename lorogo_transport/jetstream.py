@@ -34,7 +34,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
-from lorogo_transport import services, streams
+from lorogo_transport import nats_tls, services, streams
 from lorogo_transport.addresses import parse_servers, why
 from lorogo_transport.answering import answerable
 from lorogo_transport.bus import JetStreamBus, Listener, Options, Wire
@@ -67,9 +67,13 @@ async def connect(
     With `wait_seconds` it comes after that time whether NATS has answered or not, and goes on trying.
 
     `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
-    or `tls://...`. Raises Unreachable, with a sentence that says why, if none answers in time.
+    or `tls://...`; behind a `?` it may name files for TLS (`nats_tls`). Raises Unreachable, with a sentence
+    that says why, if none answers in time.
     """
     rng = rng if rng is not None else random.Random()
+    url, files = nats_tls.split(url)
+    if tls is None and files:
+        tls = await asyncio.to_thread(nats_tls.context_of, files)
     options = Options(parse_servers(url), name, timeout, credentials, tls, inbox_prefix, rng)
     bus = JetStreamBus(options, _Wire)
     if wait_seconds is None:
