@@ -4,12 +4,14 @@ uvicorn closes what is idle between two requests, and nothing else; it reads hea
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
 from lorogo_gateway.limiting.middleware import rate_limited
 from lorogo_gateway.limiting.reasons import Why
@@ -20,9 +22,9 @@ _PIPELINE_MAX = 32  # requests that wait for the answer to one before them
 
 
 _LAST_WORDS = "lorogo.last_words"
-_TOO_MANY = (
-    b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nRetry-After: %b\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b"
+_PROBLEM = (
+    b"HTTP/1.1 %d %b\r\nContent-Type: application/problem+json\r\n%bContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b"
 )
 
 
@@ -73,6 +75,8 @@ class GatewayHttp(HttpToolsProtocol):
     _stalled: asyncio.TimerHandle | None = None  # while an answer waits for its reader
     _answering: RequestResponseCycle | None = None
     _within_request = True  # its head has begun, or the connection was just made
+    _large = False  # the head was, and the parser has stopped
+    _seen_bytes = 0  # of this head, parsed
     _head_bytes = 0  # of this request; its body allows as much again for chunks and trailers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -112,12 +116,44 @@ class GatewayHttp(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > self.bounds.head_bytes_max and not self.transport.is_closing():
-            self._cut(Why.HEAD_BYTES)
+            self._head_too_large()
+
+    def on_url(self, url: bytes) -> None:
+        """Some bytes of the address."""
+        super().on_url(url)
+        self._grew(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        super().on_header(name, value)
+        self._grew(len(name) + len(value) + 4)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP, or too much of it."""
+        if self._large:
+            self._head_too_large()
+        elif self._in_answer:
+            self.transport.abort()  # it would stand in the middle of an answer
+        else:
+            super().send_400_response(msg)
+
+    def _grew(self, size: int) -> None:
+        """However it came: one read may bring a whole head, and more than one may have."""
+        self._seen_bytes += size
+        if self._seen_bytes > self.bounds.head_bytes_max:
+            self._large = True
+            raise ValueError("the head is too large")  # ends the parser, which asks for a 400
+
+    def _head_too_large(self) -> None:
+        most = self.bounds.head_bytes_max
+        self.limits.refusals.count(Why.HEAD_BYTES)
+        self._stop_timers()
+        self._answer(Problem(431, "head-too-large", f"the head of a request has at most {most} bytes"))
 
     def on_message_begin(self) -> None:
         """The first byte of a request; what came with it counts as of the one before."""
         super().on_message_begin()
-        self._head_bytes = 0
+        self._head_bytes = self._seen_bytes = 0
         self._within_request = True
         self._await_request(self.bounds.head_seconds)
 
@@ -197,10 +233,24 @@ class GatewayHttp(HttpToolsProtocol):
 
     def _turn_away(self, no: Refusal) -> None:
         """An answer before the question: a connection too many costs one write."""
-        problem = rate_limited(no).response()
-        body = bytes(problem.body)
-        self.transport.write(_TOO_MANY % (no.retry_after.encode(), len(body), body))
+        self._answer(rate_limited(no))
+
+    @property
+    def _in_answer(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _answer(self, problem: Problem) -> None:
+        """Say so and end, without the app; unless it is in the middle of an answer."""
+        if self._in_answer:
+            self.transport.abort()
+            return
+        body = bytes(problem.response().body)
+        words = HTTPStatus(problem.status).phrase.encode()
+        headers = b"".join(f"{name}: {value}\r\n".encode() for name, value in problem.headers.items())
+        self.transport.write(_PROBLEM % (problem.status, words, headers, len(body), body))
         self.transport.close()
+        _stop(self._stalled)
         self._stalled = self.loop.call_later(self.bounds.close_seconds, self.transport.abort)
 
     def _cut(self, why: Why) -> None:
