@@ -406,8 +406,8 @@ def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -
             try:
                 columns = found.columns
                 distinct = columns.distinct_keys() if keys else set[bytes]()
-            except ValueError as error:
-                result.bad.append((found.position, str(error), frames.position))
+            except CorruptionError as error:
+                result.bad.append((found.position, error.reason, frames.position))
                 continue
             if head.first_sequence < result.next_sequence:
                 result.bad.append((found.position, "sequences go back", frames.position))

@@ -130,8 +130,7 @@ class Keys:
 
     def verify(self, text: str, *, now: float) -> Token:
         """What the token says, if one of our keys signed it and this is its time. Raises TokenRefused."""
-        if len(text) > TOKEN_BYTES_MAX:
-            raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
+        _check_text(text)
         key = self._key_for(text)
         try:
             claims = jwt.decode(
@@ -219,14 +218,21 @@ def user_of(text: str) -> str:
 
 def peek(text: str) -> Token:
     """What the token says of itself, unverified: for its holder only. Raises TokenRefused."""
-    if len(text) > TOKEN_BYTES_MAX:
-        raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
+    _check_text(text)
     try:
         header = jwt.get_unverified_header(text)
         claims = jwt.decode(text, options={"verify_signature": False})
     except jwt.PyJWTError:
         raise _invalid("it is not a JWT") from None
     return _read(claims, text, str(header.get("kid", "")))
+
+
+def _check_text(text: str) -> None:
+    """Raises TokenRefused for what PyJWT must not even see: too long, or with half of a surrogate pair."""
+    if len(text) > TOKEN_BYTES_MAX:
+        raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
+    if not text.isascii():
+        raise _invalid("it is not a JWT")
 
 
 def _read(claims: Mapping[str, Any], text: str, key_id: str) -> Token:
@@ -285,5 +291,5 @@ def _ago(seconds: float) -> str:
 def _json(text: str | bytes) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidKey("it is not JSON: keys are JWKs (`lorogo token keys` makes them)") from None

@@ -67,7 +67,8 @@ def _snapshot() -> bytes:
     fill(doc.get_movable_list("movable"), ListPart(["a", "b", "c", "d"], movable=True))
     fill(doc.get_text("text"), "hé😀o")
     fill(doc.get_counter("counter"), CounterPart(3.0))
-    doc.get_tree("tree").create().meta.insert("name", "node")
+    tree = doc.get_tree("tree")
+    tree.get_meta(tree.create()).insert("name", "node")
     doc.commit()
     return doc.export(ExportMode.Snapshot())
 
