@@ -147,7 +147,7 @@ class Memory:
 
     @classmethod
     def decode(cls, value: Any, start: Start) -> "Memory":
-        """From `encode()`. Raises ValueError, TypeError."""
+        """From `encode()`. Raises ValueError, TypeError, OverflowError, AttributeError."""
         forgot, rows = value
         memory = cls(start)
         memory.forgot = bool(forgot)

@@ -69,6 +69,7 @@ class FeedPosition:
             ValueError,
             TypeError,
             AttributeError,
+            OverflowError,  # infinity is no place
             RecursionError,
             binascii.Error,
             zlib.error,

@@ -120,9 +120,15 @@ def _patch(doc: LoroDoc, operations: list[object]) -> None:
     to_json(value)
     other = LoroDoc()
     other.import_(fork.export(ExportMode.Snapshot()))
-    assert same(to_json(document_value(other)), to_json(value)), "a snapshot says the same"
+    assert same(_filled(to_json(document_value(other))), _filled(to_json(value))), "a snapshot says the same"
     assert document_value(doc) == shown or shown != shown, "only the fork was edited"  # noqa: PLR0124 - NaN
     doc.import_(fork.export(ExportMode.Updates(before)))
+
+
+def _filled(document: object) -> dict[str, object]:
+    """Without empty roots, which a replica may or may not show."""
+    assert isinstance(document, dict)
+    return {name: root for name, root in document.items() if root not in ({}, [], "", 0.0)}
 
 
 def _second_opinion(operations: list[object]) -> None:
