@@ -143,11 +143,14 @@ def guessed_header(file: File, name: str) -> SegmentHeader | None:
         while 0 <= found < limits.READ_BYTES:
             with suppress(ValueError):
                 frame = unpack_frame_header(chunk, found)
+                first_offset = frame.offset - (at + found - SEGMENT_HEADER_BYTES)
+                if first_offset < 0:
+                    raise ValueError("the frame cannot stand here")
                 return SegmentHeader(
                     first_sequence=parsed[0],
                     first_time=parsed[1],
                     epoch=frame.epoch,
-                    first_offset=frame.offset - (at + found - SEGMENT_HEADER_BYTES),
+                    first_offset=first_offset,
                     partition=0,
                     chain=0,
                     log_id=b"",
