@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +29,11 @@ from tests.fuzz.target import FOUND, HERE, load, names
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz-corpus"  # what the guided engine learned; the next run goes on from it
 HANG_SECONDS = 30.0  # one input takes no longer, even on a busy machine
-_DEATHS_MAX = 10
+_DEATHS_MAX = 500
 _POLL_SECONDS = 0.5
 _EDGES = re.compile(r"cov: ([0-9]+)")
+_LAST_WORDS = re.compile(r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)|panicked at|libFuzzer: ")
+_FRAME = re.compile(r"^ +[0-9]+: (.*(?:loro_|serde_columnar|postcard).*)")
 
 
 @dataclass(slots=True)
@@ -76,8 +79,8 @@ def fuzz(name: str, plan: Plan) -> Result:
             died = _once(result, plan, slate, Path(folder) / "slate", left, plan.seed + number)
             if not died:
                 break
-            path = keep(plan.found, name, slate.data)
-            _note(result, died, path, "")
+            if died not in (kind for kind, _ in result.findings):
+                _note(result, died, keep(plan.found, name, slate.data), "")
         result.executions = slate.executions
         slate.close()
     result.seconds = time.monotonic() - begun
@@ -94,7 +97,7 @@ def _once(result: Result, plan: Plan, slate: Slate, path: Path, seconds: float, 
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stderr is not None
-    said: deque[str] = deque(maxlen=40)
+    said: deque[str] = deque(maxlen=200)
     readers = [
         threading.Thread(target=_listen, args=(child.stdout, result)),
         threading.Thread(target=_remember, args=(child.stderr, said, result)),
@@ -108,9 +111,18 @@ def _once(result: Result, plan: Plan, slate: Slate, path: Path, seconds: float, 
         child.wait()
         for reader in readers:
             reader.join()
-    if died and said:
-        print("".join(said), file=sys.stderr)
-    return died
+    return f"{died}{_last_words(said)}" if died else ""
+
+
+def _last_words(said: Iterable[str]) -> str:
+    """What a process said last that tells one death from another: why, and where in native code."""
+    why = where = ""
+    for line in said:
+        if _LAST_WORDS.search(line):
+            why, where = re.sub(r"[0-9]+", "N", line.strip()), ""
+        elif not where and (frame := _FRAME.match(line)):
+            where = frame[1].strip()
+    return f": {why}{' in ' if where else ''}{where}" if why else ""
 
 
 def _watch(child: subprocess.Popen[str], slate: Slate, hang_seconds: float) -> str:
