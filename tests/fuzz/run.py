@@ -94,23 +94,24 @@ def _once(result: Result, plan: Plan, slate: Slate, path: Path, seconds: float, 
         *("--slate", str(path), "--found", str(plan.found), "--work", str(plan.work / result.name)),
         *("--seconds", str(seconds), "--seed", str(seed)),
     ]
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert child.stderr is not None
     said: deque[str] = deque(maxlen=200)
-    readers = [
-        threading.Thread(target=_listen, args=(child.stdout, result)),
-        threading.Thread(target=_remember, args=(child.stderr, said, result)),
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        died = _watch(child, slate, plan.hang_seconds)
-    finally:
-        child.kill()
-        child.wait()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, errors="replace") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        readers = [
+            threading.Thread(target=_listen, args=(child.stdout, result)),
+            threading.Thread(target=_remember, args=(child.stderr, said, result)),
+        ]
         for reader in readers:
-            reader.join()
+            reader.start()
+        try:
+            died = _watch(child, slate, plan.hang_seconds)
+        finally:
+            child.kill()
+            child.wait()
+            for reader in readers:
+                reader.join()
     return f"{died}{_last_words(said)}" if died else ""
 
 
