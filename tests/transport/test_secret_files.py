@@ -162,7 +162,6 @@ def test_a_file_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_file_that_fails_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failing disk is told in one sentence, and no file stays open."""
-
     fstat = os.fstat
 
     def broken(_: int) -> os.stat_result:
