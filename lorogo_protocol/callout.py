@@ -3,7 +3,7 @@
 Pure. nats-server asks with a JWT who this connection is; we `decide` by its token, and answer with a JWT that
 holds the user it becomes: its subjects, and when it ends. Time, the verifying and the signing come in.
 
-The request's signature is not looked at: only nats-server can publish there, and no key of one is known to us.
+The request's signature is not looked at: only nats-server can publish there.
 """
 
 import base64
