@@ -24,7 +24,7 @@ _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
 class DocumentApi:
     """One document, by calls. Each starts the document if nobody serves it.
 
-    What our token does not grant raises NotAllowed before anything is sent, and so does what the owner denies.
+    What our token does not grant raises NotAllowed before anything is sent; what the owner denies does, too.
     """
 
     def __init__(self, links: Links, document_id: str, token: str = "") -> None:

@@ -12,7 +12,7 @@ import nanoid
 
 from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
-from lorogo_client.errors import DocumentFailed, NotServed, SessionClosed
+from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed, beginning
 from lorogo_client.guarded import beyond_token
 from lorogo_client.holder import Holder, TokenSource
@@ -25,13 +25,16 @@ from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.place import StoredDocument
 from lorogo_client.waiting import Door
+from lorogo_protocol import calls, subjects
+from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.lease import Entry
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.errors import NoResponders, PermissionDenied, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
@@ -147,7 +150,7 @@ class Client:
         self.settings = shared.settings
         self.transport = links.first.transport
         self._links = links
-        self._guarded = shared.guarded
+        self.guarded = shared.guarded  # by a token, which gives documents and nothing else of NATS
         self._context = links.first
         self._rooms: dict[tuple[str, bool], Room] = {}
         self._sessions: dict[Session, tuple[Room, Context]] = {}
@@ -169,7 +172,7 @@ class Client:
     @property
     def kept_presence(self) -> KeptPresence:
         """The presence that is kept. Raises NotAllowed with a token: it is a bucket of NATS."""
-        if self._guarded:
+        if self.guarded:
             raise beyond_token("presence that is kept")
         return self._kept_presence
 
@@ -216,7 +219,7 @@ class Client:
         async def enter() -> UpdateFeed:
             if self._closed:
                 raise SessionClosed("the client is closed")
-            if self._guarded:
+            if self.guarded:
                 raise beyond_token("the feed of all updates")
             state = await beginning.begin(self.transport, begin, wanted)
             feed = UpdateFeed(self._context, state)
@@ -234,8 +237,8 @@ class Client:
         """A member who follows the document without a replica: `member.join()`, then `listener` is told.
 
         All members of one document in this client share their subscriptions. Does not wait for the document
-        to be served. `token`: the member's own, in whose name the owner is asked; what it grants is the caller's
-        to check. Raises InvalidDocumentId, SessionClosed, NotAllowed.
+        to be served. `token`: the member's own, in whose name the owner is asked; what it grants is the
+        caller's to check. Raises InvalidDocumentId, SessionClosed, NotAllowed.
         """
         check_document_id(document_id)
 
@@ -270,7 +273,7 @@ class Client:
 
     def statuses(self) -> AsyncIterator[tuple[str, Entry]]:
         """Every document that has a status, in any order. Raises NotAllowed with a token."""
-        if self._guarded:
+        if self.guarded:
             raise beyond_token("a list of all documents")
         return Statuses(self.transport).all()
 
@@ -288,7 +291,7 @@ class Client:
         With a token, which must grant `admin`, a server does it. Raises NotAllowed, NotServed.
         """
         check_document_id(document_id)
-        if self._guarded:
+        if self.guarded:
             return await self._reset_by_server(document_id)
         statuses = Statuses(self.transport)
         entry = await statuses.read(document_id)
@@ -300,6 +303,27 @@ class Client:
         except WrongLastSequence:
             return False
         return True
+
+    async def _reset_by_server(self, document_id: str) -> bool:
+        """As `reset`, by whichever server hears of it."""
+        self._links.holder.require(document_id, Access.ADMIN)
+        async with self._links.use(document_id) as context:
+            try:
+                answer = await context.caller.ask(
+                    subjects.reset(document_id),
+                    timeout=self.settings.reply_seconds,
+                    whom=f"the server that was asked to reset {document_id}",
+                    token=context.badge.text,
+                )
+            except NoResponders:
+                raise NotServed(document_id, "no server is connected to NATS") from None
+            except PermissionDenied as error:
+                raise NotAllowed(str(error), document_id=document_id) from None
+            except Refused as no:
+                if no.reason is Reason.PERMISSION_DENIED:
+                    raise NotAllowed(str(no), document_id=document_id) from None
+                raise
+        return calls.need(answer, "reset", bool)
 
     async def close_session(self, session: Session, *, calm: bool = True) -> None:
         """Leave a session that `await client.open(...)` gave. Raises Unsaved, unless not `calm`."""

@@ -55,9 +55,7 @@ class Relay:
         self.hindrance: LorogoError | None = None  # why a join takes so long
         self._context = context
         self._bus = context.bus
-        duties = Duties(
-            self._pass_on, self._wake_lanes, self._resend, self.lose, self.deleted, self._a_token
-        )
+        duties = Duties(self._pass_on, self._wake_lanes, self._resend, self.lose, self.deleted, self._a_token)
         self._keeper = Keeper(context, document_id, duties)
         self._course = self._keeper.course
         self._arrivals = Arrivals()
@@ -137,9 +135,7 @@ class Relay:
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
-    async def admit(
-        self, vector: bytes, ends: float, turn: Turn | None = None, token: str = ""
-    ) -> Synced:
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
         """The owner's answer to a member at this vector; waits until there is one, and for its turn.
 
         Raises NotServed, DocumentFailed, DocumentDeleted, NotAllowed; the caller brings the deadline.

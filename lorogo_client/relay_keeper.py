@@ -98,9 +98,7 @@ class Keeper:
 
     # --- asking
 
-    async def admit(
-        self, vector: bytes, ends: float, turn: Turn | None = None, token: str = ""
-    ) -> Synced:
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
         """The owner's answer to somebody at this vector, asked once; a turn is held with the answer.
 
         Raises NotServed, DocumentFailed, TransportError, Refused, MalformedMessage.
@@ -150,9 +148,7 @@ class Keeper:
                 self.course.sync_failed()
 
     async def _asked(self, vector: bytes, generation: int | None = None, *, token: str) -> Synced:
-        answer = await ask_since(
-            self._context, self._document_id, vector, generation=generation, token=token
-        )
+        answer = await ask_since(self._context, self._document_id, vector, generation=generation, token=token)
         if answer.lease < self.course.token:
             raise RequestTimeout("a server that lost the document answered the sync")
         self._heard_at = self._context.clock.now()

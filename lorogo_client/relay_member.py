@@ -93,7 +93,8 @@ class Member:
         `vector` is Loro's encoding of a version vector, b"" for nothing known. The document is started if
         nobody serves it. Raises InvalidVersion; HistoryTrimmed if the member has something and the kept
         history does not reach back to it (begin with a new LoroDoc); NotServed, DocumentFailed,
-        DocumentDeleted, NotAllowed, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give back.
+        DocumentDeleted, NotAllowed, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give
+        back.
         """
         known = _canonical(vector)
         allowed = self._context.settings.open_seconds if timeout is None else timeout
