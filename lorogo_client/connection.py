@@ -138,6 +138,7 @@ def _dialling(
             token=token if guarded else None,
             documents=documents,
             seed=seed,
+            inbox_prefix=subjects.SERVER_INBOX if seed is not None else "_INBOX",
         )
 
     return dial
