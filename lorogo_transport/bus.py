@@ -388,14 +388,13 @@ class JetStreamBus:
             try:
                 await self._dial(server)
             except Unreachable as error:
-                tell = log.debug
-                if isinstance(error, NotAuthorized) and not isinstance(self._problem, NotAuthorized):
-                    tell = log.warning
+                refused = isinstance(error, NotAuthorized)
+                news = refused != isinstance(self._problem, NotAuthorized)
+                tell = log.warning if refused and news else log.debug
                 tell("no connection to NATS yet", name=self._options.name, reason=str(error))
-                another = type(error) is not type(self._problem)
                 self._problem = error
-                if another:
-                    self._tell(False)  # still no connection, for another reason
+                if news:
+                    self._tell(False)  # still no connection, for a reason that an app must know
                 attempt += 1
                 self._lost.set()
             except Exception:
