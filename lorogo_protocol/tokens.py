@@ -6,11 +6,14 @@ A key says its algorithm, never the token: Ed25519 keys sign EdDSA, secrets of 3
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jwt
+from jwt.types import Options
 
 from lorogo_protocol import grants
 from lorogo_protocol.errors import LorogoError
@@ -23,6 +26,25 @@ SECRET_BYTES_MIN: Final = 32
 CLOCK_SECONDS: Final = 5.0  # by which the clocks of minters and ours may differ
 _USER_CHARS: Final = 32
 _SECONDS_MAX: Final = 2**53
+#: exactly one way to write a token: with `=` at its end it would be another text, and so another id to revoke
+_SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_BASE64: Final = re.compile(r"[A-Za-z0-9_-]{1,4096}={0,2}")
+_ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
+    ("OKP", "Ed25519"): ("EdDSA", "Ed25519"),  # the second is its newer name
+    ("oct", None): ("HS256",),
+}
+#: claims are looked at below, with sentences of our own
+_VERIFIED: Final[Options] = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+_PEEKED: Final[Options] = {**_VERIFIED, "verify_signature": False}
 
 
 class InvalidKey(LorogoError):
@@ -32,7 +54,11 @@ class InvalidKey(LorogoError):
 
 
 class TokenRefused(LorogoError):
-    """The token lets nobody in; `code`: token-invalid, token-expired, token-early or token-revoked."""
+    """The token lets nobody in.
+
+    `code`: token-invalid, token-expired, token-early, token-revoked; or token-unchecked, while it is not
+    known here what is revoked.
+    """
 
     def __init__(self, code: str, problem: str) -> None:
         super().__init__(problem)
@@ -49,7 +75,12 @@ class Token:
     issued: float | None
     token_id: str  # its jti, or the user if it has none: by which it is revoked
     key_id: str
-    user: str  # of NATS: only who has the token can know it
+    user: str = field(repr=False)  # of NATS: only who has the token can know it
+    key_print: str = field(default="", repr=False)  # of the very key that signed it; "" if nobody looked
+
+    def expired(self, now: float) -> bool:
+        """Whether it has ended, all clocks considered."""
+        return now >= self.expires + CLOCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +91,7 @@ class Key:
     algorithm: str  # EdDSA or HS256
     _jwk: Mapping[str, str] = field(repr=False)
     prepared: Any = field(repr=False, compare=False)  # as PyJWT takes it
+    print: str = field(repr=False, compare=False)  # tells keys of one name apart
 
     @property
     def mints(self) -> bool:
@@ -91,25 +123,35 @@ def key_of(jwk: object) -> Key:
     if not is_token(key_id):
         raise InvalidKey("a key needs a `kid` of 1 to 64 characters of A-Z a-z 0-9 _ -")
     kind, curve = found.get("kty", ""), found.get("crv")
-    algorithm = {("OKP", "Ed25519"): "EdDSA", ("oct", None): "HS256"}.get((kind, curve), "")
+    algorithm, *_ = names = _ALGORITHMS.get((kind, curve), ("",))
     if not algorithm:
         raise InvalidKey(
-            f"key {key_id!r} is of type {str(kind)[:20]!r}: only OKP (Ed25519) and oct (HS256) are taken"
+            f"key {key_id!r} is of type {kind[:20]!r}: only OKP (Ed25519) and oct (HS256) are taken"
         )
-    if found.get("alg", algorithm) not in (algorithm, "Ed25519"):
-        raise InvalidKey(
-            f"key {key_id!r} says it is for {found['alg'][:20]!r}, but a key of its type is for {algorithm}"
-        )
-    kept: dict[str, str] = {
-        name: found[name] for name in ("kty", "crv", "x", "d", "k", "kid") if name in found
-    }
+    if found.get("alg", algorithm) not in names or found.get("use", "sig") != "sig":
+        raise InvalidKey(f"key {key_id!r} says that it is for something else than {algorithm} signatures")
+    parts = {name: found[name] for name in (("k",) if kind == "oct" else ("x", "d")) if name in found}
+    if not all(_BASE64.fullmatch(part) for part in parts.values()):
+        raise InvalidKey(f"key {key_id!r} cannot be read: it is not base64url")
+    kept = {"kty": kind, **({} if curve is None else {"crv": curve}), **parts}
+    kept |= {"kid": key_id, "alg": algorithm}
     try:
-        prepared = jwt.PyJWK({**kept, "alg": algorithm}, algorithm).key
+        made = jwt.PyJWK(dict(kept), algorithm)
+        prepared = made.Algorithm.prepare_key(made.key)
+    except jwt.exceptions.MissingCryptographyError:
+        raise InvalidKey(
+            f"key {key_id!r} needs the package cryptography: pip install 'lorogo[tokens]'"
+        ) from None
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         raise InvalidKey(f"key {key_id!r} cannot be read: it is not a whole {algorithm} key") from None
     if algorithm == "HS256" and len(prepared) < SECRET_BYTES_MIN:
         raise InvalidKey(f"key {key_id!r} is too short: a secret must have {SECRET_BYTES_MIN} bytes or more")
-    return Key(key_id, algorithm, {**kept, "alg": algorithm}, prepared)
+    return Key(key_id, algorithm, kept, prepared, _print(kept))
+
+
+def _print(kept: Mapping[str, str]) -> str:
+    material = kept.get("x") or kept["k"]
+    return hashlib.sha256(f"{kept['alg']} {material.rstrip('=')}".encode()).hexdigest()
 
 
 class Keys:
@@ -128,50 +170,43 @@ class Keys:
     def all(self) -> tuple[Key, ...]:
         return tuple(self._keys.values())
 
+    def get(self, key_id: str) -> Key | None:
+        return self._keys.get(key_id)
+
     def verify(self, text: str, *, now: float) -> Token:
         """What the token says, if one of our keys signed it and this is its time. Raises TokenRefused."""
-        if len(text) > TOKEN_BYTES_MAX:
-            raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
-        key = self._key_for(text)
+        key = self._key_for(_header(text))
         try:
             claims = jwt.decode(
                 text,
                 key.prepared,
                 algorithms=[key.algorithm],
-                options={
-                    "verify_signature": True,
-                    "verify_exp": False,
-                    "verify_nbf": False,
-                    "verify_iat": False,
-                    "verify_aud": False,
-                },
+                options=_VERIFIED,
             )
         except jwt.PyJWTError:
-            raise _invalid(f"the signature is not of key {key.key_id!r}") from None
-        token = _read(claims, text, key.key_id)
-        if now >= token.expires + CLOCK_SECONDS:
-            raise TokenRefused(
-                "token-expired", f"the token expired {_ago(now - token.expires)} ago: get a new one"
-            )
+            raise _invalid(f"key {key.key_id!r} did not sign it") from None
+        token = _read(claims, text, key.key_id, key.print)
+        if token.expired(now):
+            raise expired(token, now)
         early = _seconds(claims, "nbf")
         if early is not None and now < early - CLOCK_SECONDS:
             raise TokenRefused("token-early", f"the token is not valid before {_ago(early - now)} from now")
         return token
 
-    def _key_for(self, text: str) -> Key:
-        try:
-            header = jwt.get_unverified_header(text)
-        except jwt.PyJWTError:
-            raise _invalid("it is not a JWT") from None
+    def _key_for(self, header: Mapping[str, Any]) -> Key:
         key_id = header.get("kid")
         if key_id is None and len(self._keys) == 1:
             return next(iter(self._keys.values()))
-        if not isinstance(key_id, str) or key_id not in self._keys:
-            named = (
-                "names no key by `kid`" if key_id is None else "is signed with a key that is not known here"
-            )
-            raise _invalid(f"it {named}")
+        if key_id is None:
+            raise _invalid("it names no key by `kid`, and there is more than one")
+        if key_id not in self._keys:
+            raise _invalid("it is signed with a key that is not known here")
         return self._keys[key_id]
+
+
+def expired(token: Token, now: float) -> TokenRefused:
+    """Why a token that has ended is refused."""
+    return TokenRefused("token-expired", f"the token expired {_ago(now - token.expires)} ago: get a new one")
 
 
 def keys_of(jwks: object) -> Keys:
@@ -192,15 +227,14 @@ def mint(
     """A token as text. `expires` and `now` are Unix seconds. Raises InvalidKey, InvalidGrants, ValueError."""
     if not key.mints:
         raise InvalidKey(f"key {key.key_id!r} only verifies: minting needs its private part")
-    if expires <= now:
+    if not 0 <= now < expires <= _SECONDS_MAX:  # NaN is none of it
         raise ValueError("a token must expire in the future")
-    _check_subject(subject)
     claims = {
         "aud": AUDIENCE,
-        "sub": subject,
-        "jti": token_id,
+        "sub": _checked_subject(subject),
+        "jti": _checked_id(token_id),
         "iat": int(now),
-        "exp": int(expires) if float(expires).is_integer() else int(expires) + 1,
+        "exp": math.ceil(expires),
         "documents": grants.parse(documents).words(),
     }
     text = jwt.encode(claims, key.prepared, algorithm=key.algorithm, headers={"kid": key.key_id})
@@ -219,47 +253,56 @@ def user_of(text: str) -> str:
 
 def peek(text: str) -> Token:
     """What the token says of itself, unverified: for its holder only. Raises TokenRefused."""
-    if len(text) > TOKEN_BYTES_MAX:
-        raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
+    header = _header(text)
     try:
-        header = jwt.get_unverified_header(text)
-        claims = jwt.decode(text, options={"verify_signature": False})
+        claims = jwt.decode(text, options=_PEEKED)
     except jwt.PyJWTError:
         raise _invalid("it is not a JWT") from None
-    return _read(claims, text, str(header.get("kid", "")))
+    return _read(claims, text, header.get("kid", ""), "")
 
 
-def _read(claims: Mapping[str, Any], text: str, key_id: str) -> Token:
+def _header(text: str) -> Mapping[str, Any]:
+    if len(text) > TOKEN_BYTES_MAX:
+        raise _invalid(f"it has {len(text)} characters, at most {TOKEN_BYTES_MAX} are allowed")
+    if _SHAPE.fullmatch(text) is None:
+        raise _invalid("it is not a JWT")
+    try:
+        return jwt.get_unverified_header(text)
+    except jwt.PyJWTError:
+        raise _invalid("it is not a JWT") from None
+
+
+def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> Token:
     audience = claims.get("aud")
     if AUDIENCE not in (audience if isinstance(audience, list) else [audience]):
         raise _invalid(f'it is for somebody else: `aud` must be "{AUDIENCE}"')
-    subject = claims.get("sub")
+    user = user_of(text)
+    subject, token_id = claims.get("sub"), claims.get("jti", user)
     try:
-        _check_subject(subject)
-    except ValueError as error:
+        subject, token_id = _checked_subject(subject), _checked_id(token_id)
+        granted = grants.parse(claims.get("documents"))
+    except (ValueError, InvalidGrants) as error:
         raise _invalid(str(error)) from None
-    assert isinstance(subject, str)
     expires = _seconds(claims, "exp")
     if expires is None:
         raise _invalid("it never expires: `exp` is missing")
-    user = user_of(text)
-    token_id = claims.get("jti", user)
-    if not isinstance(token_id, str) or not is_token(token_id):
-        raise _invalid("`jti` must be 1 to 64 characters of A-Z a-z 0-9 _ -")
-    try:
-        granted = grants.parse(claims.get("documents"))
-    except InvalidGrants as error:
-        raise _invalid(str(error)) from None
-    return Token(subject, granted, expires, _seconds(claims, "iat"), token_id, key_id, user)
+    return Token(subject, granted, expires, _seconds(claims, "iat"), token_id, key_id, user, key_print)
 
 
-def _check_subject(subject: object) -> None:
+def _checked_subject(subject: object) -> str:
     if (
         not isinstance(subject, str)
         or not 0 < len(subject) <= TOKEN_SUBJECT_CHARS_MAX
         or not subject.isprintable()
     ):
         raise ValueError(f"`sub` must be 1 to {TOKEN_SUBJECT_CHARS_MAX} printable characters")
+    return subject
+
+
+def _checked_id(token_id: object) -> str:
+    if not isinstance(token_id, str) or not is_token(token_id):
+        raise ValueError("`jti` must be 1 to 64 characters of A-Z a-z 0-9 _ -")
+    return token_id
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
@@ -285,5 +328,5 @@ def _ago(seconds: float) -> str:
 def _json(text: str | bytes) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidKey("it is not JSON: keys are JWKs (`lorogo token keys` makes them)") from None

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -71,14 +72,21 @@ class EmbeddedNats:
         max_payload: int = 1024 * 1024,
         binary: Path | None = None,
         sync_always: bool = False,
+        configuration: Mapping[str, object] | None = None,
     ) -> None:
-        """`sync_always`: JetStream syncs every message before it acknowledges it, which is slow."""
+        """Where to keep its files, and where to listen; port 0 takes a free one.
+
+        `sync_always`: JetStream syncs every message before it acknowledges it, which is slow.
+        `configuration`: settings of nats-server besides ours, as accounts and authorization are. No
+        secrets belong in them: they are written to a file in the store.
+        """
         self._store = Path(store_dir).absolute()
         self._port = port  # 0: any; after the first start the one it got, so that a restart keeps it
         self._host = host
         self._max_payload = max_payload
         self._binary = binary
         self._sync_always = sync_always
+        self._more = dict(configuration or {})
         self._lock: int | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._guard: asyncio.subprocess.Process | None = None
@@ -236,6 +244,7 @@ class EmbeddedNats:
             "host": self._host,
             "port": self._port or -1,  # -1: any free port
             "max_payload": self._max_payload,
+            **self._more,
             "ports_file_dir": str(self._ports_path),
             "jetstream": {
                 "store_dir": str(self._store),

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lorogo_protocol.limits import KEPT_PRESENCE_BYTES_MAX, REJECTED_KEEP_SECONDS
+from lorogo_protocol.limits import KEPT_PRESENCE_BYTES_MAX, REJECTED_KEEP_SECONDS, REVOKED_BYTES_MAX
 from lorogo_protocol.subjects import (
     PRESENCE_BUCKET,
     PRESENCE_STREAM,
     REJECTED_STREAM,
+    REVOKED_STREAM,
     SNAPSHOT_BUCKET,
     SNAPSHOT_STREAM,
     STATUS_BUCKET,
@@ -21,6 +22,8 @@ from lorogo_protocol.subjects import (
     WAL_STREAM,
     committed,
     rejected,
+    revoked,
+    revoked_key,
     status,
     wal,
 )
@@ -88,6 +91,15 @@ def specs(
             age_max_seconds=REJECTED_KEEP_SECONDS,
             replicas=replicas,
             discard_new=False,
+        ),
+        StreamSpec(
+            name=REVOKED_STREAM,
+            subjects=(revoked_key(">"),),
+            republish=(revoked_key("*"), revoked(_TOKEN)),
+            messages_per_subject_max=1,
+            bytes_max=REVOKED_BYTES_MAX,
+            replicas=replicas,
+            allow_rollup=True,
         ),
         StreamSpec(
             name=PRESENCE_STREAM,

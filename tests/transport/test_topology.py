@@ -13,6 +13,7 @@ WAL = SPECS[subjects.WAL_STREAM]
 STATUS = SPECS[subjects.STATUS_STREAM]
 REJECTED = SPECS[subjects.REJECTED_STREAM]
 PRESENCE = SPECS[subjects.PRESENCE_STREAM]
+REVOKED = SPECS[subjects.REVOKED_STREAM]
 
 
 def test_the_names_on_the_wire() -> None:
@@ -25,12 +26,19 @@ def test_the_names_on_the_wire() -> None:
             "$O.loro-document-snapshots.M.>",
         ),
         "loro-rejected": ("loro.rejected.*",),
+        "KV_loro-revoked": ("$KV.loro-revoked.>",),
         "KV_loro-presence": ("$KV.loro-presence.>",),
     }
     assert WAL.republish == ("loro.wal.*", "loro.committed.{{wildcard(1)}}")
     assert STATUS.republish == ("$KV.loro-document-status.*", "loro.status.{{wildcard(1)}}")
     assert (WAL.bytes_max, WAL.discard_new, WAL.deny_delete, WAL.allow_rollup) == (1000, True, False, False)
     assert (REJECTED.age_max_seconds, REJECTED.discard_new) == (7 * 24 * 3600, False)
+    assert REVOKED.republish == ("$KV.loro-revoked.*", "loro.revoked.{{wildcard(1)}}")
+    assert (REVOKED.bytes_max, REVOKED.messages_per_subject_max, REVOKED.discard_new) == (
+        64 * 1024**2,
+        1,
+        True,
+    )
     assert all(spec.replicas == 3 for spec in topology.specs(replicas=3))
 
 
