@@ -7,10 +7,11 @@
             receipt = await session.flush()
 
 With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
-`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
-docs/PROTOCOL.md says what travels.
+`lorogo_client.store` looks into such a store. `lorogo_client.tokens` mints tokens for a closed NATS.
+Everything else that an app may need is named here; docs/PROTOCOL.md says what travels.
 """
 
+from lorogo_client import tokens
 from lorogo_client.api import DocumentApi
 from lorogo_client.connection import Client, connect
 from lorogo_client.errors import (
@@ -111,4 +112,5 @@ __all__ = [
     "UpdateFeed",
     "UpdateRefused",
     "connect",
+    "tokens",
 ]
