@@ -46,7 +46,7 @@ def mint(
         documents=documents,
         expires=_moment(expires, now),
         now=now,
-        token_id=secrets.token_urlsafe(16) if token_id is None else token_id,
+        token_id=f"t{secrets.token_hex(12)}" if token_id is None else token_id,
     )
 
 
