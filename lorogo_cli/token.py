@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from lorogo_cli.logs import configure
-from lorogo_cli.options import Json, Verbose
+from lorogo_cli.options import NATS_DEFAULT, Json, Nats, NatsSeed, Verbose
+from lorogo_cli.runtime import run
 
 app = typer.Typer(no_args_is_help=True, help="Tokens: who may do what, for how long (docs/SECURITY.md).")
 keys_app = typer.Typer(
@@ -136,3 +137,33 @@ def keys_remove(
     from lorogo_cli import key_files
 
     key_files.remove(key_id, public, as_json=json)
+
+
+@app.command()
+def revoke(
+    token_id: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="The token's id (jti), as `lorogo token show` shows it."),
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="NAME", help="All tokens that this subject has now.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The token that is in this file.")
+    ] = None,
+    lasting: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="TIME", help="Forget it after 30d, say: longer than any such token lasts."
+        ),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Refuse a token, or all that somebody has, everywhere and at once, before its time."""
+    configure("info", verbose=verbose)
+    from lorogo_cli import revoking
+
+    run(revoking.revoke, nats, nats_seed, token_id, subject, token_file, lasting, as_json=json)

@@ -254,7 +254,7 @@ def mint(
         raise ValueError("a token must expire in the future")
     claims = {
         "aud": AUDIENCE,
-        "sub": _checked_subject(subject),
+        "sub": checked_subject(subject),
         "jti": _checked_id(token_id),
         "iat": int(now),
         "exp": math.ceil(expires),
@@ -307,7 +307,7 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
         raise _invalid(f'it is for somebody else: `aud` must be "{AUDIENCE}"')
     user, named = user_of(text), claims.get("jti")
     try:
-        subject, token_id = _checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
+        subject, token_id = checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
         granted = grants.parse(claims.get("documents"))
     except (ValueError, InvalidGrants) as error:
         raise _invalid(str(error)) from None
@@ -317,7 +317,8 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
     return Token(subject, granted, expires, _seconds(claims, "iat"), token_id, key_id, user, key_print)
 
 
-def _checked_subject(subject: object) -> str:
+def checked_subject(subject: object) -> str:
+    """The subject itself, if a token can have it. Raises ValueError."""
     if (
         not isinstance(subject, str)
         or not 0 < len(subject) <= TOKEN_SUBJECT_CHARS_MAX
