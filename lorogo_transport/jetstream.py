@@ -118,7 +118,7 @@ class JetStreamTransport:
         return self._bus
 
     def stream(self, name: str) -> streams.JetStreamStream:
-        return streams.JetStreamStream(self._bus, name)
+        return streams.JetStreamStream(self._bus, name, may_ask=not self._bus.by_token)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
         return await streams.ensure(self._bus, spec)
@@ -127,6 +127,10 @@ class JetStreamTransport:
         return await services.announce(
             self._bus, info, stats, service_id=secrets.token_hex(11), started=datetime.now(UTC)
         )
+
+    def renew(self) -> None:
+        """Connect anew: a token that is asked for is another now."""
+        self._bus.renew()
 
     async def close(self) -> None:
         await self._bus.close()
