@@ -89,6 +89,11 @@ class JetStreamBus:
         return self._problem
 
     @property
+    def by_token(self) -> bool:
+        """Whether a token says who we are: then no more is allowed than documents."""
+        return self._options.login.token is not None
+
+    @property
     def unanswerable(self) -> int:
         return self._options.answering.refused
 
@@ -229,6 +234,11 @@ class JetStreamBus:
 
         return stop
 
+    def renew(self) -> None:
+        """Give the connection up and make another: the token that we would say now is not the one we said."""
+        if self._wire is not None and not self._closed:
+            self._on_lost(self._wire, Disconnected("the connection is made anew, with another token"))
+
     def forget(self, sid: int) -> None:
         """End a subscription (see `Listener.close`)."""
         if self._listeners.pop(sid, None) is not None and self._wire is not None:
@@ -354,7 +364,8 @@ class JetStreamBus:
         self._wire = None
         self._problem = error
         if not self._closed:
-            log.warning("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
+            tell = log.info if isinstance(error, Disconnected) else log.warning  # we wanted it
+            tell("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
         for request in (*self._requests.values(), *self._windows.values()):
             request.fail(RequestTimeout("the connection was lost before an answer came"))
         self._requests.clear()
@@ -377,11 +388,13 @@ class JetStreamBus:
             try:
                 await self._dial(server)
             except Unreachable as error:
-                tell = log.debug
-                if isinstance(error, NotAuthorized) and not isinstance(self._problem, NotAuthorized):
-                    tell = log.warning
+                refused = isinstance(error, NotAuthorized)
+                news = refused != isinstance(self._problem, NotAuthorized)
+                tell = log.warning if refused and news else log.debug
                 tell("no connection to NATS yet", name=self._options.name, reason=str(error))
                 self._problem = error
+                if news:
+                    self._tell(False)  # still no connection, for a reason that an app must know
                 attempt += 1
                 self._lost.set()
             except Exception:

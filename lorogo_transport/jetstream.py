@@ -70,6 +70,7 @@ async def connect(
     inbox_prefix: str = "_INBOX",
     taken_prefix: str = "",
     answer_users_only: bool = False,
+    answer_nats_only: bool = False,
     rng: random.Random | None = None,
     wait_seconds: float | None = None,
 ) -> "JetStreamTransport":
@@ -85,7 +86,7 @@ async def connect(
     `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
     a .creds file. With a token our inboxes are those of its user, else they begin with `inbox_prefix`.
     A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
-    but inboxes of users (docs/decisions/0016).
+    but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
     """
     options = Options(
         parse_servers(url),
@@ -95,7 +96,7 @@ async def connect(
         tls,
         inbox_prefix,
         taken_prefix,
-        Answering(users_only=answer_users_only),
+        Answering(users_only=answer_users_only, nats_only=answer_nats_only),
         rng if rng is not None else random.Random(),
     )
     bus = JetStreamBus(options, _Wire)
@@ -117,7 +118,7 @@ class JetStreamTransport:
         return self._bus
 
     def stream(self, name: str) -> streams.JetStreamStream:
-        return streams.JetStreamStream(self._bus, name)
+        return streams.JetStreamStream(self._bus, name, may_ask=not self._bus.by_token)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
         return await streams.ensure(self._bus, spec)
@@ -126,6 +127,10 @@ class JetStreamTransport:
         return await services.announce(
             self._bus, info, stats, service_id=secrets.token_hex(11), started=datetime.now(UTC)
         )
+
+    def renew(self) -> None:
+        """Connect anew: a token that is asked for is another now."""
+        self._bus.renew()
 
     async def close(self) -> None:
         await self._bus.close()

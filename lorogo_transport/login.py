@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lorogo_protocol import subjects, tokens
+from lorogo_protocol import subjects
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX
 from lorogo_transport.errors import NotAuthorized, TooLarge, Unreachable
@@ -49,6 +49,8 @@ class Login:
         try:
             async with asyncio.timeout(timeout):
                 text = await self.token()
+        except Unreachable:
+            raise  # whoever gives tokens can say better why
         except TimeoutError:
             raise Unreachable(f"no token could be had within {timeout:g} s") from None
         except Exception as error:
@@ -58,6 +60,8 @@ class Login:
 
 def inbox_prefix(token: str) -> str:
     """What all inboxes of this token's connections begin with."""
+    from lorogo_protocol import tokens  # noqa: PLC0415 - loads PyJWT, which who has no token does not need
+
     return subjects.user_inbox(tokens.user_of(token))
 
 

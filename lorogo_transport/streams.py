@@ -35,11 +35,13 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 class JetStreamStream:
     """A `ports.Stream` on the real thing."""
 
-    __slots__ = ("_bus", "_name")
+    __slots__ = ("_bus", "_may_ask", "_name")
 
-    def __init__(self, bus: Bus, name: str) -> None:
+    def __init__(self, bus: Bus, name: str, *, may_ask: bool = True) -> None:
+        """`may_ask`: whether JetStream may be asked why it did not answer."""
         self._bus = bus
         self._name = name
+        self._may_ask = may_ask
 
     @property
     def name(self) -> str:
@@ -61,8 +63,9 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            with suppress(PermissionDenied):  # who may only publish cannot ask why
-                await self.state(timeout=timeout)  # raises StreamMissing or Unreachable if that is the reason
+            if self._may_ask:
+                with suppress(PermissionDenied):
+                    await self.state(timeout=timeout)  # raises StreamMissing or Unreachable, if that is why
             raise
         ack = api.decode(self._name, answer.data)
         if ack.get("stream") != self._name:
