@@ -1,11 +1,10 @@
-"""`lorogo auth`: says to nats-server who comes in by a token; and `lorogo auth setup`, which prepares a closed NATS."""
+"""`lorogo auth`: says to nats-server who comes in by a token; `lorogo auth setup` prepares a closed NATS."""
 
 import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from lorogo_cli import closed_folder
@@ -14,16 +13,11 @@ from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_transport import closed, seeds
-from lorogo_transport.authority import Authority
-from lorogo_transport.callout import Callout
-from lorogo_transport.clock import SystemClock
-from lorogo_transport.jetstream import connect
+from lorogo_transport.auth_service import NEEDED, running
 from lorogo_transport.key_source import KeySource
-from lorogo_transport.kicking import Kicker
 from lorogo_transport.secret_files import read_secret
 from lorogo_transport.strangers import lets_strangers_in
 
-NEEDED = (closed.ISSUER, closed.AUTH, closed.AUTH_LIST, closed.SYSTEM)
 _LOOK_SECONDS = 5.0
 
 
@@ -39,31 +33,6 @@ async def auth(url: str, keys: KeySource, found: Mapping[str, str]) -> None:
             say("lorogo auth is running    (Ctrl-C stops it)")
             await stop.wait()
             say("stopping")
-
-
-@asynccontextmanager
-async def running(url: str, keys: KeySource, found: Mapping[str, str]) -> AsyncIterator[Callout]:
-    """The service with its three connections: asked in AUTH, reading in LOROGO, closing in SYS."""
-    signer = seeds.SeedSigner(found[closed.ISSUER], seeds.ACCOUNT, "the issuer's seed")
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        asked, listed, system = [
-            await stack.enter_async_context(
-                await connect(
-                    url,
-                    name=f"lorogo {name}",
-                    seed=found[name],
-                    inbox_prefix=closed.AUTH_INBOX,
-                    answer_nats=name == closed.AUTH,
-                )
-            )
-            for name in (closed.AUTH, closed.AUTH_LIST, closed.SYSTEM)
-        ]
-        authority = await stack.enter_async_context(Authority(keys, listed, clock))
-        await stack.enter_async_context(Kicker(system.bus, authority))
-        callout = await stack.enter_async_context(Callout(asked.bus, authority, signer, clock))
-        await asked.bus.barrier()
-        yield callout
 
 
 def seeds_of(folder: Path | None) -> dict[str, str]:

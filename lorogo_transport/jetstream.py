@@ -70,6 +70,7 @@ async def connect(
     inbox_prefix: str = "_INBOX",
     taken_prefix: str = "",
     answer_users_only: bool = False,
+    answer_nats_only: bool = False,
     rng: random.Random | None = None,
     wait_seconds: float | None = None,
 ) -> "JetStreamTransport":
@@ -85,7 +86,7 @@ async def connect(
     `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
     a .creds file. With a token our inboxes are those of its user, else they begin with `inbox_prefix`.
     A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
-    but inboxes of users (docs/decisions/0016).
+    but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
     """
     options = Options(
         parse_servers(url),
@@ -95,7 +96,7 @@ async def connect(
         tls,
         inbox_prefix,
         taken_prefix,
-        Answering(users_only=answer_users_only),
+        Answering(users_only=answer_users_only, nats_only=answer_nats_only),
         rng if rng is not None else random.Random(),
     )
     bus = JetStreamBus(options, _Wire)

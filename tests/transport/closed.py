@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import nkeys  # type: ignore[import-untyped]  # it has no types
+import nkeys
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, Subjects, subjects_of
