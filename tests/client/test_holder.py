@@ -51,7 +51,11 @@ async def test_a_token_says_what_its_holder_may_do() -> None:
         ({"**": "read"}, "plan", False),
         ({"pl*": "read"}, "plan", True),
         ({"plan": "write", "pl*": "read"}, "plan", False),
-        ({"plan": "read", "pl*": "write"}, "plan", True),  # a connection that names nothing could only read it
+        (
+            {"plan": "read", "pl*": "write"},
+            "plan",
+            True,
+        ),  # a connection that names nothing could only read it
         ({"*": "read", "pl*": "write"}, "plan", True),
         ({"*": "admin", "pl*": "write"}, "plan", False),
         ({"other": "write"}, "plan", False),
