@@ -16,7 +16,7 @@ from lorogo_protocol import tokens
 from lorogo_protocol.limits import TOKEN_BYTES_MAX
 from lorogo_transport import closed as closed_config
 from lorogo_transport.strangers import lets_strangers_in
-from tests.security.closed_nats import KEY, OTHER_KEY, Closed, closed_nats, mint, write_keys
+from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
 
 pytestmark = pytest.mark.nats

@@ -9,7 +9,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
 from lorogo_transport import topology
 from lorogo_transport.ports import Message
-from tests.security.closed_nats import Closed, closed_nats, mint
+from tests.security.closed import Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats
 
