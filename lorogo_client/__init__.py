@@ -6,9 +6,10 @@
             session.commit()
             receipt = await session.flush()
 
-With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
-`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
-docs/PROTOCOL.md says what travels.
+With `connect(url, token=...)` the client may do what the token grants; the token is text, or an async
+function that gives a fresh one. With `connect(url, store="my-app.store")` documents open offline and edits
+survive a crash of the app; `lorogo_client.store` looks into such a store. Everything else that an app may
+need is named here; docs/PROTOCOL.md says what travels.
 """
 
 from lorogo_client.api import DocumentApi
@@ -20,6 +21,8 @@ from lorogo_client.errors import (
     FeedUnavailable,
     GivenUp,
     InvalidVersion,
+    NotAllowed,
+    NotAuthorized,
     NotServed,
     NotStored,
     OfflineBufferFull,
@@ -31,7 +34,9 @@ from lorogo_client.errors import (
     StoreFailed,
     StoreLocked,
     Timeout,
+    TokenExpired,
     TooLargeUpdate,
+    TooManyDocuments,
     Unsaved,
     UpdateRefused,
 )
@@ -84,6 +89,8 @@ __all__ = [
     "Listener",
     "LorogoError",
     "Member",
+    "NotAllowed",
+    "NotAuthorized",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -103,7 +110,9 @@ __all__ = [
     "StoreLocked",
     "StoredDocument",
     "Timeout",
+    "TokenExpired",
     "TooLargeUpdate",
+    "TooManyDocuments",
     "TransportError",
     "Unreachable",
     "Unsaved",

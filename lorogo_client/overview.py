@@ -9,6 +9,7 @@ from typing import Any
 
 from lorogo_client.errors import DocumentDeleted, DocumentFailed
 from lorogo_protocol import calls, subjects
+from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.lease import Entry
@@ -85,11 +86,12 @@ async def of_one(transport: Transport, sight: Sight, *, now_ns: int) -> Row:
     return row(document_id, sight.status, sight.snapshot, messages, now_ns=now_ns)
 
 
-async def ask_owner(transport: Transport, document_id: str) -> Row | None:
+async def ask_owner(transport: Transport, document_id: str, token: str = "") -> Row | None:
     """What the owner says; None if it does not answer. A plain request, which starts nothing."""
     subject = subjects.call("status", document_id)
+    headers = {h.TOKEN: token} if token else None
     try:
-        answer = await transport.bus.request(subject, timeout=_OWNER_SECONDS)
+        answer = await transport.bus.request(subject, headers=headers, timeout=_OWNER_SECONDS)
     except (NoResponders, RequestTimeout):
         return None
     try:

@@ -9,7 +9,7 @@ from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.replies import Reply
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Bus, Message, Subscription, Transport
+from lorogo_transport.ports import Bus, Listening, Message, Transport
 
 log = get_logger(__name__)
 
@@ -21,13 +21,11 @@ class Replies:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._inbox = ""
         self._takers: dict[str, Callable[[Reply], None]] = {}
-        self._subscription: Subscription | None = None
+        self._subscription: Listening | None = None
 
     async def start(self) -> None:
-        self._inbox = self._bus.new_inbox()
-        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
+        self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_message)
 
     async def close(self) -> None:
         if self._subscription is not None:
@@ -35,9 +33,10 @@ class Replies:
         self._takers.clear()
 
     def expect(self, log_id: str, taker: Callable[[Reply], None]) -> str:
-        """The inbox for the answers about one update."""
+        """The inbox for the answers about one update; ask each time, it moves when the token's user does."""
+        assert self._subscription is not None, "not started"
         self._takers[log_id] = taker
-        return f"{self._inbox}.{log_id}"
+        return f"{self._subscription.subject.removesuffix('*')}{log_id}"
 
     def forget(self, log_id: str) -> None:
         self._takers.pop(log_id, None)

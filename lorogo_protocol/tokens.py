@@ -276,10 +276,9 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
     audience = claims.get("aud")
     if AUDIENCE not in (audience if isinstance(audience, list) else [audience]):
         raise _invalid(f'it is for somebody else: `aud` must be "{AUDIENCE}"')
-    user = user_of(text)
-    subject, token_id = claims.get("sub"), claims.get("jti", user)
+    user, named = user_of(text), claims.get("jti")
     try:
-        subject, token_id = _checked_subject(subject), _checked_id(token_id)
+        subject, token_id = _checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
         granted = grants.parse(claims.get("documents"))
     except (ValueError, InvalidGrants) as error:
         raise _invalid(str(error)) from None

@@ -21,10 +21,16 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
 from lorogo_transport.clock import Clock
-from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TransportError
+from lorogo_transport.errors import (
+    Disconnected,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    TransportError,
+)
 from lorogo_transport.headers import STATUS
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Bus, Message, Subscription
+from lorogo_transport.ports import Bus, Listening, Message, Refusal
 from lorogo_transport.tasks import Work
 
 log = get_logger(__name__)
@@ -36,24 +42,29 @@ _WINDOW_ANSWER_SECONDS: Final = 10.0
 _REPLY_SECONDS_MAX: Final = 300.0
 
 
-async def send_chunked(bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "") -> None:
+async def send_chunked(
+    bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", token: str = ""
+) -> None:
     """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
-    size = chunks.chunk_bytes(bus.max_payload)
+    size = chunks.chunk_bytes(bus.max_payload - len(token))
     sent = 0
+    more = {h.TOKEN: token} if token else {}
     for chunk in chunks.split(payload, call_id, chunk_bytes_max=size):
         sent += len(chunk.data)
+        headers = {**chunk.headers(), **more}
         if sent < limits.WINDOW_BYTES or chunk.final:
             answer_to = reply if chunk.final else ""
-            await bus.publish(subject, chunk.data, headers=chunk.headers(), reply=answer_to)
+            await bus.publish(subject, chunk.data, headers=headers, reply=answer_to)
             continue
         sent = 0
-        await bus.request(subject, chunk.data, headers=chunk.headers(), timeout=_WINDOW_ANSWER_SECONDS)
+        await bus.request(subject, chunk.data, headers=headers, timeout=_WINDOW_ANSWER_SECONDS, window=True)
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A call that waits for its reply."""
 
+    subject: str
     done: asyncio.Future[bytes]
     assembler: Assembler
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,18 +77,20 @@ class Caller:
         self._bus = bus
         self._clock = clock
         self._new_id = new_id
-        self._inbox = ""
         self._waiting: dict[str, _Waiting] = {}
-        self._subscription: Subscription | None = None
+        self._subscription: Listening | None = None
+        self._unwatch: Callable[[], None] | None = None
         self._window_answers: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen for replies."""
-        self._inbox = self._bus.new_inbox()
-        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_reply)
+        self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_reply)
+        self._unwatch = self._bus.watch_refusals(self._on_refusal)
 
     async def close(self) -> None:
         """Stop; calls under way end with Disconnected."""
+        if self._unwatch is not None:
+            self._unwatch()
         if self._subscription is not None:
             await self._subscription.close()
         for waiting in self._waiting.values():
@@ -87,24 +100,39 @@ class Caller:
             task.cancel()
 
     async def call(
-        self, verb: str, document_id: str, body: calls.Body | None = None, *, timeout: float
+        self,
+        verb: str,
+        document_id: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        token: str = "",
     ) -> dict[str, object]:
         """What the owner answers. `timeout` bounds every silence, so a long reply may take longer.
 
-        Raises Refused with the owner's reason, NoResponders, RequestTimeout, Disconnected.
+        `token` says who asks, to an owner that has keys. Raises Refused with the owner's reason,
+        NoResponders, RequestTimeout, Disconnected, PermissionDenied (NATS does not let us ask).
         """
         subject = subjects.call(verb, document_id)
         return await self.ask(
-            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},"
+            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},", token=token
         )
 
     async def ask(
-        self, subject: str, body: calls.Body | None = None, *, timeout: float, whom: str = "whoever was asked"
+        self,
+        subject: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        whom: str = "whoever was asked",
+        token: str = "",
     ) -> dict[str, object]:
         """What the responder on that subject answers; as `call()`, which is for the owner of a document."""
+        assert self._subscription is not None, "not started"
         call_id = self._new_id()
         payload = calls.encode(body or {})
         waiting = _Waiting(
+            subject,
             asyncio.get_running_loop().create_future(),
             Assembler(
                 update_bytes_max=calls.REPLY_BYTES_MAX,
@@ -114,7 +142,8 @@ class Caller:
         )
         self._waiting[call_id] = waiting
         try:
-            await send_chunked(self._bus, subject, payload, call_id, reply=f"{self._inbox}.{call_id}")
+            reply = f"{self._subscription.subject.removesuffix('*')}{call_id}"
+            await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
             while not waiting.done.done():
                 waiting.heard.clear()
                 await _either(waiting, timeout)
@@ -125,6 +154,12 @@ class Caller:
             del self._waiting[call_id]
             if waiting.done.done() and not waiting.done.cancelled():
                 waiting.done.exception()  # seen, so that asyncio does not complain
+
+    def _on_refusal(self, refusal: Refusal) -> None:
+        if refusal.publish:
+            for waiting in self._waiting.values():
+                if waiting.subject == refusal.subject and not waiting.done.done():
+                    waiting.done.set_exception(PermissionDenied(refusal.subject))
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])

@@ -8,12 +8,14 @@ direct get, which any replica may answer.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from lorogo_transport import api, topology
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
+    PermissionDenied,
     RequestTimeout,
     StreamMismatch,
     StreamMissing,
@@ -21,7 +23,7 @@ from lorogo_transport.errors import (
     Unreachable,
 )
 from lorogo_transport.headers import DESCRIPTION, STATUS
-from lorogo_transport.ports import Bus, Headers, Message, Stored, StreamSpec, StreamState
+from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -33,11 +35,13 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 class JetStreamStream:
     """A `ports.Stream` on the real thing."""
 
-    __slots__ = ("_bus", "_name")
+    __slots__ = ("_bus", "_may_ask", "_name")
 
-    def __init__(self, bus: Bus, name: str) -> None:
+    def __init__(self, bus: Bus, name: str, *, may_ask: bool = True) -> None:
+        """`may_ask`: whether JetStream may be asked why it did not answer."""
         self._bus = bus
         self._name = name
+        self._may_ask = may_ask
 
     @property
     def name(self) -> str:
@@ -59,7 +63,9 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            await self.state(timeout=timeout)  # raises StreamMissing or Unreachable if that is the reason
+            if self._may_ask:
+                with suppress(PermissionDenied):
+                    await self.state(timeout=timeout)  # raises StreamMissing or Unreachable, if that is why
             raise
         ack = api.decode(self._name, answer.data)
         if ack.get("stream") != self._name:
@@ -191,18 +197,19 @@ class JetStreamStream:
     async def _collect(self, query: dict[str, Any]) -> "_Batch":
         batch = _Batch(self._name)
         inbox = self._bus.new_inbox()
+        asked = f"$JS.API.DIRECT.GET.{self._name}"
         unwatch = self._bus.watch_connection(batch.on_connection)
+        unwatch_refusals = self._bus.watch_refusals(lambda refusal: batch.on_refusal(refusal, asked))
         subscription = await self._bus.subscribe(inbox, batch.on_message)
         try:
-            await self._bus.publish(
-                f"$JS.API.DIRECT.GET.{self._name}", json.dumps(query).encode(), reply=inbox
-            )
+            await self._bus.publish(asked, json.dumps(query).encode(), reply=inbox)
             await batch.wait(_READ_SECONDS)
         except NoResponders:
             await self.state()  # raises StreamMissing or Unreachable if that is the reason
             raise
         finally:
             unwatch()
+            unwatch_refusals()
             await subscription.close()
         return batch
 
@@ -258,6 +265,10 @@ class _Batch:
     def on_connection(self, connected: bool) -> None:
         if not connected:
             self._fail(RequestTimeout("the connection was lost while reading"))
+
+    def on_refusal(self, refusal: Refusal, asked: str) -> None:
+        if refusal.publish and refusal.subject == asked:
+            self._fail(PermissionDenied(asked))
 
     async def wait(self, silence: float) -> None:
         """Until the end marker; gives up after `silence` seconds without a message."""

@@ -1,85 +1,99 @@
-"""A gateway that has keys, behind the real uvicorn, with a server on an in-memory NATS."""
+"""A closed NATS for tests: the real nats-server, the real auth service, and tokens of all kinds."""
 
+import itertools
+import json
+import secrets
+import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-import httpx
-from websockets.asyncio.client import connect
-
-from lorogo_client import Client
-from lorogo_gateway.app import Gateway
-from lorogo_gateway.identity import COOKIE
-from lorogo_gateway.listening import listening
-from lorogo_gateway.settings import GatewaySettings
-from lorogo_server import Server
-from lorogo_transport.authority import Authority, KeySource
+from lorogo_protocol import subjects, tokens
+from lorogo_transport import closed, topology
+from lorogo_transport.auth_service import running
+from lorogo_transport.authority import Authority
+from lorogo_transport.callout import Callout
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
-from tests.client.support import client_of, new_world
-from tests.gateway.support import Peer
-from tests.journals import in_memory
-from tests.security.people import OURS, jwks
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.key_source import KeySource
+from tests.security.raw import Raw
 
-SETTINGS = GatewaySettings(
-    port=0, call_seconds=5.0, join_seconds=5.0, rejoin_seconds=0.05, close_seconds=2.0, metrics_open=False
-)
+KEY = tokens.key_of({"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"})
+OTHER_KEY = tokens.key_of({"kty": "oct", "kid": "k1", "k": "b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI"})
+_ids = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
+def mint(
+    documents: Mapping[str, str], *, key: tokens.Key = KEY, seconds: float = 600, subject: str = "ann"
+) -> str:
+    """A token; with negative seconds one that ended so long ago."""
+    now = time.time() + min(0, 2 * seconds)
+    return tokens.mint(
+        key,
+        subject=subject,
+        documents=documents,
+        expires=time.time() + seconds,
+        now=now,
+        token_id=f"t{next(_ids)}-{secrets.token_hex(4)}",
+    )
+
+
+@dataclass(frozen=True)
 class Closed:
-    """Somebody at its doors, and what is behind them."""
+    """What a test needs of it."""
 
-    address: str
-    gateway: Gateway
-    authority: Authority
-    client: Client
-    world: MemoryNats
-    http: httpx.AsyncClient
+    nats: EmbeddedNats
+    seeds: Mapping[str, str]
+    keys: Path
+    server: JetStreamTransport  # with everything that a document server may do
+    authority: Authority  # on the server's connection
+    callout: Callout
 
-    @asynccontextmanager
-    async def peer(self, token: str = "", headers: Mapping[str, str] | None = None) -> AsyncIterator[Peer]:
-        """A raw WebSocket, with this bearer."""
-        more = dict(headers or {})
-        more |= bearer(token)
-        url = f"{self.address.replace('http', 'ws', 1)}/ws"
-        async with connect(url, compression=None, max_size=None, additional_headers=more) as socket:
-            yield Peer(socket)
+    @property
+    def url(self) -> str:
+        return self.nats.url
 
-    async def write(self, document: str, text: str = "hello") -> None:
-        """Put something into a document, past the gateway."""
-        operation: dict[str, object] = {"op": "add", "path": "", "value": {"body": text}}
-        await self.client.document(document).patch([operation])
+    async def raw(self, token: str, *documents: str) -> Raw:
+        """A plain connection with this token."""
+        if documents:
+            return await Raw.open(self.url, user=",".join(documents), **{"pass": token})
+        return await Raw.open(self.url, auth_token=token)
 
-    async def read(self, document: str) -> object:
-        """What is in it, past the gateway."""
-        return (await self.client.document(document).get())["value"]
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def cookie(token: str, address: str) -> dict[str, str]:
-    """As a browser sends it from our own page."""
-    return {"Cookie": f"theme=dark; {COOKIE}={token}", "Origin": address} if token else {"Origin": address}
+    async def service(self, name: str) -> JetStreamTransport:
+        """A service's connection."""
+        return await connect(self.url, name=name, seed=self.seeds[name], inbox_prefix="_INBOX_test")
 
 
 @asynccontextmanager
-async def closed(
-    settings: GatewaySettings = SETTINGS, *, keys: KeySource | None = None, serving: bool = True
-) -> AsyncIterator[Closed]:
-    """Everything, on a port of its own."""
-    world = await new_world()
-    source = keys or KeySource.from_text(jwks(OURS))
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        authority = await enter(Authority(source, world.connect("keys"), SystemClock(), refresh_seconds=60.0))
-        if serving:
-            await enter(Server(world.connect("server"), **in_memory()))
-        client = await enter(client_of(world))
-        gateway = await enter(Gateway(client, replace(settings, port=0), authority))
-        address = await enter(listening(gateway.app, replace(settings, port=0)))
-        stack.push_async_callback(gateway.let_go)
-        http = await enter(httpx.AsyncClient(base_url=address, timeout=15.0))
-        yield Closed(address, gateway, authority, client, world, http)
+async def closed_nats(folder: Path) -> AsyncIterator[Closed]:
+    """All of it, with the streams that a document server makes."""
+    seeds = closed.new_seeds(secrets.token_bytes)
+    keys = folder / "keys.jwks"
+    write_keys(keys, KEY)
+    conf = closed.accounts(closed.public_keys(seeds))
+    async with (
+        EmbeddedNats(folder / "nats", configuration=conf) as nats,
+        await connect(
+            nats.url,
+            name="server",
+            seed=seeds[closed.SERVER],
+            answer_users_only=True,
+            inbox_prefix=subjects.SERVER_INBOX,
+            taken_prefix=subjects.TAKEN,
+        ) as server,
+    ):
+        for spec in topology.specs():
+            await server.ensure(spec)
+        source = KeySource.from_file(keys)
+        async with (
+            Authority(KeySource.from_file(keys), server, SystemClock()) as authority,
+            running(nats.url, source, seeds) as callout,
+        ):
+            yield Closed(nats, seeds, keys, server, authority, callout)
+
+
+def write_keys(path: Path, *keys: tokens.Key) -> None:
+    path.touch(0o600)
+    path.write_text(json.dumps({"keys": [key.private() for key in keys]}))

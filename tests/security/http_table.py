@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from tests.security.closed import Closed, bearer, closed, cookie
+from tests.security.closed_gateway import Closed, bearer, closed, cookie
 from tests.security.people import PEOPLE, token_of
 
 #: who may, at least: `all`, `token`, `some` (read on some document), read, write, admin, operator.

@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from lorogo_gateway.identity import COOKIE
 from lorogo_gateway.wire import Status
 from tests.gateway.support import type_in
-from tests.security.closed import SETTINGS, bearer, closed, cookie
+from tests.security.closed_gateway import SETTINGS, bearer, closed, cookie
 from tests.security.people import mint
 
 PATCH = [{"op": "add", "path": "/evil", "value": {"done": True}}]

@@ -14,7 +14,7 @@ from lorogo_gateway.wire import Crdt, DocUpdate, RoomErrorCode, Status
 from lorogo_protocol.tokens import CLOCK_SECONDS
 from lorogo_transport.authority import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in
-from tests.security.closed import SETTINGS, Closed, bearer, closed
+from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import NEXT, OURS, jwks, mint
 
 SOON = 1.0 - CLOCK_SECONDS  # it expired, and clocks may differ: good for a second more

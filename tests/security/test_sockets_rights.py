@@ -9,7 +9,7 @@ from lorogo_gateway.sockets.connection import _BAD_TOKENS_MAX
 from lorogo_gateway.wire import Crdt, JoinErrorCode, JoinOk, JoinRequest, Status
 from lorogo_protocol import subjects
 from tests.gateway.support import presence, states, text_of, type_in
-from tests.security.closed import SETTINGS, Closed, closed, cookie
+from tests.security.closed_gateway import SETTINGS, Closed, closed, cookie
 from tests.security.people import PEOPLE, mint, token_of
 
 LORO, EPH, EPS = Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED

@@ -15,7 +15,7 @@ from lorogo_gateway.identity import Guard, Presented, Principal
 from lorogo_gateway.identity.auditing import Audit
 from lorogo_protocol import tokens
 from tests.gateway.support import DEADLINE
-from tests.security.closed import SETTINGS, Closed, bearer, closed
+from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import OURS, mint
 
 CLIENTS = ("httpx", "httpcore", "websockets.client")  # of the test: they show at debug level what they send
