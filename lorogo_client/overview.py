@@ -210,7 +210,7 @@ class Catalogue:
     async def page(
         self, *, after: str = "", prefix: str = "", limit: int, only: Callable[[str], bool] | None = None
     ) -> Page:
-        """At most `limit` documents that begin with `prefix` and come after `after`; `only` some, if given."""
+        """At most `limit` documents that begin with `prefix` and come after `after`, if given `only` some."""
         names = await self._all_names()
         ids = names.ids
         start = max(bisect_right(ids, after), bisect_left(ids, prefix))

@@ -5,7 +5,7 @@ from typing import Final
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
 from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.identity import NotAllowed, NotSignedIn
+from lorogo_gateway.identity import UNCHECKED, NotAllowed, NotSignedIn
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -30,8 +30,10 @@ REASONS: Final[dict[Reason, int]] = {
     Reason.DELETED: 410,
     Reason.NOT_OWNER: 503,
     Reason.STORAGE_FULL: 507,
+    Reason.DOCUMENT_FULL: 413,
     Reason.RATE_LIMITED: 429,
     Reason.READ_ONLY: 403,
+    Reason.PERMISSION_DENIED: 403,
     Reason.INVALID_REQUEST: 400,
     Reason.INVALID_DOCUMENT_ID: 400,
     Reason.UNKNOWN_VERB: 501,
@@ -72,6 +74,8 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (transport.TooLarge, 413),
     (transport.StreamMissing, 503),
     (transport.StreamMismatch, 503),
+    (transport.PermissionDenied, 403),
+    (transport.NotAuthorized, 503),
     (transport.Unreachable, 503),
     (SnapshotReplaced, 503),
     (SnapshotDamaged, 500),
@@ -99,6 +103,8 @@ def problem_of(error: LorogoError) -> Problem | None:
     if isinstance(error, transport.StreamMissing):
         detail = f"no lorogo server has ever run on this NATS ({error}): start one with `lorogo serve`"
         return Problem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
+    if isinstance(error, TokenRefused) and error.code == UNCHECKED:
+        return _problem(503, error)
     for kind, status in ERRORS:
         if isinstance(error, kind):
             return _problem(status, error)

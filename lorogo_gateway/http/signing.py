@@ -113,12 +113,11 @@ class Signing:
         return response
 
     def _told(self, who: Principal) -> Response:
+        expires = None if who.token is None else int(min(who.token.expires, _LAST)) * 10**9
         facts: dict[str, Any] = {
             "open": self._guard.open,
             "subject": who.subject,
-            "expires": None
-            if who.token is None
-            else moments.show(int(min(who.token.expires, _LAST)) * 10**9),
+            "expires": moments.show(expires),
             "documents": who.grants.words(),
             "operator": who.operator,
         }

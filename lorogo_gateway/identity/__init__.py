@@ -2,12 +2,13 @@
 
 from lorogo_gateway.identity.guard import Guard, Verifier, missing
 from lorogo_gateway.identity.presented import COOKIE, Presented, presented
-from lorogo_gateway.identity.principal import NOBODY, OPEN, NotAllowed, NotSignedIn, Principal
+from lorogo_gateway.identity.principal import NOBODY, OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal
 
 __all__ = [
     "COOKIE",
     "NOBODY",
     "OPEN",
+    "UNCHECKED",
     "Guard",
     "NotAllowed",
     "NotSignedIn",

@@ -7,6 +7,9 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import EVERYTHING, Access, Grants
 from lorogo_protocol.tokens import Token
 
+#: the code of a token that cannot be judged yet: it is we who are not ready
+UNCHECKED: Final = "token-unchecked"
+
 
 class NotSignedIn(LorogoError):
     """There is no token where one is needed, or not one that can be read."""

@@ -9,7 +9,7 @@ from starlette.types import Receive
 
 from lorogo_client import InvalidDocumentId, LorogoError
 from lorogo_gateway import wire
-from lorogo_gateway.identity import OPEN, NotAllowed, NotSignedIn, Principal, missing
+from lorogo_gateway.identity import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
 from lorogo_gateway.identity.presented import in_message
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.bucket import Bucket
@@ -255,6 +255,9 @@ class Connection:
 
     def _turn_away(self, request: wire.JoinRequest, error: LorogoError) -> None:
         """No token lets it in; a room that was joined before is over, as the client takes it."""
+        if error.code == UNCHECKED:
+            self.close(1013, f"{error.code}: {error}", "not_served")
+            return
         self.house.counters.joins_refused += 1
         self.send(wire.encode(joining.not_let_in(request.crdt, request.room, error)))
         self.forget(request.crdt, request.room)

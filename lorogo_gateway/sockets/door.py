@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
 from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.identity import Guard, NotSignedIn, presented
+from lorogo_gateway.identity import UNCHECKED, Guard, NotSignedIn, presented
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import TOKEN_ENDED, Connection
@@ -97,8 +97,9 @@ class Sockets:
             principal = self._guard.known(headers)
         except (NotSignedIn, TokenRefused) as error:
             self._house.counters.closed["token"] += 1
+            code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
             reason = f"{error.code}: {error}"[:_REASON_CHARS_MAX]
-            await send({"type": "websocket.close", "code": TOKEN_ENDED, "reason": reason})
+            await send({"type": "websocket.close", "code": code, "reason": reason})
             return
         line: Line | None = line_of(scope)
         writer: asyncio.Task[None] | None = None
