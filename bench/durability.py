@@ -78,7 +78,7 @@ class Stack:
                 *(sys.executable, "-m", "lorogo_cli", "serve", "--nats", nats.url),
                 *("--data", str(folder / "server"), "--durability", self.durability),
             ],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "LOROGO_OPEN": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

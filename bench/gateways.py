@@ -76,7 +76,7 @@ async def start(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LOROGO_OPEN": "1"},
     )
     stack.push_async_callback(_end, process)
     if not ready:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import doc, log, pipeline
+from lorogo_cli import doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.nats_tls import with_nats_tls
@@ -20,14 +20,17 @@ from lorogo_cli.options import (
     HstsDays,
     Json,
     Nats,
+    NatsSeed,
     Origins,
     TlsCert,
     TlsKey,
+    TokenFile,
     TrustedProxies,
     Verbose,
 )
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.values import parse_size
+from lorogo_cli.way import Way
 from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
 
@@ -43,6 +46,7 @@ app = typer.Typer(
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(token.app, name="token")
 
 
 def _show_version(wanted: bool) -> None:
@@ -245,16 +249,19 @@ def status(
     document: Annotated[str | None, typer.Argument(metavar="ID", help="One document, in detail.")] = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Show who owns what, since when, and how big it is; starts nothing."""
     configure(verbose=verbose)
     from lorogo_cli import status as work
 
+    way = Way.of(nats, token_file, nats_seed)
     if document is None:
-        run_async(work.of_all, nats, as_json=json)
+        run_async(work.of_all, way, as_json=json)
     else:
-        run_async(work.of_one, nats, document, as_json=json)
+        run_async(work.of_one, way, document, as_json=json)
 
 
 @app.command()
@@ -274,35 +281,47 @@ def feed(
     ] = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Print every accepted update, once and in order, until Ctrl-C."""
     configure(verbose=verbose)
     from lorogo_cli import feed as work
 
-    run_async(work.follow, nats, since, document or [], position, as_json=json)
+    run_async(work.follow, Way.of(nats, token_file, nats_seed), since, document or [], position, as_json=json)
 
 
 @app.command()
 def reset(
-    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
 ) -> None:
     """Clear a document's ERROR, when its cause is gone."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run_async(writing.reset, nats, document, as_json=json)
+    run_async(writing.reset, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
 def compact(
-    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
 ) -> None:
     """Write a document's snapshot now, and purge what it covers from the WAL."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run_async(writing.compact, nats, document, as_json=json)
+    run_async(writing.compact, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -331,6 +350,7 @@ def restore(
     ] = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Rebuild documents from journals and archives onto a NATS that lost them, and prove it.
@@ -343,7 +363,7 @@ def restore(
 
     whole = run_async(
         work.restore,
-        nats,
+        Way.of(nats, None, nats_seed),
         journal,
         at=at,
         document=document,

@@ -5,11 +5,18 @@ from contextlib import asynccontextmanager
 
 import lorogo_client
 from lorogo_cli.errors import Problem
-from lorogo_client import Client
+from lorogo_cli.way import Way
+from lorogo_client import Client, NotAuthorized, TokenExpired
 from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
 from lorogo_transport.addresses import parse_servers, place
-from lorogo_transport.errors import NoResponders, RequestTimeout, StreamMissing, Unreachable
+from lorogo_transport.errors import (
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    StreamMissing,
+    Unreachable,
+)
 from lorogo_transport.ports import Transport
 
 _PING = "$SRV.PING.lorogo"
@@ -17,19 +24,30 @@ _PING_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def connected(url: str, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
-    """A client whose NATS has our streams and, with `serving`, a server; ids are checked first."""
+async def connected(way: Way, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
+    """A client whose NATS has our streams and, with `serving`, a server; ids are checked first.
+
+    Who has a token only may not look at either: what it asks for tells.
+    """
     for document_id in document_ids:
         ids.check_document_id(document_id)
-    places = ", ".join(place(server) for server in parse_servers(url))
+    places = shown(way)
     try:
-        async with lorogo_client.connect(url, name="lorogo") as client:
-            await _check_streams(client.transport, places)
-            if serving:
-                await _check_server(client.transport, places)
+        async with lorogo_client.connect(way.url, token=way.token, seed=way.seed, name="lorogo") as client:
+            if not way.guarded:
+                await _check_streams(client.transport, places)
+                if serving:
+                    await _check_server(client.transport, places)
             yield client
+    except NotAuthorized as error:
+        raise unauthorized(error, way) from None
     except Unreachable as error:
         raise unreachable(error) from None
+
+
+def shown(way: Way) -> str:
+    """The addresses, for people."""
+    return ", ".join(place(server) for server in parse_servers(way.url))
 
 
 def unreachable(error: Unreachable) -> Problem:
@@ -40,6 +58,30 @@ def unreachable(error: Unreachable) -> Problem:
     return Problem(words)
 
 
+def unauthorized(error: NotAuthorized, way: Way) -> Problem:
+    """Why NATS does not let us in, and what would."""
+    if isinstance(error, TokenExpired):
+        return Problem(str(error))
+    if not way.known:
+        return Problem(f"NATS at {shown(way)} wants credentials: --token-file or --nats-seed")
+    if way.guarded:
+        return Problem(
+            f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
+            " was revoked, or is for another NATS"
+        )
+    if way.seed is not None:
+        return Problem(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
+    return Problem(str(error))
+
+
+def beyond(way: Way, what: str) -> None:
+    """Raise if there is a token only, and this needs more."""
+    if way.guarded:
+        raise Problem(
+            f"{what} needs the NATS user of a service or operator (--nats-seed): a token only opens documents"
+        )
+
+
 async def _check_streams(transport: Transport, places: str) -> None:
     try:
         await transport.stream(subjects.STATUS_STREAM).state()
@@ -47,6 +89,8 @@ async def _check_streams(transport: Transport, places: str) -> None:
         raise Problem(
             f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`"
         ) from None
+    except PermissionDenied:
+        pass  # a service need not be allowed all that we look at
 
 
 async def _check_server(transport: Transport, places: str) -> None:
@@ -56,16 +100,26 @@ async def _check_server(transport: Transport, places: str) -> None:
         raise Problem(
             f"no lorogo server is running on {places}: start one with `lorogo serve --nats {places}`"
         ) from None
-    except RequestTimeout:
+    except (RequestTimeout, PermissionDenied):
         pass  # we may lack the right to ask; the call itself will tell
 
 
 async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
-    """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted."""
+    """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted.
+
+    Who has a token only cannot look without starting it: then the call that follows tells.
+    """
+    if client.guarded:
+        return
     sight = await look(client.transport, document_id)
     if not sight.known:
         raise unknown(document_id)
     sight.check(deleted=deleted)
+
+
+async def is_known(client: Client, document_id: str) -> bool:
+    """Whether the document has ever existed; who cannot look takes it that it has."""
+    return client.guarded or (await look(client.transport, document_id)).known
 
 
 def unknown(document_id: str) -> Problem:

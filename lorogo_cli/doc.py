@@ -7,8 +7,9 @@ import typer
 
 from lorogo_cli.errors import Problem
 from lorogo_cli.logs import configure
-from lorogo_cli.options import NATS_DEFAULT, At, DocumentId, Json, Nats, Verbose
+from lorogo_cli.options import NATS_DEFAULT, At, DocumentId, Json, Nats, NatsSeed, TokenFile, Verbose
 from lorogo_cli.runtime import run
+from lorogo_cli.way import Way
 
 app = typer.Typer(no_args_is_help=True, help="Read and change documents.")
 
@@ -30,13 +31,15 @@ def get(
     raw: Annotated[bool, typer.Option("--raw", help="Text without quotes.")] = False,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Print a document as JSON, or parts of it, now or as it was."""
     configure(verbose=verbose)
     from lorogo_cli import reading
 
-    run(reading.get, nats, document, paths or [], at, raw=raw, as_json=json)
+    run(reading.get, Way.of(nats, token_file, nats_seed), document, paths or [], at, raw=raw, as_json=json)
 
 
 @app.command("set")
@@ -48,6 +51,8 @@ def set_(
     ],
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Put a value into a document; the document, and maps on the way, are made if they are missing.
@@ -58,29 +63,39 @@ def set_(
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run(writing.set_value, nats, document, path, value, as_json=json)
+    run(writing.set_value, Way.of(nats, token_file, nats_seed), document, path, value, as_json=json)
 
 
 @app.command()
 def edit(
-    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
 ) -> None:
     """Edit a document as JSON in your $EDITOR; only what you changed is sent."""
     configure(verbose=verbose)
     from lorogo_cli import editing
 
-    run(editing.edit, nats, document, as_json=json)
+    run(editing.edit, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
 def watch(
-    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
 ) -> None:
     """Print edits as they come, until Ctrl-C."""
     configure(verbose=verbose)
     from lorogo_cli import reading
 
-    run(reading.watch, nats, document, as_json=json)
+    run(reading.watch, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -89,13 +104,15 @@ def history(
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.")] = 100,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """List the versions that `--at` and `revert` can go back to."""
     configure(verbose=verbose)
     from lorogo_cli import reading
 
-    run(reading.history, nats, document, limit, as_json=json)
+    run(reading.history, Way.of(nats, token_file, nats_seed), document, limit, as_json=json)
 
 
 @app.command(context_settings=_AGES)
@@ -104,13 +121,15 @@ def revert(
     when: Annotated[str, typer.Argument(metavar="WHEN", help="A version (v...), a time, or an age (10m).")],
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Bring a document back to how it was, as a new change."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run(writing.revert, nats, document, when, as_json=json)
+    run(writing.revert, Way.of(nats, token_file, nats_seed), document, when, as_json=json)
 
 
 @app.command()
@@ -120,13 +139,15 @@ def fork(
     at: At = None,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Make a new document from another, now or as it was."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run(writing.fork, nats, document, to, at, as_json=json)
+    run(writing.fork, Way.of(nats, token_file, nats_seed), document, to, at, as_json=json)
 
 
 @app.command()
@@ -136,13 +157,15 @@ def export(
     at: At = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Write a document to a file as a Loro snapshot, its history included."""
     configure(verbose=verbose)
     from lorogo_cli import reading
 
-    run(reading.export, nats, document, file, at, force=force)
+    run(reading.export, Way.of(nats, token_file, nats_seed), document, file, at, force=force)
 
 
 @app.command("import")
@@ -151,13 +174,15 @@ def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A Loro snapshot; - for stdin.")],
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Make a document from a Loro snapshot; it must be new or empty."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run(writing.import_, nats, document, file, as_json=json)
+    run(writing.import_, Way.of(nats, token_file, nats_seed), document, file, as_json=json)
 
 
 @app.command()
@@ -169,6 +194,8 @@ def delete(
     ] = False,
     json: Json = False,
     nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
     verbose: Verbose = False,
 ) -> None:
     """Delete a document: it stays deleted, for offline clients too, until it is restored."""
@@ -181,15 +208,20 @@ def delete(
             raise Problem(f"{document} was not deleted")
     from lorogo_cli import writing
 
-    run(writing.delete, nats, document, purge=purge, as_json=json)
+    run(writing.delete, Way.of(nats, token_file, nats_seed), document, purge=purge, as_json=json)
 
 
 @app.command()
 def restore(
-    document: DocumentId, json: Json = False, nats: Nats = NATS_DEFAULT, verbose: Verbose = False
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
 ) -> None:
     """Bring a deleted document back."""
     configure(verbose=verbose)
     from lorogo_cli import writing
 
-    run(writing.restore, nats, document, as_json=json)
+    run(writing.restore, Way.of(nats, token_file, nats_seed), document, as_json=json)

@@ -11,16 +11,17 @@ from lorogo_cli import patches
 from lorogo_cli.connection import connected, require_known
 from lorogo_cli.errors import Problem, brief
 from lorogo_cli.values import parse_json, show_json
+from lorogo_cli.way import Way
 from lorogo_cli.writing import say_receipt
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
 
 
-async def edit(url: str, document_id: str, *, as_json: bool) -> None:
+async def edit(way: Way, document_id: str, *, as_json: bool) -> None:
     """Let the user edit the document; what they wrote is kept in a file if it cannot be saved."""
     editor = _editor(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         document = client.document(document_id)
         before: Any = await document.get()

@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lorogo_cli.connection import connected
+from lorogo_cli.connection import beyond, connected
 from lorogo_cli.errors import Problem, brief
 from lorogo_cli.output import note, say
 from lorogo_cli.values import show_json, show_size
 from lorogo_cli.versions import parse_time, show_time
+from lorogo_cli.way import Way
 from lorogo_client import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
 from lorogo_protocol.errors import LorogoError
 
@@ -21,15 +22,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def follow(
-    url: str, since: str | None, documents: list[str], place: Path | None, *, as_json: bool
+    way: Way, since: str | None, documents: list[str], place: Path | None, *, as_json: bool
 ) -> None:
     """Print updates until Ctrl-C; with a place, keep the position there after each, and begin with it."""
+    beyond(way, "the feed of all updates")
     kept = None if place is None else await asyncio.to_thread(_read, place)
     if kept is not None and since is not None:
         raise Problem(f"{place} says where to go on: leave --since out, or remove the file to begin anew")
     begin = kept or parse_since(since or "now", now_ns=time.time_ns())
     async with (
-        connected(url, *documents) as client,
+        connected(way, *documents) as client,
         client.feed(since=begin, documents=documents or None) as feed,
     ):
         if place is not None:  # "now" is a place, too, if we are stopped before anything comes

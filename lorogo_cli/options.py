@@ -5,13 +5,49 @@ from typing import Annotated
 
 import typer
 
+from lorogo_cli.errors import Problem
+
 NATS_DEFAULT = "nats://127.0.0.1:4222"
 NATS_ENVIRONMENT = "LOROGO_NATS"
+TOKEN_ENVIRONMENT = "LOROGO_TOKEN"
+SEED_ENVIRONMENT = "LOROGO_NATS_SEED"
+
+
+def no_password(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """The address, unless it was typed with a password: everybody on the machine can list arguments."""
+    typed = context.get_parameter_source(parameter.name or "")
+    if value is not None and "@" in value and typed is not None and typed.name == "COMMANDLINE":
+        raise Problem(
+            "an address with a password is seen by everybody who lists the processes of this machine:"
+            f" put it into the environment ({NATS_ENVIRONMENT}), or use --nats-seed or --token-file"
+        )
+    return value
+
 
 Nats = Annotated[
     str,
     typer.Option(
-        "--nats", metavar="URL", envvar=NATS_ENVIRONMENT, help="Where NATS is; several with commas."
+        "--nats",
+        metavar="URL",
+        envvar=NATS_ENVIRONMENT,
+        callback=no_password,
+        help="Where NATS is; several with commas.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help=f"Your token, for a closed NATS (or {TOKEN_ENVIRONMENT}, {TOKEN_ENVIRONMENT}_FILE).",
+    ),
+]
+NatsSeed = Annotated[
+    Path | None,
+    typer.Option(
+        "--nats-seed",
+        metavar="FILE",
+        help=f"The nkey seed of a service or operator (or {SEED_ENVIRONMENT}, {SEED_ENVIRONMENT}_FILE).",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON, for scripts.")]

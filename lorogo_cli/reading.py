@@ -17,6 +17,7 @@ from lorogo_cli.output import note, say, say_json, say_table, working
 from lorogo_cli.paths import is_one_place, json_path
 from lorogo_cli.values import show_json, show_size
 from lorogo_cli.versions import parse_at, show_time, show_version
+from lorogo_cli.way import Way
 from lorogo_client import Change, Lagged, Rebased
 
 _BIG_SECONDS = 600.0
@@ -28,12 +29,12 @@ def moment(at: str | None) -> int | bytes | None:
 
 
 async def get(
-    url: str, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
+    way: Way, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
 ) -> None:
     """Print the document, or what is at the paths."""
     expressions = [json_path(path) for path in paths]
     wanted = moment(at)
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         answer = await client.document(document_id).get(expressions or None, at=wanted)
     frontiers = answer["frontiers"]
@@ -63,9 +64,9 @@ def _say_value(value: object, *, raw: bool) -> None:
         say_json(value, pretty=True)
 
 
-async def history(url: str, document_id: str, limit: int, *, as_json: bool) -> None:
+async def history(way: Way, document_id: str, limit: int, *, as_json: bool) -> None:
     """Print the dated versions, newest first."""
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         versions: list[dict[str, Any]] = await client.document(document_id).history(limit=limit)
     rows = [
@@ -86,9 +87,9 @@ async def history(url: str, document_id: str, limit: int, *, as_json: bool) -> N
         say_table(("TIME", "VERSION", "SEQUENCE"), table)
 
 
-async def watch(url: str, document_id: str, *, as_json: bool) -> None:
+async def watch(way: Way, document_id: str, *, as_json: bool) -> None:
     """Print the edits of others as they come, until Ctrl-C."""
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         async with client.open(document_id, read_only=True) as session:
             feed = session.changes()
@@ -119,7 +120,7 @@ def _say_change(item: Change | Lagged | Rebased, *, as_json: bool) -> None:
             say(show_json({"time": stamp, "rebased": True}) if as_json else f"{now:%H:%M:%S} {words}")
 
 
-async def export(url: str, document_id: str, target: str, at: str | None, *, force: bool) -> None:
+async def export(way: Way, document_id: str, target: str, at: str | None, *, force: bool) -> None:
     """Write a Loro snapshot of the document to a file, or to stdout."""
     wanted = moment(at)
     if target == "-":
@@ -127,7 +128,7 @@ async def export(url: str, document_id: str, target: str, at: str | None, *, for
             raise Problem("a snapshot is bytes, not for a terminal: name a file, or send it into a pipe")
     elif not force and await asyncio.to_thread(Path(target).exists):
         raise Problem(f"{target} is there already: --force writes over it")
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         with working(f"exporting {document_id}"):
             payload = await client.document(document_id).export(at=wanted, timeout=_BIG_SECONDS)

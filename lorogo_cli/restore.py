@@ -9,26 +9,27 @@ from pathlib import Path
 
 import nanoid
 
-from lorogo_cli.connection import unreachable
+from lorogo_cli.connection import unauthorized, unreachable
 from lorogo_cli.errors import Problem
 from lorogo_cli.log_errors import disk_sentence, warn
 from lorogo_cli.output import progress_bar, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
+from lorogo_cli.way import Way
 from lorogo_protocol import ids
 from lorogo_server import ServerSettings
 from lorogo_server.restore_run import NothingAsOld, Outcome, Report, Wanted
 from lorogo_server.restore_run import restore as run
 from lorogo_server.restore_sources import Source, find
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.errors import Unreachable
+from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.jetstream import connect
 
 _ROWS_MAX = 40  # of documents about which there is nothing to say
 
 
 async def restore(
-    url: str,
+    way: Way,
     journals: Sequence[str],
     *,
     at: str | None,
@@ -51,7 +52,11 @@ async def restore(
         transport = None
         if not dry_run:
             try:
-                transport = await stack.enter_async_context(await connect(url, name="lorogo restore"))
+                transport = await stack.enter_async_context(
+                    await connect(way.url, seed=way.seed, name="lorogo restore")
+                )
+            except NotAuthorized as error:
+                raise unauthorized(error, way) from None
             except Unreachable as error:
                 raise unreachable(error) from None
         with _folder(scratch) as folder, progress_bar() as progress, _dated():

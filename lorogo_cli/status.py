@@ -3,10 +3,11 @@
 import time
 from dataclasses import asdict
 
-from lorogo_cli.connection import connected, unknown
+from lorogo_cli.connection import beyond, connected, unknown
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
+from lorogo_cli.way import Way
 from lorogo_client import overview
 from lorogo_client.health import health
 from lorogo_client.overview import Row
@@ -16,9 +17,10 @@ from lorogo_transport.discovery import ServerStats, server_stats
 _NEARLY_FULL = 0.7
 
 
-async def of_all(url: str, *, as_json: bool) -> None:
+async def of_all(way: Way, *, as_json: bool) -> None:
     """Every document, the stream and the servers."""
-    async with connected(url, serving=False) as client:
+    beyond(way, "a list of all documents")
+    async with connected(way, serving=False) as client:
         rows = await overview.rows(client.transport, now_ns=time.time_ns())
         wal = client.transport.stream(subjects.WAL_STREAM)
         stream = asdict(await wal.state())
@@ -50,19 +52,39 @@ async def of_all(url: str, *, as_json: bool) -> None:
         say("no server is running: start one with `lorogo serve`")
 
 
-async def of_one(url: str, document_id: str, *, as_json: bool) -> None:
+async def of_one(way: Way, document_id: str, *, as_json: bool) -> None:
     """One document, with what its owner says of it."""
-    async with connected(url, document_id, serving=False) as client:
+    if way.guarded:
+        await _by_token(way, document_id, as_json=as_json)
+        return
+    async with connected(way, document_id, serving=False) as client:
         transport = client.transport
         sight = await overview.look(transport, document_id)
         if not sight.known:
             raise unknown(document_id)
         row = await overview.of_one(transport, sight, now_ns=time.time_ns())
-        owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
+        owner = (
+            await overview.ask_owner(transport, document_id, way.token or "")
+            if row["state"] == "UP"
+            else None
+        )
     if as_json:
         say_json({**row, "owner": owner}, pretty=False)
         return
     for name, value in {**_shown(row), **_owner_shown(owner, row["state"])}.items():
+        say(f"{name + ':':<14}{value}")
+
+
+async def _by_token(way: Way, document_id: str, *, as_json: bool) -> None:
+    """What the owner says; all that one with a token may know."""
+    async with connected(way, document_id) as client:
+        owner = await client.document(document_id).status()
+        access = client.access(document_id)
+    if as_json:
+        say_json({"document": document_id, "access": access.word, "owner": owner}, pretty=False)
+        return
+    facts = {"document": document_id, "access": access.word, **_owner_shown(owner, "UP")}
+    for name, value in facts.items():
         say(f"{name + ':':<14}{value}")
 
 

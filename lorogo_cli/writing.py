@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli import patches
-from lorogo_cli.connection import connected, require_known, unknown
+from lorogo_cli.connection import connected, is_known, require_known, unknown
 from lorogo_cli.errors import Problem
 from lorogo_cli.output import say, say_json, working
 from lorogo_cli.paths import parse_path
 from lorogo_cli.reading import moment
 from lorogo_cli.values import parse_json, show_count, show_size
 from lorogo_cli.versions import show_version
+from lorogo_cli.way import Way
 from lorogo_client import Client, Receipt
-from lorogo_client.overview import look
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
@@ -23,11 +23,11 @@ _SET_ATTEMPTS = 5
 _BIG_SECONDS = 600.0
 
 
-async def set_value(url: str, document_id: str, path: str, text: str, *, as_json: bool) -> None:
+async def set_value(way: Way, document_id: str, path: str, text: str, *, as_json: bool) -> None:
     """Put a JSON value somewhere in a document, which is created if it is not there."""
     tokens, value = parse_path(path), parse_json(text)
-    async with connected(url, document_id) as client:
-        if not (await look(client.transport, document_id)).known:
+    async with connected(way, document_id) as client:
+        if not await is_known(client, document_id):
             patches.set_value({}, tokens, value)  # what cannot be set must not leave an empty document
         receipt = await _set(client, document_id, tokens, value)
     say_receipt(document_id, receipt, as_json=as_json)
@@ -48,20 +48,20 @@ async def _set(client: Client, document_id: str, tokens: list[str], value: objec
     raise AssertionError("the last attempt returns or raises")
 
 
-async def revert(url: str, document_id: str, at: str, *, as_json: bool) -> None:
+async def revert(way: Way, document_id: str, at: str, *, as_json: bool) -> None:
     """Bring a document back to a version or a time, as a new change."""
     wanted = moment(at)
     assert wanted is not None
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         receipt = await client.document(document_id).revert(wanted)
     say_receipt(document_id, receipt, as_json=as_json)
 
 
-async def fork(url: str, document_id: str, to: str, at: str | None, *, as_json: bool) -> None:
+async def fork(way: Way, document_id: str, to: str, at: str | None, *, as_json: bool) -> None:
     """Make a new document with the content of another, now or as of `at`."""
     wanted = moment(at)
-    async with connected(url, document_id, to) as client:
+    async with connected(way, document_id, to) as client:
         await require_known(client, document_id)
         with working(f"forking {document_id}"):
             made = await client.document(document_id).fork(to, at=wanted)
@@ -71,10 +71,10 @@ async def fork(url: str, document_id: str, to: str, at: str | None, *, as_json: 
         say(f"{made} has the content of {document_id}")
 
 
-async def import_(url: str, document_id: str, source: str, *, as_json: bool) -> None:
+async def import_(way: Way, document_id: str, source: str, *, as_json: bool) -> None:
     """Fill a new document with a Loro snapshot from a file, or from stdin."""
     payload = await asyncio.to_thread(_read, source)
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         with working(f"importing {show_size(len(payload))} into {document_id}"):
             receipt = await client.document(document_id).import_(payload, timeout=_BIG_SECONDS)
     say_receipt(document_id, receipt, as_json=as_json)
@@ -101,9 +101,9 @@ def _read(source: str) -> bytes:
     return payload
 
 
-async def delete(url: str, document_id: str, *, purge: bool, as_json: bool) -> None:
+async def delete(way: Way, document_id: str, *, purge: bool, as_json: bool) -> None:
     """Delete a document; it stays deleted until it is restored, purged for good."""
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
         await client.document(document_id).delete(purge=purge)
     if as_json:
@@ -114,9 +114,9 @@ async def delete(url: str, document_id: str, *, purge: bool, as_json: bool) -> N
         say(f"{document_id} is deleted")
 
 
-async def restore(url: str, document_id: str, *, as_json: bool) -> None:
+async def restore(way: Way, document_id: str, *, as_json: bool) -> None:
     """Undo a deletion."""
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
         await client.document(document_id).restore()
     if as_json:
@@ -125,9 +125,9 @@ async def restore(url: str, document_id: str, *, as_json: bool) -> None:
         say(f"{document_id} is back")
 
 
-async def compact(url: str, document_id: str, *, as_json: bool) -> None:
+async def compact(way: Way, document_id: str, *, as_json: bool) -> None:
     """Write a snapshot and purge what it covers from the WAL."""
-    async with connected(url, document_id) as client:
+    async with connected(way, document_id) as client:
         await require_known(client, document_id)
         with working(f"compacting {document_id}"):
             done: Any = await client.document(document_id).compact(timeout=_BIG_SECONDS)
@@ -138,10 +138,10 @@ async def compact(url: str, document_id: str, *, as_json: bool) -> None:
         say(f"{document_id}: snapshot of {size}, {show_count(done['purged'], 'message')} purged from the WAL")
 
 
-async def reset(url: str, document_id: str, *, as_json: bool) -> None:
+async def reset(way: Way, document_id: str, *, as_json: bool) -> None:
     """Clear ERROR, so that the next one who asks has the document loaded again."""
-    async with connected(url, document_id, serving=False) as client:
-        if not (await look(client.transport, document_id)).known:
+    async with connected(way, document_id, serving=False) as client:
+        if not await is_known(client, document_id):
             raise unknown(document_id)
         cleared = await client.reset(document_id)
     if as_json:

@@ -6,11 +6,13 @@
             session.commit()
             receipt = await session.flush()
 
-With `connect(url, store="my-app.store")` documents open offline and edits survive a crash of the app;
-`lorogo_client.store` looks into such a store. Everything else that an app may need is named here;
-docs/PROTOCOL.md says what travels.
+With `connect(url, token=...)` the client may do what the token grants; the token is text, or an async
+function that gives a fresh one. `lorogo_client.tokens` mints them. With `connect(url, store="my-app.store")`
+documents open offline and edits survive a crash of the app; `lorogo_client.store` looks into such a store.
+Everything else that an app may need is named here; docs/PROTOCOL.md says what travels.
 """
 
+from lorogo_client import tokens
 from lorogo_client.api import DocumentApi
 from lorogo_client.connection import Client, connect
 from lorogo_client.errors import (
@@ -20,6 +22,8 @@ from lorogo_client.errors import (
     FeedUnavailable,
     GivenUp,
     InvalidVersion,
+    NotAllowed,
+    NotAuthorized,
     NotServed,
     NotStored,
     OfflineBufferFull,
@@ -31,7 +35,9 @@ from lorogo_client.errors import (
     StoreFailed,
     StoreLocked,
     Timeout,
+    TokenExpired,
     TooLargeUpdate,
+    TooManyDocuments,
     Unsaved,
     UpdateRefused,
 )
@@ -84,6 +90,8 @@ __all__ = [
     "Listener",
     "LorogoError",
     "Member",
+    "NotAllowed",
+    "NotAuthorized",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -103,7 +111,9 @@ __all__ = [
     "StoreLocked",
     "StoredDocument",
     "Timeout",
+    "TokenExpired",
     "TooLargeUpdate",
+    "TooManyDocuments",
     "TransportError",
     "Unreachable",
     "Unsaved",
@@ -111,4 +121,5 @@ __all__ = [
     "UpdateFeed",
     "UpdateRefused",
     "connect",
+    "tokens",
 ]

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from lorogo_client.context import Context
-from lorogo_client.errors import NotServed, Timeout
+from lorogo_client.errors import NotAllowed, NotServed, Timeout
+from lorogo_client.links import Links
 from lorogo_client.receipt import Receipt, from_answer
 from lorogo_client.verdicts import backoff
 from lorogo_protocol import calls
 from lorogo_protocol.calls import Body, Refused
+from lorogo_protocol.grants import VERBS, Access
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout
+from lorogo_transport.errors import Disconnected, NoResponders, PermissionDenied, RequestTimeout
 
 Operation = dict[str, object]  # of a JSON Patch
 At = int | bytes | None  # Unix nanoseconds, or frontiers
@@ -20,10 +22,16 @@ _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
 
 
 class DocumentApi:
-    """One document, by calls. Each starts the document if nobody serves it."""
+    """One document, by calls. Each starts the document if nobody serves it.
 
-    def __init__(self, context: Context, document_id: str) -> None:
-        self._context = context
+    What our token does not grant raises NotAllowed before anything is sent; what the owner denies does, too.
+    """
+
+    def __init__(self, links: Links, document_id: str, token: str = "") -> None:
+        """`token`: of another, for whom the calls are made; the owner is told that one instead of ours."""
+        self._links = links
+        self._settings = links.settings
+        self._token = token
         self.document_id = document_id
 
     async def get(
@@ -76,6 +84,7 @@ class DocumentApi:
 
     async def fork(self, to: str, at: At = None, *, timeout: float | None = None) -> str:
         """A new document with this content; its id."""
+        self._links.holder.require(to, Access.WRITE)
         return calls.need(await self._do("fork", {"to": to, "at": at}, timeout), "document", str)
 
     async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
@@ -84,6 +93,8 @@ class DocumentApi:
 
     async def delete(self, *, purge: bool = False, timeout: float | None = None) -> dict[str, object]:
         """Delete it; it stays deleted until `restore`, and with `purge` for good: nothing of it is kept."""
+        if purge:
+            self._links.holder.require(self.document_id, Access.ADMIN)
         return await self._do("delete", {"purge": True} if purge else {}, timeout)
 
     async def restore(self, *, timeout: float | None = None) -> dict[str, object]:
@@ -96,7 +107,7 @@ class DocumentApi:
 
     async def _ask(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
         """A call that changes nothing: asked again when no answer came."""
-        return await self._call(verb, body, timeout, patience=self._context.settings.reply_seconds)
+        return await self._call(verb, body, timeout, patience=self._settings.reply_seconds)
 
     async def _do(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
         """A call that changes something: asked again only when it surely was not heard."""
@@ -105,19 +116,30 @@ class DocumentApi:
     async def _call(
         self, verb: str, body: Body, timeout: float | None, *, patience: float | None
     ) -> dict[str, object]:
-        context = self._context
-        allowed = context.settings.call_seconds if timeout is None else timeout
+        self._links.holder.require(self.document_id, VERBS[verb])
+        allowed = self._settings.call_seconds if timeout is None else timeout
         arguments = {name: value for name, value in body.items() if value is not None}
 
-        async def once() -> dict[str, object]:
-            return await context.caller.call(
-                verb, self.document_id, arguments, timeout=min(allowed, patience or allowed)
-            )
+        async def over(context: Context) -> dict[str, object]:
+            async def once() -> dict[str, object]:
+                seconds = min(allowed, patience or allowed)
+                return await context.call(
+                    verb, self.document_id, arguments, timeout=seconds, token=self._token
+                )
 
+            return await self._insist(context, once, ends, again_after_silence=patience is not None)
+
+        ends = self._links.clock.now() + allowed
         deadline = asyncio.timeout(allowed)
         try:
-            async with deadline:
-                return await self._insist(once, allowed, again_after_silence=patience is not None)
+            async with deadline, self._links.use(self.document_id) as context:
+                return await over(context)
+        except PermissionDenied as error:
+            raise NotAllowed(str(error), document_id=self.document_id) from None
+        except Refused as no:
+            if no.reason is not Reason.PERMISSION_DENIED:
+                raise
+            raise NotAllowed(str(no), document_id=self.document_id) from None
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -126,14 +148,13 @@ class DocumentApi:
 
     async def _insist(
         self,
+        context: Context,
         once: Callable[[], Awaitable[dict[str, object]]],
-        allowed: float,
+        ends: float,
         *,
         again_after_silence: bool,
     ) -> dict[str, object]:
-        context = self._context
         attempt = 0
-        ends = context.clock.now() + allowed
         while True:
             try:
                 return await once()

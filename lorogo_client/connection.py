@@ -1,9 +1,10 @@
 """The door: `connect()` gives a Client, a Client opens sessions and makes calls."""
 
 import asyncio
+import dataclasses
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -11,25 +12,29 @@ import nanoid
 
 from lorogo_client.api import DocumentApi
 from lorogo_client.context import Context
-from lorogo_client.errors import DocumentFailed, NotServed, SessionClosed
+from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
 from lorogo_client.feed import Since, UpdateFeed, beginning
+from lorogo_client.guarded import beyond_token
+from lorogo_client.holder import Holder, TokenSource
 from lorogo_client.kept_presence import KeptPresence
+from lorogo_client.links import Dial, Links, Renewing, Shared
 from lorogo_client.relay import Relay
 from lorogo_client.relay_member import Listener, Member
 from lorogo_client.room import Room
-from lorogo_client.sending import Replies
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
-from lorogo_client.starting import Starter
 from lorogo_client.storing.place import StoredDocument
 from lorogo_client.waiting import Door
+from lorogo_protocol import calls, subjects
+from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.lease import Entry
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.errors import NoResponders, PermissionDenied, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
@@ -50,6 +55,8 @@ def new_nanoid() -> str:
 def connect(
     where: str | Transport = DEFAULT_URL,
     *,
+    token: TokenSource | None = None,
+    seed: str | None = None,
     store: str | os.PathLike[str] | None = None,
     settings: ClientSettings | None = None,
     name: str = "lorogo-client",
@@ -62,31 +69,43 @@ def connect(
     `where` is the address of NATS (several with commas between), or a transport that is already
     connected; that one is left open. Raises Unreachable.
 
+    `token` is what your app's backend minted, or an async function that gives a fresh one: it is asked
+    before the old one ends and on every reconnect. With it the client may do what the token grants, and
+    nothing else of NATS. `seed` is the nkey seed of a service's NATS user instead; with both, the
+    connection is the service's and calls are made in the name of the token. Raises TokenRefused,
+    NotAuthorized, TokenExpired.
+
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
     Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
     time: raises StoreLocked, StoreFailed.
     """
+    guarded = token is not None and seed is None
     chosen = settings or ClientSettings()
+    if guarded:
+        chosen = dataclasses.replace(chosen, start="server")
+    now = clock or SystemClock()
 
     async def enter() -> Client:
         async with AsyncExitStack() as undo:
             kept = None if store is None else await _open_store(store)
             if kept is not None:
                 undo.push_async_callback(kept.close)
-            transport = where
-            if isinstance(transport, str):
-                transport = await _dial(transport, name, chosen, patient=kept is not None)
-                undo.push_async_callback(transport.close)
-            client = Client(
-                transport,
-                chosen,
-                clock=clock or SystemClock(),
+            shared = Shared(
+                clock=now,
                 rng=rng or random.Random(),
                 new_id=new_id,
-                owns_transport=isinstance(where, str),
+                settings=chosen,
+                holder=Holder(token, now, seconds=chosen.connect_seconds),
                 store=kept,
+                guarded=guarded,
             )
-            await client.start()
+            dial = None
+            if isinstance(where, str):
+                dial = _dialling(where, name, chosen, seed, patient=kept is not None, guarded=guarded)
+            links = Links(shared, dial)
+            undo.push_async_callback(links.close)
+            await links.open(None if isinstance(where, str) else where)
+            client = Client(links, shared)
             undo.pop_all()
         return client
 
@@ -104,58 +123,59 @@ async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
     return store
 
 
-async def _dial(url: str, name: str, settings: ClientSettings, *, patient: bool) -> Transport:
-    # nats-py is loaded only when it is needed: an app may bring another transport
-    from lorogo_transport import jetstream  # noqa: PLC0415
+def _dialling(
+    url: str, name: str, settings: ClientSettings, seed: str | None, *, patient: bool, guarded: bool
+) -> Dial:
+    async def dial(documents: Sequence[str], token: Callable[[], Awaitable[str]]) -> Renewing:
+        # nats-py is loaded only when it is needed: an app may bring another transport
+        from lorogo_transport import jetstream  # noqa: PLC0415
 
-    wait = settings.store_open_seconds if patient else None
-    return await jetstream.connect(url, name=name, timeout=settings.connect_seconds, wait_seconds=wait)
+        return await jetstream.connect(
+            url,
+            name=name,
+            timeout=settings.connect_seconds,
+            wait_seconds=settings.store_open_seconds if patient else None,
+            token=token if guarded else None,
+            documents=documents,
+            seed=seed,
+            inbox_prefix=subjects.SERVER_INBOX if seed is not None else "_INBOX",
+        )
+
+    return dial
 
 
 class Client:
     """A connection to NATS, and the documents that are open on it."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        settings: ClientSettings,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        new_id: Callable[[], str],
-        owns_transport: bool,
-        store: "LocalStore | None" = None,
-    ) -> None:
-        self.transport = transport
-        self.settings = settings
-        self._owns_transport = owns_transport
-        self._context = Context(
-            transport=transport,
-            clock=clock,
-            rng=rng,
-            new_id=new_id,
-            settings=settings,
-            caller=Caller(transport.bus, clock, new_id),
-            replies=Replies(transport.bus),
-            starter=Starter(transport, clock, rng, new_id, settings),
-            store=store,
-        )
-        self._statuses = Statuses(transport)
+    def __init__(self, links: Links, shared: Shared) -> None:
+        self.settings = shared.settings
+        self.transport = links.first.transport
+        self._links = links
+        self.guarded = shared.guarded  # by a token, which gives documents and nothing else of NATS
+        self._context = links.first
         self._rooms: dict[tuple[str, bool], Room] = {}
-        self._sessions: dict[Session, Room] = {}
+        self._sessions: dict[Session, tuple[Room, Context]] = {}
         self._feeds: set[UpdateFeed] = set()
         self._relays: dict[str, Relay] = {}
-        self._members: dict[Member, Relay] = {}
-        self.kept_presence = KeptPresence(transport, settings)
-        self._stop_watching: Callable[[], None] = lambda: None
+        self._members: dict[Member, tuple[Relay, Context]] = {}
+        self._kept_presence = KeptPresence(self.transport, self.settings)
         self._closed = False
 
-    async def start(self) -> None:
-        """Listen for answers; `connect()` does it."""
-        self._stop_watching = self.transport.bus.watch_connection(self._context.starter.connection)
-        self._context.starter.connection(self.transport.bus.connected)
-        await self._context.caller.start()
-        await self._context.replies.start()
+    @property
+    def subject(self) -> str:
+        """Whose token this client has; "" without one."""
+        return self._links.holder.subject
+
+    def access(self, document_id: str) -> Access:
+        """What the token grants on a document, by its own word; without a token everything."""
+        return self._links.holder.access(check_document_id(document_id))
+
+    @property
+    def kept_presence(self) -> KeptPresence:
+        """The presence that is kept. Raises NotAllowed with a token: it is a bucket of NATS."""
+        if self.guarded:
+            raise beyond_token("presence that is kept")
+        return self._kept_presence
 
     def open(
         self,
@@ -168,7 +188,8 @@ class Client:
         """A session: `async with client.open(id) as session`. It is usable: synced once.
 
         Leaving it waits, within `close_seconds`, until every edit is ACKed, and raises Unsaved if that
-        did not happen. Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted.
+        did not happen. Raises InvalidDocumentId, NotServed, DocumentFailed, DocumentDeleted; with a token
+        NotAllowed, NotAuthorized, TooManyDocuments. A document that it only grants `read` on opens read-only.
 
         With a store, a document that is in it opens at once when there is no connection, else after
         the sync or after `store_open_seconds`; `session.ready()` waits for the sync. One that is not in
@@ -187,20 +208,29 @@ class Client:
 
         return Door(enter, leave)
 
-    def feed(self, since: Since = "now", documents: Iterable[str] | None = None) -> Door[UpdateFeed]:
+    def feed(
+        self,
+        since: Since = "now",
+        documents: Iterable[str] | None = None,
+        *,
+        only: Callable[[str], bool] | None = None,
+    ) -> Door[UpdateFeed]:
         """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
 
         `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
         its zone; or a FeedPosition (or its text), which goes on exactly where `feed.position` was.
-        Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError.
+        `only` leaves documents out for which it says no: neither items nor positions name them.
+        Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError, and NotAllowed with a token.
         """
         begin, wanted = beginning.check(since, documents)
 
         async def enter() -> UpdateFeed:
             if self._closed:
                 raise SessionClosed("the client is closed")
+            if self.guarded:
+                raise beyond_token("the feed of all updates")
             state = await beginning.begin(self.transport, begin, wanted)
-            feed = UpdateFeed(self._context, state)
+            feed = UpdateFeed(self._context, state, only)
             await feed.start()
             self._feeds.add(feed)
             return feed
@@ -211,25 +241,33 @@ class Client:
 
         return Door(enter, leave)
 
-    def relay(self, document_id: str, listener: Listener) -> Door[Member]:
+    def relay(self, document_id: str, listener: Listener, *, token: str = "") -> Door[Member]:
         """A member who follows the document without a replica: `member.join()`, then `listener` is told.
 
         All members of one document in this client share their subscriptions. Does not wait for the document
-        to be served. Raises InvalidDocumentId, SessionClosed.
+        to be served. `token`: the member's own, in whose name the owner is asked; what it grants is the
+        caller's to check. Raises InvalidDocumentId, SessionClosed, NotAllowed.
         """
         check_document_id(document_id)
 
         async def enter() -> Member:
             if self._closed:
                 raise SessionClosed("the client is closed")
-            relay = self._relays.get(document_id)
-            if relay is None or relay.over is not None:
-                relay = self._relays[document_id] = Relay(self._context, document_id)
+            self._links.holder.require(document_id, Access.READ)
+            context = await self._links.take(document_id)
+            member: Member | None = None
             try:
-                member = await relay.enter(listener)
-                self._members[member] = relay
+                relay = self._relays.get(document_id)
+                if relay is None or relay.over is not None:
+                    relay = self._relays[document_id] = Relay(context, document_id)
+                try:
+                    member = await relay.enter(listener, token)
+                    self._members[member] = (relay, context)
+                finally:
+                    await self._leave_relay(relay)  # if nobody is in it
             finally:
-                await self._leave_relay(relay)  # if nobody is in it
+                if member is None:
+                    self._links.give_back(document_id, context)
             return member
 
         async def leave(member: Member, _calm: bool) -> None:
@@ -237,13 +275,15 @@ class Client:
 
         return Door(enter, leave)
 
-    def document(self, document_id: str) -> DocumentApi:
-        """Calls to the document's owner."""
-        return DocumentApi(self._context, check_document_id(document_id))
+    def document(self, document_id: str, *, token: str = "") -> DocumentApi:
+        """Calls to the document's owner; in the name of this `token`, or of the client's own."""
+        return DocumentApi(self._links, check_document_id(document_id), token)
 
     def statuses(self) -> AsyncIterator[tuple[str, Entry]]:
-        """Every document that has a status, in any order."""
-        return self._statuses.all()
+        """Every document that has a status, in any order. Raises NotAllowed with a token."""
+        if self.guarded:
+            raise beyond_token("a list of all documents")
+        return Statuses(self.transport).all()
 
     def stored_documents(self) -> list[StoredDocument]:
         """What the local store holds; those with `unsaved` go on when they are opened."""
@@ -254,28 +294,56 @@ class Client:
         return self._context.store is not None and await self._context.store.forget(document_id)
 
     async def reset(self, document_id: str) -> bool:
-        """Take a document out of ERROR, so that servers try again; False if it was not in ERROR."""
+        """Take a document out of ERROR, so that servers try again; False if it was not in ERROR.
+
+        With a token, which must grant `admin`, a server does it. Raises NotAllowed, NotServed.
+        """
         check_document_id(document_id)
-        entry = await self._statuses.read(document_id)
+        if self.guarded:
+            return await self._reset_by_server(document_id)
+        statuses = Statuses(self.transport)
+        entry = await statuses.read(document_id)
         if entry is None or not isinstance(entry.status, Failed):
             return False
         down = Down(self._context.clock.wall_ns())
         try:
-            await self._statuses.write(document_id, down, expected_revision=entry.revision)
+            await statuses.write(document_id, down, expected_revision=entry.revision)
         except WrongLastSequence:
             return False
         return True
 
+    async def _reset_by_server(self, document_id: str) -> bool:
+        """As `reset`, by whichever server hears of it."""
+        self._links.holder.require(document_id, Access.ADMIN)
+        async with self._links.use(document_id) as context:
+            try:
+                answer = await context.caller.ask(
+                    subjects.reset(document_id),
+                    timeout=self.settings.reply_seconds,
+                    whom=f"the server that was asked to reset {document_id}",
+                    token=context.badge.text,
+                )
+            except NoResponders:
+                raise NotServed(document_id, "no server is connected to NATS") from None
+            except PermissionDenied as error:
+                raise NotAllowed(str(error), document_id=document_id) from None
+            except Refused as no:
+                if no.reason is Reason.PERMISSION_DENIED:
+                    raise NotAllowed(str(no), document_id=document_id) from None
+                raise
+        return calls.need(answer, "reset", bool)
+
     async def close_session(self, session: Session, *, calm: bool = True) -> None:
         """Leave a session that `await client.open(...)` gave. Raises Unsaved, unless not `calm`."""
-        room = self._sessions.get(session)
-        if room is None:
+        held = self._sessions.get(session)
+        if held is None:
             return
+        room, context = held
         problem: LorogoError | None = None
         try:
             problem = await session.save()
         finally:
-            await self._leave_room(session, room)
+            await self._leave_room(session, room, context)
         if problem is not None:
             log.warning("edits are not saved", document=room.document_id, problem=str(problem))
             if calm:
@@ -306,10 +374,12 @@ class Client:
         await self._leave(member)
 
     async def _leave(self, member: Member) -> None:
-        relay = self._members.pop(member, None)
-        if relay is not None:
+        held = self._members.pop(member, None)
+        if held is not None:
+            relay, context = held
             await relay.leave(member)
             await self._leave_relay(relay)
+            self._links.give_back(relay.document_id, context)
 
     async def _leave_relay(self, relay: Relay) -> None:
         if not relay.members:
@@ -318,31 +388,33 @@ class Client:
             await relay.close()
 
     async def _shut(self) -> None:
-        self._stop_watching()
-        for member in list(self._members):
-            await self._leave(member)
-        while self._feeds:
-            await self._feeds.pop().close()
-        for session, room in list(self._sessions.items()):
-            await self._leave_room(session, room)
-        await self._context.replies.close()
-        await self._context.caller.close()
-        if self._owns_transport:
-            await self.transport.close()
-        if self._context.store is not None:
-            await self._context.store.close()
+        try:
+            for member in list(self._members):
+                await self._leave(member)
+            while self._feeds:
+                await self._feeds.pop().close()
+            for session, (room, context) in list(self._sessions.items()):
+                await self._leave_room(session, room, context)
+        finally:
+            await self._links.close()
+            if self._context.store is not None:
+                await self._context.store.close()
 
     async def _open(self, document_id: str, read_only: bool, create: bool, allowed: float) -> Session:
         if self._closed:
             raise SessionClosed("the client is closed")
+        holder = self._links.holder
+        holder.require(document_id, Access.READ)
+        read_only = read_only or holder.access(document_id) < Access.WRITE
+        context = await self._links.take(document_id)
         key = (document_id, read_only)  # rights are not shared: an edit must not leave through another's
         room = self._rooms.get(key)
         new = room is None or room.closed or room.mirror.failure is not None
         if room is None or new:
-            room = self._rooms[key] = Room(self._context, document_id, read_only=read_only)
+            room = self._rooms[key] = Room(context, document_id, read_only=read_only)
         room.sessions += 1
-        session = Session(room, self._context.new_id(), close_seconds=self.settings.close_seconds)
-        self._sessions[session] = room
+        session = Session(room, context.new_id(), close_seconds=self.settings.close_seconds)
+        self._sessions[session] = (room, context)
         opened = False
         try:
             if new:
@@ -353,14 +425,16 @@ class Client:
             opened = True
         finally:
             if not opened:
-                await self._leave_room(session, room)
+                await self._leave_room(session, room, context)
         return session
 
     async def _usable(self, session: Session, room: Room, allowed: float) -> None:
         """Return when the session may be given to the app: synced, or with a copy from the store."""
+        if room.mirror.ready and not room.connected:
+            return  # others of this process have it open
         if not room.archive.usable:
             if self._context.store is not None and not room.connected:
-                raise room.archive.why_not()
+                raise room.unauthorized or room.archive.why_not()
             await session.ready(allowed)
         elif room.connected:
             # an empty document is given only if the server cannot say what is in it
@@ -370,13 +444,16 @@ class Client:
             except (NotServed, DocumentFailed) as error:
                 log.info("opened from the store", document=room.document_id, why=str(error))
 
-    async def _leave_room(self, session: Session, room: Room) -> None:
+    async def _leave_room(self, session: Session, room: Room, context: Context) -> None:
         if self._sessions.pop(session, None) is None:
             return
         session.end()
         room.sessions -= 1
-        if room.sessions == 0:
-            key = (room.document_id, room.mirror.read_only)
-            if self._rooms.get(key) is room:
-                del self._rooms[key]
-            await room.close()
+        try:
+            if room.sessions == 0:
+                key = (room.document_id, room.mirror.read_only)
+                if self._rooms.get(key) is room:
+                    del self._rooms[key]
+                await room.close()
+        finally:
+            self._links.give_back(room.document_id, context)

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
+from lorogo_protocol.calls import Body
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
@@ -16,9 +18,16 @@ if TYPE_CHECKING:
     from lorogo_client.storing.local import LocalStore  # loads the log
 
 
+@dataclass(slots=True)
+class Badge:
+    """The token that one connection was made with: its calls carry the same."""
+
+    text: str = field(default="", repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Made once by the client, and passed down."""
+    """Made once per connection (lorogo_client.links), and passed down."""
 
     transport: Transport
     clock: Clock
@@ -28,8 +37,18 @@ class Context:
     caller: Caller
     replies: Replies
     starter: Starter
+    holder: Holder
+    badge: Badge
     store: "LocalStore | None" = None
 
     @property
     def bus(self) -> Bus:
         return self.transport.bus
+
+    async def call(
+        self, verb: str, document_id: str, body: Body, *, timeout: float, token: str = ""
+    ) -> dict[str, object]:
+        """What the owner answers; the token is ours unless it is said. Raises as `Caller.call`."""
+        return await self.caller.call(
+            verb, document_id, body, timeout=timeout, token=token or self.badge.text
+        )

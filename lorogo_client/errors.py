@@ -6,7 +6,9 @@
     │   ├── DocumentDeleted     it was deleted; only `restore` brings it back
     │   ├── UpdateRefused       the owner will never take one of our updates (log_id, reason)
     │   │   └── TooLargeUpdate  because it has too many bytes
-    │   ├── ReadOnly            an edit in a session that was opened to read
+    │   ├── NotAllowed          the token does not grant this; nothing was done
+    │   ├── TooManyDocuments    too many connections for documents that only a pattern of the token covers
+    │   ├── ReadOnly            an edit in a session that was opened to read, or may only read
     │   ├── OfflineBufferFull   too much waits to be sent; the edit stays open in the document
     │   ├── NotServed           retriable: no server took the document in time
     │   ├── Timeout             retriable: it took longer than the caller allowed
@@ -20,6 +22,9 @@
     │   ├── NotStored           retriable: offline, and the store has no copy of this document
     │   ├── InvalidMoment       the text is neither a time nor a version (lorogo_client.versions)
     │   └── SessionClosed       the session or its client is closed
+    ├── TokenRefused            what should be a token is none (lorogo_protocol.tokens)
+    ├── NotAuthorized           NATS does not take the token, seed or password (lorogo_transport.errors)
+    │   └── TokenExpired        because the token's time is over; edits are kept
     ├── Refused                 the owner answered a call with a reason (lorogo_protocol.calls)
     └── StorageFull             the stream takes no more bytes (lorogo_transport.errors)
 
@@ -31,7 +36,7 @@ from typing import ClassVar
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.errors import StorageFull
+from lorogo_transport.errors import NotAuthorized, StorageFull
 
 __all__ = [
     "ClientError",
@@ -41,6 +46,8 @@ __all__ = [
     "GivenUp",
     "InvalidMoment",
     "InvalidVersion",
+    "NotAllowed",
+    "NotAuthorized",
     "NotServed",
     "NotStored",
     "OfflineBufferFull",
@@ -52,7 +59,9 @@ __all__ = [
     "StoreFailed",
     "StoreLocked",
     "Timeout",
+    "TokenExpired",
     "TooLargeUpdate",
+    "TooManyDocuments",
     "Unsaved",
     "UpdateRefused",
 ]
@@ -107,8 +116,38 @@ class TooLargeUpdate(UpdateRefused):
     """The update has more bytes than the owner takes."""
 
 
+class NotAllowed(ClientError):
+    """The token does not grant this. Said before anything is sent, or by the owner, who did nothing."""
+
+    code = "permission-denied"
+
+    def __init__(self, problem: str, *, document_id: str = "") -> None:
+        super().__init__(problem)
+        self.document_id = document_id
+
+
+class TooManyDocuments(ClientError):
+    """Each document that only a pattern of the token covers takes a connection, and there are enough."""
+
+    code = "too-many-documents"
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, documents_open_max: int) -> None:
+        super().__init__(
+            f"{documents_open_max} documents are open that the token only grants by a pattern, each on a"
+            " connection of its own: close some, name them in the token, raise documents_open_max, or go"
+            " through a gateway"
+        )
+
+
+class TokenExpired(NotAuthorized):
+    """The token's time is over. Edits are kept, unsent, until a fresh one is there."""
+
+    code = "token-expired"
+
+
 class ReadOnly(ClientError):
-    """The session was opened to read; its edits are dropped, not sent."""
+    """The session was opened to read, or may only read; its edits are dropped, not sent."""
 
     code = "read-only"
 

@@ -18,6 +18,7 @@ class State(StrEnum):
     """How things stand between this replica and the owner."""
 
     OFFLINE = "offline"  # no connection; edits are kept
+    UNAUTHORIZED = "unauthorized"  # NATS does not take our token (see `Session.problem`); edits are kept
     CONNECTING = "connecting"  # looking for the owner, or catching up with it
     SAVING = "saving"  # something is not ACKed, or never will be (see `Session.problem`)
     SAVED = "saved"  # every commit is ACKed

@@ -2,12 +2,14 @@
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from lorogo_client.errors import DocumentDeleted, DocumentFailed
 from lorogo_protocol import calls, subjects
+from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.lease import Entry
@@ -23,6 +25,7 @@ Row = dict[str, Any]
 
 _OWNER_SECONDS = 3.0
 _NAMES_SECONDS_MAX = 1.0  # how old a list of all names may be
+_TURN_NAMES = 1_000  # looked at before others on the loop get a turn
 _NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
 
 
@@ -83,11 +86,12 @@ async def of_one(transport: Transport, sight: Sight, *, now_ns: int) -> Row:
     return row(document_id, sight.status, sight.snapshot, messages, now_ns=now_ns)
 
 
-async def ask_owner(transport: Transport, document_id: str) -> Row | None:
+async def ask_owner(transport: Transport, document_id: str, token: str = "") -> Row | None:
     """What the owner says; None if it does not answer. A plain request, which starts nothing."""
     subject = subjects.call("status", document_id)
+    headers = {h.TOKEN: token} if token else None
     try:
-        answer = await transport.bus.request(subject, timeout=_OWNER_SECONDS)
+        answer = await transport.bus.request(subject, headers=headers, timeout=_OWNER_SECONDS)
     except (NoResponders, RequestTimeout):
         return None
     try:
@@ -203,12 +207,21 @@ class Catalogue:
         self._names: _Names | None = None
         self._good_until = 0.0
 
-    async def page(self, *, after: str = "", prefix: str = "", limit: int) -> Page:
-        """At most `limit` documents that begin with `prefix`, those that come after `after`."""
+    async def page(
+        self, *, after: str = "", prefix: str = "", limit: int, only: Callable[[str], bool] | None = None
+    ) -> Page:
+        """At most `limit` documents that begin with `prefix` and come after `after`, if given `only` some."""
         names = await self._all_names()
         ids = names.ids
         start = max(bisect_right(ids, after), bisect_left(ids, prefix))
-        wanted = [one for one in ids[start : start + limit + 1] if one.startswith(prefix)]
+        wanted: list[str] = []
+        for count, one in enumerate(islice(ids, start, None), 1):
+            if len(wanted) > limit or not one.startswith(prefix):
+                break
+            if only is None or only(one):
+                wanted.append(one)
+            if count % _TURN_NAMES == 0:  # few of very many may be wanted
+                await asyncio.sleep(0)
         shown = wanted[:limit]
         more = shown[-1] if len(wanted) > limit else None
         return Page(await self._rows(shown, names.messages), more)

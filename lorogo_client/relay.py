@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from lorogo_client.accepted import Arrivals
 from lorogo_client.context import Context
-from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed
+from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed
 from lorogo_client.relay_course import Passed
 from lorogo_client.relay_keeper import Duties, Keeper
 from lorogo_client.relay_member import Listener, Member, State
@@ -30,7 +30,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
-from lorogo_transport.errors import TransportError
+from lorogo_transport.errors import PermissionDenied, TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.statuses import heard
@@ -55,7 +55,7 @@ class Relay:
         self.hindrance: LorogoError | None = None  # why a join takes so long
         self._context = context
         self._bus = context.bus
-        duties = Duties(self._pass_on, self._wake_lanes, self._resend, self.lose, self.deleted)
+        duties = Duties(self._pass_on, self._wake_lanes, self._resend, self.lose, self.deleted, self._a_token)
         self._keeper = Keeper(context, document_id, duties)
         self._course = self._keeper.course
         self._arrivals = Arrivals()
@@ -67,9 +67,9 @@ class Relay:
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
 
-    async def enter(self, listener: Listener) -> Member:
-        """A member, who has not joined."""
-        member = Member(self._context, self, listener)
+    async def enter(self, listener: Listener, token: str = "") -> Member:
+        """A member, who has not joined; with a token of its own, or ours."""
+        member = Member(self._context, self, listener, token)
         self.members[member] = None
         started = False
         try:
@@ -135,17 +135,21 @@ class Relay:
         if len(self._senders) > _SENDERS_MAX:
             self._senders.popitem(last=False)  # it is told its own update: that changes nothing
 
-    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None) -> Synced:
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
         """The owner's answer to a member at this vector; waits until there is one, and for its turn.
 
-        Raises NotServed, DocumentFailed, DocumentDeleted; the caller brings the deadline.
+        Raises NotServed, DocumentFailed, DocumentDeleted, NotAllowed; the caller brings the deadline.
         """
         attempt, settings = 0, self._context.settings
         self.hindrance = None
         while self.over is None:
             try:
-                return await self._keeper.admit(vector, ends, turn)
+                return await self._keeper.admit(vector, ends, turn, token)
+            except PermissionDenied as error:
+                raise NotAllowed(str(error), document_id=self.document_id) from None
             except Refused as no:
+                if no.reason is Reason.PERMISSION_DENIED:
+                    raise NotAllowed(str(no), document_id=self.document_id) from None
                 if no.reason is Reason.DELETED:
                     self.deleted(str(no) == ERASED)
                     continue
@@ -186,6 +190,10 @@ class Relay:
                     accept(payload)
                 except Exception:
                     log.exception("a listener of a relay failed", document=self.document_id)
+
+    def _a_token(self) -> str:
+        """Of somebody who follows: what is missed is asked for in the name of one who may have it."""
+        return next((member.token for member, _ in self._audience() if member.token), "")
 
     def _wake_lanes(self) -> None:
         for member, _ in self._audience():

@@ -34,6 +34,7 @@ class Duties:
     replaced: Callable[[], None]  # by another one: send again what has no answer
     lost: Callable[[str], None]  # everybody must join again
     deleted: Callable[[bool], None]
+    a_token: Callable[[], str]  # of somebody who follows, "" if nobody has one
 
 
 class Keeper:
@@ -97,37 +98,37 @@ class Keeper:
 
     # --- asking
 
-    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None) -> Synced:
+    async def admit(self, vector: bytes, ends: float, turn: Turn | None = None, token: str = "") -> Synced:
         """The owner's answer to somebody at this vector, asked once; a turn is held with the answer.
 
         Raises NotServed, DocumentFailed, TransportError, Refused, MalformedMessage.
         """
         answer: Synced | None = None
         try:
-            answer = await self._admitted(vector, ends, turn)
+            answer = await self._admitted(vector, ends, turn, token)
             return answer
         finally:
             if answer is None and turn is not None:
                 turn.give_back()
 
-    async def _admitted(self, vector: bytes, ends: float, turn: Turn | None) -> Synced:
+    async def _admitted(self, vector: bytes, ends: float, turn: Turn | None, token: str) -> Synced:
         if not self.course.live:
             async with self._opening:
                 if not self.course.live:
-                    return await self._open(vector, ends, turn)
+                    return await self._open(vector, ends, turn, token)
         await self._found(ends)
         if turn is not None:
             await turn.take()
-        return await self._asked(vector)
+        return await self._asked(vector, token=token)
 
-    async def _open(self, vector: bytes, ends: float, turn: Turn | None) -> Synced:
+    async def _open(self, vector: bytes, ends: float, turn: Turn | None, token: str) -> Synced:
         """The first sync: its answer says where the relay stands."""
         life = self.life
         await self._context.bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
         await self._found(ends)
         if turn is not None:
             await turn.take()
-        answer = await self._synced(self._asked(vector))
+        answer = await self._synced(self._asked(vector, token=token))
         if life != self.life:
             raise RequestTimeout("the owner was lost during the join")
         for update in self.course.begin(answer):
@@ -146,8 +147,8 @@ class Keeper:
             if answer is None and life == self.life:
                 self.course.sync_failed()
 
-    async def _asked(self, vector: bytes, generation: int | None = None) -> Synced:
-        answer = await ask_since(self._context, self._document_id, vector, generation=generation)
+    async def _asked(self, vector: bytes, generation: int | None = None, *, token: str) -> Synced:
+        answer = await ask_since(self._context, self._document_id, vector, generation=generation, token=token)
         if answer.lease < self.course.token:
             raise RequestTimeout("a server that lost the document answered the sync")
         self._heard_at = self._context.clock.now()
@@ -257,7 +258,7 @@ class Keeper:
 
     async def _asked_and_watched(self, vector: bytes, generation: int) -> Synced:
         """The answer, or NoResponders as soon as whoever was asked is gone: long before it is overdue."""
-        asking = asyncio.ensure_future(self._asked(vector, generation))
+        asking = asyncio.ensure_future(self._asked(vector, generation, token=self._duties.a_token()))
         try:
             while True:
                 done, _ = await asyncio.wait({asking}, timeout=self._settings.doubt_seconds)

@@ -66,8 +66,9 @@ class State(Enum):
 class Member:
     """One who follows a document; made by `client.relay()`."""
 
-    def __init__(self, context: Context, relay: "Relay", listener: Listener) -> None:
+    def __init__(self, context: Context, relay: "Relay", listener: Listener, token: str = "") -> None:
         self.id = context.new_id()
+        self.token = token  # its own, if it has one: the owner is asked in its name
         self.state = State.OUT
         self.life = 0  # of the relay, when the join began
         self.joins = 0  # begun until now
@@ -92,7 +93,8 @@ class Member:
         `vector` is Loro's encoding of a version vector, b"" for nothing known. The document is started if
         nobody serves it. Raises InvalidVersion; HistoryTrimmed if the member has something and the kept
         history does not reach back to it (begin with a new LoroDoc); NotServed, DocumentFailed,
-        DocumentDeleted, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give back.
+        DocumentDeleted, NotAllowed, Timeout, SessionClosed. A `turn` is waited for, and the caller's to give
+        back.
         """
         known = _canonical(vector)
         allowed = self._context.settings.open_seconds if timeout is None else timeout
@@ -202,7 +204,7 @@ class Member:
                 answer = None
                 self._check_open()
                 self._begin()
-                found = _checked(await relay.admit(vector, ends, turn), vector, relay.document_id)
+                found = _checked(await relay.admit(vector, ends, turn, self.token), vector, relay.document_id)
                 self._check_open()  # it may have left meanwhile
                 answer = found
         finally:

@@ -16,7 +16,7 @@ from loro import DiffEvent
 from lorogo_client.accepted import Arrivals
 from lorogo_client.archive import Archive
 from lorogo_client.context import Context
-from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotServed
+from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed, NotServed
 from lorogo_client.feeds import Change, Rebased, State
 from lorogo_client.mirror import Hearers, Mirror
 from lorogo_client.presence import RoomPresence
@@ -29,9 +29,10 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.grants import Access
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
-from lorogo_transport.errors import RequestTimeout, TransportError
+from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTimeout, TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.statuses import heard
@@ -69,6 +70,7 @@ class Room:
         self._arrivals = Arrivals()
         self._revision = 0  # the newest status heard
         self._halted: DocumentFailed | None = None  # until the status changes
+        self._denied: NotAllowed | None = None  # said by the owner or NATS, until one of them says otherwise
         self._connecting = True
         self._suspicion: tuple[float, int] | None = None  # (when to look, a head that we have not seen)
         self._doubted = 0.0
@@ -82,7 +84,20 @@ class Room:
     @property
     def problem(self) -> LorogoError | None:
         """Why our edits cannot be saved right now, or ever; None if nothing is wrong."""
-        return self.mirror.failure or self._halted or self.mirror.stalled
+        passing = self.unauthorized or self._lacking or self._denied or self._halted
+        return self.mirror.failure or passing or self.mirror.stalled
+
+    @property
+    def unauthorized(self) -> NotAuthorized | None:
+        """Why NATS does not let us in, if that is why there is no connection."""
+        problem = None if self._bus.connected else self._bus.problem
+        return self._context.holder.explained(problem) if isinstance(problem, NotAuthorized) else None
+
+    @property
+    def _lacking(self) -> NotAllowed | None:
+        """What our token grants no more: a fresh one may grant less."""
+        needed = Access.READ if self.mirror.read_only else Access.WRITE
+        return self._context.holder.denied(self.document_id, needed)
 
     @property
     def connected(self) -> bool:
@@ -151,10 +166,10 @@ class Room:
     def state(self) -> State:
         """How things stand this moment."""
         if not self._bus.connected or self.closed:
-            return State.OFFLINE
+            return State.OFFLINE if self.closed or self.unauthorized is None else State.UNAUTHORIZED
         if self.mirror.failure is not None:
             return State.SAVING  # and it will never be SAVED
-        if self._connecting or self._halted is not None or not self.mirror.ready:
+        if self._connecting or self._halted or self._denied or not self.mirror.ready:
             return State.CONNECTING
         return State.SAVED if self.mirror.outbox.empty else State.SAVING
 
@@ -175,7 +190,7 @@ class Room:
         need.owner = True
         if connected:
             need.sync = need.resend = True
-            self.mirror.stalled = None
+            self.mirror.stalled = self._denied = None
         self._connecting = True
         self.tell()
         self._wake.set()
@@ -234,15 +249,19 @@ class Room:
             self._urgent.clear()
             pause: float | None = None
             try:
-                if self._bus.connected and self._halted is None:
+                if self._bus.connected and self._halted is None and self._may_read():
                     await self._work()
                     failures = 0
             except DocumentFailed as error:
                 self._halted = error
+            except PermissionDenied as error:
+                pause, failures = self._refused(str(error), failures), failures + 1
             except _PASSING as error:
                 pause, failures = self._stumbled(error, failures), failures + 1
             except Refused as no:
-                if no.reason is Reason.DELETED:
+                if no.reason is Reason.PERMISSION_DENIED:
+                    pause, failures = self._refused(str(no), failures), failures + 1
+                elif no.reason is Reason.DELETED:
                     self.mirror.fail(DocumentDeleted(self.document_id, erased=str(no) == ERASED))
                 elif no.reason in _PASSING_REASONS:
                     pause, failures = self._stumbled(no, failures), failures + 1
@@ -259,6 +278,12 @@ class Room:
         settings = self._settings
         least, most = settings.retry_seconds_min, settings.retry_seconds_max
         return backoff(failures, least=least, most=most, jitter=self._context.rng.random())
+
+    def _refused(self, why: str, failures: int) -> float:
+        """We may not: say so, and ask again now and then, as somebody may change that."""
+        self._denied = NotAllowed(why, document_id=self.document_id)
+        self._stumbled(self._denied, failures)
+        return self._settings.retry_seconds_max
 
     async def _work(self) -> None:
         """All that there is to do now."""
@@ -318,9 +343,12 @@ class Room:
             if answer.presence:
                 self.presence.apply(answer.presence)
         self._connecting = False
-        self.hindrance = None
+        self.hindrance = self._denied = None
         self._sender.forget_replaced()
         self.tell()
+
+    def _may_read(self) -> bool:
+        return self._context.holder.denied(self.document_id, Access.READ) is None
 
     def _may_send(self) -> bool:
         need = self.mirror.need

@@ -47,11 +47,16 @@ class ClientSettings:
     feed_search_seconds: float = 5.0  # between two looks for new servers
     feed_patience_seconds: float = 10.0  # for a server that is away, before a Gap is told without it
 
+    # With a token: how many documents that only a pattern of it covers may be open, each on a connection of
+    # its own, and how long such a connection is kept after its last use.
+    documents_open_max: int = 100
+    idle_link_seconds: float = 5.0
+
     presence_seconds: float = limits.PRESENCE_SECONDS
     presence_bytes_max: int = limits.AWARENESS_BYTES_MAX
 
     # "client": the client moves the status to STARTING itself. "server": it asks with an empty init,
-    # and needs no rights on the status bucket.
+    # and needs no rights on the status bucket. With a token it is always "server".
     start: Literal["client", "server"] = "client"
 
     def __post_init__(self) -> None:

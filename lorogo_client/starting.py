@@ -100,8 +100,12 @@ class Starter:
         rng: random.Random,
         new_id: Callable[[], str],
         settings: ClientSettings,
+        *,
+        guarded: bool = False,
     ) -> None:
+        """`guarded`: one that may not ask which servers there are."""
         self.bus = transport.bus
+        self.guarded = guarded
         self.statuses = Statuses(transport)
         self.clock = clock
         self.rng = rng
@@ -263,7 +267,7 @@ class _Attempt:
             )
         except NoResponders:
             self.why = self._nobody or "no server is connected to NATS"
-            if not self._looked:
+            if not self._looked and not starter.guarded:
                 await self._look_for_servers()
         except RequestTimeout:
             self.why = "no server answered the init"

@@ -53,13 +53,16 @@ async def ask(
 
 
 async def ask_since(
-    context: Context, document_id: str, vector: bytes, *, generation: int | None = None
+    context: Context, document_id: str, vector: bytes, *, generation: int | None = None, token: str = ""
 ) -> Synced:
-    """Sync without a replica: what the vector lacks, or a snapshot if that cannot be had."""
+    """Sync without a replica: what the vector lacks, or a snapshot if that cannot be had.
+
+    The token is whoever's who asks; ours if none is given.
+    """
     body: dict[str, object] = {"vector": vector}
     if generation is not None:
         body["generation"] = generation
-    return _checked(await _call(context, document_id, body))
+    return _checked(await _call(context, document_id, body, token))
 
 
 def needs_fresh(answer: Synced, replica: LocalReplica, *, same_generation: bool) -> bool:
@@ -76,8 +79,9 @@ def fresh_replica(answer: Synced) -> crdt.Replica:
     return crdt.Replica.from_snapshot(answer.payload)
 
 
-async def _call(context: Context, document_id: str, body: Body) -> dict[str, object]:
-    return await context.caller.call("sync", document_id, body, timeout=context.settings.reply_seconds)
+async def _call(context: Context, document_id: str, body: Body, token: str = "") -> dict[str, object]:
+    seconds = context.settings.reply_seconds
+    return await context.call("sync", document_id, body, timeout=seconds, token=token)
 
 
 def _checked(answer: Body) -> Synced:

@@ -12,6 +12,7 @@ _NO_BOUNDS = frozenset(
         "host",
         "port",
         "read_only",
+        "metrics_open",
         "origins",
         "host_names",
         "limit_loopback",
@@ -30,6 +31,7 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
+    metrics_open: bool = False  # with keys: /metrics is for everybody, not for operators alone
     origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
     host_names: tuple[
         str, ...

@@ -21,6 +21,9 @@ RESET_ALL = "loro.reset.*"
 TAKEN = "_TAKEN"  # below it closed servers hear that a chunk of a reply was taken
 TAKEN_ALL = f"{TAKEN}.>"
 USER_INBOX = "_INBOX_"  # and the user: where a token's answers go
+SERVER_INBOX = f"{USER_INBOX}srv"  # of services, where nobody else may listen
+GATEWAY_INBOX = f"{USER_INBOX}gateway"
+OPERATOR_INBOX = f"{USER_INBOX}operator"
 STATUS_KEYS_ALL = f"$KV.{STATUS_BUCKET}.*"
 EPOCH_KEY = f"$KV.{STATUS_BUCKET}._kv_epoch"  # no document id begins with _kv
 

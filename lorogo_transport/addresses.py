@@ -46,9 +46,19 @@ def why(server: str, error: Exception, timeout: float) -> str:
             return f"no TLS with {where}: {error}"
         case TimeoutError():
             return f"no answer from {where} within {timeout:g} s"
+        case _ if "authentication timeout" in words:
+            return f"{where} did not check our credentials in time; is `lorogo auth` running?"
         case _ if "authorization" in words or "authentication" in words:
             return f"{where} refuses our credentials"
         case _ if "expecting info" in words or "json parse" in words or isinstance(error, ValueError):
             return f"what listens at {where} does not speak NATS"
         case _:
             return f"no connection to {where}: {error}"
+
+
+def refuses_us(error: Exception) -> bool:
+    """Whether NATS said that it does not take our credentials."""
+    words = str(error).lower()
+    return "authorization violation" in words or (
+        "authentication" in words and ("expired" in words or "revoked" in words)
+    )

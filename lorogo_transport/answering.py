@@ -2,11 +2,40 @@
 
 A server has more rights than those who ask it. If it answered to any reply subject, a ping with the
 reply `$JS.API.STREAM.PURGE.loro-wal` would make it empty the WAL. So handlers never see such a reply.
+A server with keys answers only to inboxes that belong to one user (docs/decisions/0016), and who answers
+nats-server itself only to the inboxes of nats-servers.
 """
 
-from lorogo_protocol.ids import is_inbox
+from typing import Final
+
+from lorogo_protocol.ids import is_inbox, is_user_inbox
+
+NATS_INBOX: Final = "$SYS._INBOX."  # of nats-servers
 
 
-def answerable(reply: str) -> str:
+def answerable(reply: str, *, users_only: bool = False) -> str:
     """The reply subject if it may be answered, else nothing: then nobody is answered."""
-    return reply if reply and is_inbox(reply) else ""
+    return reply if reply and (is_user_inbox(reply) if users_only else is_inbox(reply)) else ""
+
+
+class Answering:
+    """The rule of one connection, and how many asked for an answer where none may go."""
+
+    __slots__ = ("nats_only", "refused", "users_only")
+
+    def __init__(self, *, users_only: bool = False, nats_only: bool = False) -> None:
+        self.users_only = users_only
+        self.nats_only = nats_only
+        self.refused = 0
+
+    def to(self, reply: str) -> str:
+        """The reply subject if it may be answered, else nothing."""
+        if not reply:
+            return ""
+        if self.nats_only:
+            may = reply if reply.startswith(NATS_INBOX) else ""
+        else:
+            may = answerable(reply, users_only=self.users_only)
+        if not may:
+            self.refused += 1
+        return may

@@ -3,124 +3,41 @@
 A `Wire` is one connection from handshake to loss (`jetstream` makes them). The bus replaces a lost
 wire for ever, with jittered waits, subscribes again, and tells at once everybody who waits for an
 answer. Nothing is kept to be sent later: without a wire every call says Disconnected.
+
+Inboxes belong to the user that our token is (docs/decisions/0016). When a reconnect is made with the
+token of another user, our subscriptions move to its inboxes before they are made again. So whoever
+keeps an inbox keeps the subscription and asks it for its subject, each time.
 """
 
 import asyncio
-import random
 import secrets
-import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from lorogo_transport.addresses import place, why
 from lorogo_transport.errors import (
     Disconnected,
     NoResponders,
+    NotAuthorized,
+    PermissionDenied,
     RequestTimeout,
     TooLarge,
     Unreachable,
 )
 from lorogo_transport.headers import STATUS, encode_headers
+from lorogo_transport.login import inbox_prefix
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Headers, Message, Subscription
+from lorogo_transport.ports import Headers, Listening, Message, Refusal
 from lorogo_transport.subjects import check_subject
+from lorogo_transport.wire import Handler, Listener, NewWire, Options, Wire
 
 log = get_logger(__name__)
 
-Handler = Callable[[Message], None]
-
 _RECONNECT_SECONDS_MAX = 2.0
+_REFUSED_SECONDS_MAX = 10.0  # a token that is not taken now is hardly taken in a second
+_REFUSALS_SAID_MAX = 1000
 _CLOSE_SECONDS = 1.0
 _COPY_BYTES_MAX = 16 * 1024  # larger payloads go to the socket as they are
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to reach NATS."""
-
-    servers: tuple[str, ...]
-    name: str
-    timeout: float
-    credentials: str | Path | None = None  # a .creds file
-    tls: ssl.SSLContext | None = None
-    inbox_prefix: str = "_INBOX"
-    rng: random.Random = field(default_factory=random.Random)  # spreads the reconnects
-
-
-class Wire(Protocol):
-    """One connection, from handshake to loss."""
-
-    last_problem: Exception | None
-
-    @property
-    def max_payload(self) -> int: ...
-
-    @property
-    def broker_id(self) -> str: ...
-
-    @property
-    def congested(self) -> bool:
-        """Whether the socket is behind: publishers should `drain()` first."""
-
-    @property
-    def dead(self) -> bool: ...
-
-    async def dial(self, server: str, options: Options) -> None:
-        """Connect and authenticate, or raise Unreachable."""
-
-    def discovered(self, server: str) -> list[str]:
-        """Other servers of the cluster."""
-
-    def send(self, *parts: bytes) -> None:
-        """Queue for the socket, in order."""
-
-    async def drain(self) -> None:
-        """Wait until the socket takes more. Raises OSError when the wire is lost."""
-
-    def ping(self) -> "asyncio.Future[bool]":
-        """A future: True when everything sent before was processed, False when the wire is lost first."""
-
-    def abort(self) -> None:
-        """End at once. Safe twice."""
-
-    async def ended(self) -> None:
-        """Wait for the wire's tasks after `abort()`."""
-
-
-class Forgets(Protocol):
-    """Where a subscription ends."""
-
-    def forget(self, sid: int) -> None: ...
-
-
-class Listener:
-    """One subscription: survives wires."""
-
-    __slots__ = ("_bus", "handler", "queue", "sid", "subject")
-
-    def __init__(self, bus: Forgets, sid: int, subject: str, queue: str, handler: Handler) -> None:
-        self._bus = bus
-        self.sid = sid
-        self.subject = subject
-        self.queue = queue
-        self.handler = handler
-
-    def command(self) -> bytes:
-        return f"SUB {self.subject} {self.queue} {self.sid}\r\n".encode()
-
-    async def close(self) -> None:
-        self._bus.forget(self.sid)
-
-
-class NewWire(Protocol):
-    """Makes a wire that hands messages to `listeners` and reports its loss."""
-
-    def __call__(
-        self, listeners: Mapping[int, Listener], on_lost: Callable[[Wire, Exception], None]
-    ) -> Wire: ...
 
 
 _MAX_PAYLOAD_USUAL = 1024 * 1024  # of a nats-server that was not told otherwise, until ours has said
@@ -133,11 +50,17 @@ class JetStreamBus:
         self._options = options
         self._new_wire = new_wire
         self._servers = list(options.servers)
-        self._prefix = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
+        self._inbox_prefix = options.inbox_prefix
+        self._own = secrets.token_hex(11)  # the second word of all our inboxes
+        self._taken = f"{options.taken_prefix}.{secrets.token_hex(11)}" if options.taken_prefix else ""
+        self._problem: Exception | None = None
         self._wire: Wire | None = None
         self._listeners: dict[int, Listener] = {}
         self._watchers: dict[int, Callable[[bool], None]] = {}
-        self._requests: dict[str, asyncio.Future[Message]] = {}
+        self._refusal_watchers: dict[int, Callable[[Refusal], None]] = {}
+        self._refusals_said: set[Refusal] = set()
+        self._requests: dict[str, _Request] = {}
+        self._windows: dict[str, _Request] = {}  # apart: anybody may answer these
         self._counter = 0
         self._max_payload = 0
         self._broker_id = ""
@@ -146,6 +69,8 @@ class JetStreamBus:
         self._closed = False
         # requests share one wildcard subscription; its listener has the first sid
         self._listen(f"{self._prefix}.r.*", "", self._on_reply)
+        if self._taken:
+            self._listen(f"{self._taken}.*", "", self._on_taken)
 
     @property
     def max_payload(self) -> int:
@@ -159,8 +84,34 @@ class JetStreamBus:
     def connected(self) -> bool:
         return self._wire is not None
 
+    @property
+    def problem(self) -> Exception | None:
+        return self._problem
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a token says who we are: then no more is allowed than documents."""
+        return self._options.login.token is not None
+
+    @property
+    def unanswerable(self) -> int:
+        return self._options.answering.refused
+
+    @property
+    def users_only(self) -> bool:
+        return self._options.answering.users_only
+
+    @property
+    def guarded(self) -> bool:
+        login = self._options.login
+        return login.token is not None or login.seed is not None
+
     def new_inbox(self) -> str:
         return f"{self._prefix}.{self._next()}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._inbox_prefix}.{self._own}"
 
     async def open(self) -> None:
         """Make the first connection, or raise Unreachable."""
@@ -175,6 +126,7 @@ class JetStreamBus:
         except (TimeoutError, Unreachable) as error:
             reason = str(error) or f"no answer in {wait_seconds:g} s"
             log.warning("no connection to NATS yet, trying on", name=self._options.name, reason=reason)
+            self._problem = error
             self._lost.set()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="nats-supervisor")
 
@@ -218,28 +170,40 @@ class JetStreamBus:
         wire.send(*command)
 
     async def request(
-        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, timeout: float
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float,
+        window: bool = False,
     ) -> Message:
-        token = str(self._next())
-        command = self._publication(subject, data, headers, f"{self._prefix}.r.{token}")
         wire = self._connected_wire()
         if wire.congested:
             wire = await self._uncongested(wire)
+        if window and self._taken:
+            # everybody may publish there, so the receiver alone can know the word
+            waiting, word = self._windows, secrets.token_hex(11)
+            reply = f"{self._taken}.{word}"
+        else:
+            waiting, word = self._requests, str(self._next())
+            reply = f"{self._prefix}.r.{word}"
+        command = self._publication(subject, data, headers, reply)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Message] = loop.create_future()
-        self._requests[token] = answer
-        deadline = loop.call_later(timeout, _expire, answer, subject)
+        request = _Request(subject, loop.create_future())
+        waiting[word] = request
+        deadline = loop.call_later(timeout, request.fail, RequestTimeout(f"no answer on {subject!r} in time"))
         try:
             wire.send(*command)
-            message = await answer
+            message = await request.answer
         finally:
             deadline.cancel()
-            self._requests.pop(token, None)
+            waiting.pop(word, None)
         if message.headers.get(STATUS) == "503":
             raise NoResponders(f"nobody listens on {subject!r}")
         return message
 
-    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Listening:
         check_subject(subject)
         if queue:
             check_subject(queue)
@@ -265,6 +229,20 @@ class JetStreamBus:
             self._watchers.pop(key, None)
 
         return stop
+
+    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+        key = self._next()
+        self._refusal_watchers[key] = listener
+
+        def stop() -> None:
+            self._refusal_watchers.pop(key, None)
+
+        return stop
+
+    def renew(self) -> None:
+        """Give the connection up and make another: the token that we would say now is not the one we said."""
+        if self._wire is not None and not self._closed:
+            self._on_lost(self._wire, Disconnected("the connection is made anew, with another token"))
 
     def forget(self, sid: int) -> None:
         """End a subscription (see `Listener.close`)."""
@@ -303,7 +281,7 @@ class JetStreamBus:
         return self._connected_wire()
 
     def _listen(self, subject: str, queue: str, handler: Handler) -> Listener:
-        listener = Listener(self, self._next(), subject, queue, handler)
+        listener = Listener(self, self._next(), self._moved(subject), queue, handler)
         self._listeners[listener.sid] = listener
         return listener
 
@@ -311,17 +289,53 @@ class JetStreamBus:
         self._counter += 1
         return self._counter
 
+    def _moved(self, subject: str) -> str:
+        """The subject; of an inbox of ours, where it is now."""
+        rest = subject.partition(".")[2]
+        return f"{self._inbox_prefix}.{rest}" if rest.startswith(f"{self._own}.") else subject
+
+    def _move_inboxes(self, token: str | None) -> None:
+        """Our inboxes go where the user of this token may listen. There must be no wire."""
+        prefix = self._options.inbox_prefix if token is None else inbox_prefix(token)
+        if prefix != self._inbox_prefix:
+            self._inbox_prefix = prefix
+            for listener in self._listeners.values():
+                listener.subject = self._moved(listener.subject)
+
     def _on_reply(self, message: Message) -> None:
-        answer = self._requests.get(message.subject.rpartition(".")[2])
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        request = self._requests.get(message.subject.rpartition(".")[2])
+        if request is not None:
+            request.succeed(message)
+
+    def _on_taken(self, message: Message) -> None:
+        request = self._windows.get(message.subject.rpartition(".")[2])
+        if request is not None:
+            request.succeed(message)
+
+    def _on_refused(self, refusal: Refusal) -> None:
+        """NATS does not allow it: nobody waits for what cannot come."""
+        if refusal not in self._refusals_said and len(self._refusals_said) < _REFUSALS_SAID_MAX:
+            self._refusals_said.add(refusal)
+            what = "publish" if refusal.publish else "subscribe"
+            log.warning("NATS does not allow it", name=self._options.name, what=what, subject=refusal.subject)
+        if refusal.publish:
+            for request in (*self._requests.values(), *self._windows.values()):
+                if request.subject == refusal.subject:
+                    request.fail(PermissionDenied(refusal.subject))
+        for watcher in list(self._refusal_watchers.values()):
+            try:
+                watcher(refusal)
+            except Exception:
+                log.exception("a watcher of refusals failed")
 
     async def _dial(self, server: str) -> None:
         """One attempt at one server: connected, subscribed and answered, or Unreachable."""
-        wire = self._new_wire(self._listeners, self._on_lost)
+        wire = self._new_wire(self._listeners, self._on_lost, self._on_refused)
         try:
+            token = await self._options.login.ask(self._options.timeout)
             async with asyncio.timeout(self._options.timeout):
-                await wire.dial(server, self._options)
+                self._move_inboxes(token)
+                await wire.dial(server, self._options, token)
                 subscribed = dict(self._listeners)
                 for listener in subscribed.values():
                     wire.send(listener.command())
@@ -339,6 +353,8 @@ class JetStreamBus:
             self._max_payload = wire.max_payload
             self._broker_id = wire.broker_id
             self._wire = wire
+            self._problem = None
+            self._refusals_said.clear()
             self._servers += [found for found in wire.discovered(server) if found not in self._servers]
         finally:
             if self._wire is not wire:
@@ -351,12 +367,14 @@ class JetStreamBus:
         if wire is not self._wire:
             return
         self._wire = None
+        self._problem = error
         if not self._closed:
-            log.warning("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
-        requests, self._requests = self._requests, {}
-        for answer in requests.values():
-            if not answer.done():
-                answer.set_exception(RequestTimeout("the connection was lost before an answer came"))
+            tell = log.info if isinstance(error, Disconnected) else log.warning  # we wanted it
+            tell("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
+        for request in (*self._requests.values(), *self._windows.values()):
+            request.fail(RequestTimeout("the connection was lost before an answer came"))
+        self._requests.clear()
+        self._windows.clear()
         self._tell(False)
         self._lost.set()
 
@@ -365,14 +383,23 @@ class JetStreamBus:
         attempt = 0
         while True:
             await self._lost.wait()
-            bound = min(_RECONNECT_SECONDS_MAX, 0.05 * 2 ** min(attempt, 10))
+            longest = (
+                _REFUSED_SECONDS_MAX if isinstance(self._problem, NotAuthorized) else _RECONNECT_SECONDS_MAX
+            )
+            bound = min(longest, 0.05 * 2 ** min(attempt, 10))
             await asyncio.sleep(self._options.rng.uniform(0, bound))
             server = self._servers[attempt % len(self._servers)]
             self._lost.clear()
             try:
                 await self._dial(server)
             except Unreachable as error:
-                log.debug("no connection to NATS yet", name=self._options.name, reason=str(error))
+                refused = isinstance(error, NotAuthorized)
+                news = refused != isinstance(self._problem, NotAuthorized)
+                tell = log.warning if refused and news else log.debug
+                tell("no connection to NATS yet", name=self._options.name, reason=str(error))
+                self._problem = error
+                if news:
+                    self._tell(False)  # still no connection, for a reason that an app must know
                 attempt += 1
                 self._lost.set()
             except Exception:
@@ -392,6 +419,19 @@ class JetStreamBus:
                 log.exception("a connection watcher failed")
 
 
-def _expire(answer: "asyncio.Future[Message]", subject: str) -> None:
-    if not answer.done():
-        answer.set_exception(RequestTimeout(f"no answer on {subject!r} in time"))
+class _Request:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "subject")
+
+    def __init__(self, subject: str, answer: "asyncio.Future[Message]") -> None:
+        self.subject = subject
+        self.answer = answer
+
+    def succeed(self, message: Message) -> None:
+        if not self.answer.done():
+            self.answer.set_result(message)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)

@@ -8,9 +8,10 @@ taken it: one in every window, so neither end is flooded. A request without chun
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lorogo_protocol import calls, chunks, limits, subjects
@@ -21,39 +22,63 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
 from lorogo_transport.clock import Clock
-from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TransportError
+from lorogo_transport.errors import (
+    Disconnected,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    TransportError,
+)
 from lorogo_transport.headers import STATUS
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Bus, Message, Subscription
+from lorogo_transport.ports import Bus, Listening, Message, Refusal
 from lorogo_transport.tasks import Work
 
 log = get_logger(__name__)
 
 Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
 
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks for what, as one message says it."""
+
+    subject: str
+    reply: str
+    token: str = field(default="", repr=False)
+
+
+Door = Callable[[Asked], Served]  # who serves this one; raises Refused
+
 _UNFINISHED_CALLS_MAX: Final = 64
 _WINDOW_ANSWER_SECONDS: Final = 10.0
 _REPLY_SECONDS_MAX: Final = 300.0
+_SAYING_MAX: Final = 256  # short answers under way at once, of one responder; more go unsaid
 
 
-async def send_chunked(bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "") -> None:
+async def send_chunked(
+    bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", token: str = ""
+) -> None:
     """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
-    size = chunks.chunk_bytes(bus.max_payload)
+    size = chunks.chunk_bytes(bus.max_payload - len(token))
     sent = 0
+    more = {h.TOKEN: token} if token else {}
     for chunk in chunks.split(payload, call_id, chunk_bytes_max=size):
         sent += len(chunk.data)
+        headers = {**chunk.headers(), **more}
         if sent < limits.WINDOW_BYTES or chunk.final:
             answer_to = reply if chunk.final else ""
-            await bus.publish(subject, chunk.data, headers=chunk.headers(), reply=answer_to)
+            await bus.publish(subject, chunk.data, headers=headers, reply=answer_to)
             continue
         sent = 0
-        await bus.request(subject, chunk.data, headers=chunk.headers(), timeout=_WINDOW_ANSWER_SECONDS)
+        await bus.request(subject, chunk.data, headers=headers, timeout=_WINDOW_ANSWER_SECONDS, window=True)
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A call that waits for its reply."""
 
+    subject: str
     done: asyncio.Future[bytes]
     assembler: Assembler
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,18 +91,20 @@ class Caller:
         self._bus = bus
         self._clock = clock
         self._new_id = new_id
-        self._inbox = ""
         self._waiting: dict[str, _Waiting] = {}
-        self._subscription: Subscription | None = None
+        self._subscription: Listening | None = None
+        self._unwatch: Callable[[], None] | None = None
         self._window_answers: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen for replies."""
-        self._inbox = self._bus.new_inbox()
-        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_reply)
+        self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_reply)
+        self._unwatch = self._bus.watch_refusals(self._on_refusal)
 
     async def close(self) -> None:
         """Stop; calls under way end with Disconnected."""
+        if self._unwatch is not None:
+            self._unwatch()
         if self._subscription is not None:
             await self._subscription.close()
         for waiting in self._waiting.values():
@@ -87,24 +114,39 @@ class Caller:
             task.cancel()
 
     async def call(
-        self, verb: str, document_id: str, body: calls.Body | None = None, *, timeout: float
+        self,
+        verb: str,
+        document_id: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        token: str = "",
     ) -> dict[str, object]:
         """What the owner answers. `timeout` bounds every silence, so a long reply may take longer.
 
-        Raises Refused with the owner's reason, NoResponders, RequestTimeout, Disconnected.
+        `token` says who asks, to an owner that has keys. Raises Refused with the owner's reason,
+        NoResponders, RequestTimeout, Disconnected, PermissionDenied (NATS does not let us ask).
         """
         subject = subjects.call(verb, document_id)
         return await self.ask(
-            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},"
+            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},", token=token
         )
 
     async def ask(
-        self, subject: str, body: calls.Body | None = None, *, timeout: float, whom: str = "whoever was asked"
+        self,
+        subject: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        whom: str = "whoever was asked",
+        token: str = "",
     ) -> dict[str, object]:
         """What the responder on that subject answers; as `call()`, which is for the owner of a document."""
+        assert self._subscription is not None, "not started"
         call_id = self._new_id()
         payload = calls.encode(body or {})
         waiting = _Waiting(
+            subject,
             asyncio.get_running_loop().create_future(),
             Assembler(
                 update_bytes_max=calls.REPLY_BYTES_MAX,
@@ -114,7 +156,8 @@ class Caller:
         )
         self._waiting[call_id] = waiting
         try:
-            await send_chunked(self._bus, subject, payload, call_id, reply=f"{self._inbox}.{call_id}")
+            reply = f"{self._subscription.subject.removesuffix('*')}{call_id}"
+            await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
             while not waiting.done.done():
                 waiting.heard.clear()
                 await _either(waiting, timeout)
@@ -125,6 +168,12 @@ class Caller:
             del self._waiting[call_id]
             if waiting.done.done() and not waiting.done.cancelled():
                 waiting.done.exception()  # seen, so that asyncio does not complain
+
+    def _on_refusal(self, refusal: Refusal) -> None:
+        if refusal.publish:
+            for waiting in self._waiting.values():
+                if waiting.subject == refusal.subject and not waiting.done.done():
+                    waiting.done.set_exception(PermissionDenied(refusal.subject))
 
     def _on_reply(self, message: Message) -> None:
         waiting = self._waiting.get(message.subject.rpartition(".")[2])
@@ -215,10 +264,15 @@ class Responder:
         spawn: Callable[[Work], None],
         budget: Budget,
         calls_max: int = 64,
+        door: Door | None = None,
+        on_refused: Callable[[Reason], None] | None = None,
     ) -> None:
+        """`door` is asked about every message, and may serve those who come in in another way."""
         self._bus = bus
         self._clock = clock
-        self._serve = serve
+        self._door: Door = door or (lambda _: serve)
+        self._on_refused = on_refused or (lambda _: None)
+        self._saying = 0
         self._spawn = spawn
         self._budget = budget
         self._calls_max = calls_max
@@ -232,54 +286,83 @@ class Responder:
     def on_message(self, message: Message) -> None:
         """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
         verb = message.subject.split(".")[2]
+        asked = Asked(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
+        try:
+            serve = self._door(asked)
+        except Refused as no:
+            self._no(message.reply, no.reason, str(no))
+            return
         if h.LOG_ID not in message.headers:
-            self._begin(verb, "plain", message.data, message.reply)
+            self._begin(serve, verb, "plain", message.data, message.reply)
             return
         now = self._clock.now()
         self._assembler.expire(now)
         try:
             chunk = chunks.parse(message.headers, message.data)
         except MalformedMessage as error:
-            self._spawn(self._refuse(message.reply, Reason.INVALID_REQUEST, str(error)))
+            self._no(message.reply, Reason.INVALID_REQUEST, str(error))
             return
         if not chunk.final and message.reply:
-            self._spawn(_go_on(self._bus, message.reply))
-        match self._assembler.add(chunk, sequence=chunk.index + 1, now=now):
-            case Assembled(log_id=call_id, payload=payload):
-                self._begin(verb, call_id, payload, message.reply)
+            self._say(_go_on(self._bus, message.reply))
+        match self._assembler.add(_apart(chunk, asked), sequence=chunk.index + 1, now=now):
+            case Assembled(payload=payload):
+                self._begin(serve, verb, chunk.log_id, payload, message.reply)
             case Rejected(reason=reason, message=why):
-                self._spawn(self._refuse(message.reply, reason, why))
+                self._no(message.reply, reason, why)
             case Repeated() | None:
                 pass
 
-    def _begin(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+    def _begin(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
         if not reply:
             return
         if self._running >= self._calls_max:
-            self._spawn(self._refuse(reply, Reason.BUSY, f"{self._running} calls are under way"))
+            self._no(reply, Reason.BUSY, f"{self._running} calls are under way")
             return
         self._running += 1
-        self._spawn(self._answer(verb, call_id, payload, reply))
+        self._spawn(self._answer(serve, verb, call_id, payload, reply))
 
-    async def _answer(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+    def _no(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        if reply:
+            self._say(self._refuse(reply, reason, message))
+
+    def _say(self, word: Work) -> None:
+        """Send something short; who floods us is not answered every time."""
+        if self._saying >= _SAYING_MAX:
+            word.close()
+            return
+        self._saying += 1
+        self._spawn(self._said(word))
+
+    async def _said(self, word: Work) -> None:
         try:
-            facts = await self._serve(verb, calls.decode(payload))
+            await word
+        finally:
+            self._saying -= 1
+
+    async def _answer(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        try:
+            facts = await serve(verb, calls.decode(payload))
             async with asyncio.timeout(_REPLY_SECONDS_MAX), self._budget.holding(_size(facts)):
                 await send_chunked(self._bus, reply, calls.encode(facts), call_id)
         except TimeoutError:
-            await self._refuse(reply, Reason.BUSY, "the reply could not be sent in time")
+            await self._fail(reply, Reason.BUSY, "the reply could not be sent in time")
         except Refused as no:
-            await self._refuse(reply, no.reason, str(no))
+            await self._fail(reply, no.reason, str(no))
         except MalformedMessage as error:
-            await self._refuse(reply, Reason.INVALID_REQUEST, str(error))
+            await self._fail(reply, Reason.INVALID_REQUEST, str(error))
         except TransportError as error:
             log.warning("a call could not be answered", verb=verb, problem=str(error))
-            await self._refuse(reply, Reason.FAILED, str(error))
+            await self._fail(reply, Reason.FAILED, str(error))
         except Exception as error:
             log.exception("a call failed", verb=verb)
-            await self._refuse(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
+            await self._fail(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1
+
+    async def _fail(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        await self._refuse(reply, reason, message)
 
     async def _refuse(self, reply: str, reason: Reason, message: str) -> None:
         if not reply:
@@ -290,6 +373,12 @@ class Responder:
             )
         except TransportError as error:
             log.debug("a refusal could not be sent", problem=str(error))
+
+
+def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
+    """The chunk under a name that chunks of other tokens, or of other verbs, cannot have."""
+    owner = hashlib.sha256(f"{asked.subject} {asked.token}".encode(errors="replace")).hexdigest()
+    return replace(chunk, log_id=f"{owner}.{chunk.log_id}")
 
 
 def _size(facts: calls.Body) -> int:

@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -72,13 +71,13 @@ class EmbeddedNats:
         max_payload: int = 1024 * 1024,
         binary: Path | None = None,
         sync_always: bool = False,
-        configuration: Mapping[str, object] | None = None,
+        configuration: str = "",
     ) -> None:
         """Where to keep its files, and where to listen; port 0 takes a free one.
 
         `sync_always`: JetStream syncs every message before it acknowledges it, which is slow.
-        `configuration`: settings of nats-server besides ours, as accounts and authorization are. No
-        secrets belong in them: they are written to a file in the store.
+        `configuration`: more settings of nats-server, as accounts and authorization are (see `closed`).
+        No secrets belong in it: it is written to a file in the store.
         """
         self._store = Path(store_dir).absolute()
         self._port = port  # 0: any; after the first start the one it got, so that a restart keeps it
@@ -86,7 +85,7 @@ class EmbeddedNats:
         self._max_payload = max_payload
         self._binary = binary
         self._sync_always = sync_always
-        self._more = dict(configuration or {})
+        self._more = configuration
         self._lock: int | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._guard: asyncio.subprocess.Process | None = None
@@ -244,14 +243,14 @@ class EmbeddedNats:
             "host": self._host,
             "port": self._port or -1,  # -1: any free port
             "max_payload": self._max_payload,
-            **self._more,
             "ports_file_dir": str(self._ports_path),
             "jetstream": {
                 "store_dir": str(self._store),
                 **({"sync_interval": "always"} if self._sync_always else {}),
             },
         }
-        return json.dumps(settings, indent=2)  # the configuration language takes JSON
+        lines = [f"{name}: {json.dumps(value)}" for name, value in settings.items()]  # it takes JSON values
+        return "\n".join([*lines, self._more])
 
     async def _wait_ready(self, server: asyncio.subprocess.Process, log_start: int) -> int:
         while server.returncode is None:

@@ -11,7 +11,9 @@ LorogoError
     ├── TooLarge            above the server's max_payload; nothing was sent
     ├── StreamMissing       the stream is not there
     ├── StreamMismatch      the stream is there with settings that we cannot migrate
-    └── Unreachable         the first connection could not be made
+    ├── PermissionDenied    NATS does not let us publish or subscribe there; nothing was sent on
+    └── Unreachable         a connection could not be made
+        └── NotAuthorized   NATS does not take our token, seed or password
 """
 
 from typing import ClassVar
@@ -92,7 +94,23 @@ class StreamMismatch(TransportError):
         self.differences = differences
 
 
+class PermissionDenied(TransportError):
+    """NATS does not let us publish or subscribe there."""
+
+    code = "permission-denied"
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"NATS does not allow us {subject!r}")
+        self.subject = subject
+
+
 class Unreachable(TransportError):
-    """The first connection could not be made."""
+    """A connection could not be made."""
 
     code = "unreachable"
+
+
+class NotAuthorized(Unreachable):
+    """NATS does not take our token, seed or password."""
+
+    code = "not-authorized"

@@ -22,12 +22,13 @@ The names that `_Wire` replaces are nats-py's own: a new minor version of it nee
 
 import asyncio
 import random
+import re
 import secrets
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -35,18 +36,23 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
 from lorogo_transport import nats_tls, services, streams
-from lorogo_transport.addresses import parse_servers, why
-from lorogo_transport.answering import answerable
-from lorogo_transport.bus import JetStreamBus, Listener, Options, Wire
-from lorogo_transport.errors import Unreachable
+from lorogo_transport.addresses import parse_servers, refuses_us, why
+from lorogo_transport.answering import Answering
+from lorogo_transport.bus import JetStreamBus
+from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.headers import parse_headers
+from lorogo_transport.login import Login, TokenSource
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import NO_HEADERS, Message, ServiceInfo, StreamSpec, Subscription
+from lorogo_transport.ports import NO_HEADERS, Message, Refusal, ServiceInfo, StreamSpec, Subscription
+from lorogo_transport.wire import Listener, Options, Wire
 
 log = get_logger(__name__)
 
 _READ_BYTES = 256 * 1024
 _OUTBOX_BYTES_MAX = 1024 * 1024  # publishers wait for the socket above this
+_REFUSED = re.compile(
+    rb"""-ERR\s+'permissions violation for (publish|subscription) to "([^"]+)\"""", re.IGNORECASE
+)
 _PING_SECONDS = 2.0
 _PONG_SECONDS = 4.0  # silence after a ping that means the connection is dead
 
@@ -58,7 +64,13 @@ async def connect(
     timeout: float = 5.0,
     credentials: str | Path | None = None,
     tls: ssl.SSLContext | None = None,
+    token: TokenSource | None = None,
+    documents: Sequence[str] = (),
+    seed: str | None = None,
     inbox_prefix: str = "_INBOX",
+    taken_prefix: str = "",
+    answer_users_only: bool = False,
+    answer_nats_only: bool = False,
     rng: random.Random | None = None,
     wait_seconds: float | None = None,
 ) -> "JetStreamTransport":
@@ -68,13 +80,28 @@ async def connect(
 
     `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
     or `tls://...`; behind a `?` it may name files for TLS (`nats_tls`). Raises Unreachable, with a sentence
-    that says why, if none answers in time.
+    that says why, if none answers in time; NotAuthorized if NATS does not take us.
+
+    Who we are is said by a `token` (a function is asked for it before each connection), for the
+    `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
+    a .creds file. With a token our inboxes are those of its user, else they begin with `inbox_prefix`.
+    A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
+    but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
     """
-    rng = rng if rng is not None else random.Random()
     url, files = nats_tls.split(url)
     if tls is None and files:
         tls = await asyncio.to_thread(nats_tls.context_of, files)
-    options = Options(parse_servers(url), name, timeout, credentials, tls, inbox_prefix, rng)
+    options = Options(
+        parse_servers(url),
+        name,
+        timeout,
+        Login(token, tuple(documents), seed, credentials),
+        tls,
+        inbox_prefix,
+        taken_prefix,
+        Answering(users_only=answer_users_only, nats_only=answer_nats_only),
+        rng if rng is not None else random.Random(),
+    )
     bus = JetStreamBus(options, _Wire)
     if wait_seconds is None:
         await bus.open()
@@ -94,7 +121,7 @@ class JetStreamTransport:
         return self._bus
 
     def stream(self, name: str) -> streams.JetStreamStream:
-        return streams.JetStreamStream(self._bus, name)
+        return streams.JetStreamStream(self._bus, name, may_ask=not self._bus.by_token)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
         return await streams.ensure(self._bus, spec)
@@ -103,6 +130,10 @@ class JetStreamTransport:
         return await services.announce(
             self._bus, info, stats, service_id=secrets.token_hex(11), started=datetime.now(UTC)
         )
+
+    def renew(self) -> None:
+        """Connect anew: a token that is asked for is another now."""
+        self._bus.renew()
 
     async def close(self) -> None:
         await self._bus.close()
@@ -117,10 +148,17 @@ class JetStreamTransport:
 class _Wire(Client):
     """One TCP connection from handshake to loss; nats-py's Client with its hot and fragile parts replaced."""
 
-    def __init__(self, listeners: Mapping[int, Listener], on_lost: Callable[[Wire, Exception], None]) -> None:
+    def __init__(
+        self,
+        listeners: Mapping[int, Listener],
+        on_lost: Callable[[Wire, Exception], None],
+        on_refused: Callable[[Refusal], None],
+    ) -> None:
         super().__init__()
         self._listeners = listeners
         self._on_lost = on_lost
+        self._on_refused = on_refused
+        self._answering = Answering()
         self._loop = asyncio.get_running_loop()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -129,7 +167,8 @@ class _Wire(Client):
         self.dead = False
         self.last_problem: Exception | None = None
 
-    async def dial(self, server: str, options: Options) -> None:
+    async def dial(self, server: str, options: Options, token: str | None) -> None:
+        self._answering = options.answering
         self._tls_wanted = urlsplit(server).scheme == "tls" or options.tls is not None
         try:
             await self.connect(
@@ -140,12 +179,23 @@ class _Wire(Client):
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=options.timeout,  # type: ignore[arg-type]  # annotated int, used as float
-                user_credentials=options.credentials,
                 tls=options.tls,
+                **_identity(options.login, token),
             )
+        except ImportError as error:
+            raise NotAuthorized(
+                f"nkeys need the extra `tokens`: pip install 'lorogo[tokens]' ({error})"
+            ) from None
         except (OSError, nats.errors.Error, ValueError) as error:
             _heed_cancellation()
-            raise Unreachable(why(server, self.last_problem or error, options.timeout)) from error
+            problem = self.last_problem or error
+            kind = NotAuthorized if refuses_us(problem) else Unreachable
+            raise kind(why(server, problem, options.timeout)) from error
+        except Exception:
+            if options.login.seed is None:
+                raise
+            # nkeys has its own errors, and is imported by nats-py only when it is needed
+            raise NotAuthorized("the nkey seed cannot be used: it is a line that begins with SU") from None
         _heed_cancellation()
 
     @property
@@ -251,7 +301,7 @@ class _Wire(Client):
                     subject.decode(),
                     data,
                     parse_headers(headers) if headers else NO_HEADERS,
-                    answerable(reply.decode()) if reply else "",
+                    self._answering.to(reply.decode()) if reply else "",
                 )
             )
         except Exception:
@@ -267,8 +317,13 @@ class _Wire(Client):
                 pong.set_result(True)
 
     async def _process_err(self, err_msg: str) -> None:
-        if "permissions violation" in err_msg:
-            log.warning("NATS refuses", reason=err_msg)  # the connection stays
+        if "permissions violation" in err_msg:  # the connection stays
+            # nats-py gives us the words in lower case; its parser still has them as they came
+            said = _REFUSED.match(self._ps.buf) or _REFUSED.match(f"-ERR {err_msg}\r\n".encode())
+            if said is None:
+                log.warning("NATS refuses", reason=err_msg)
+            else:
+                self._on_refused(Refusal(said[2].decode(), publish=said[1].lower() == b"publish"))
             return
         self._on_lost(self, nats.errors.Error(f"NATS says {err_msg}"))
 
@@ -286,6 +341,15 @@ class _Wire(Client):
 
     async def _flusher(self) -> None:
         """Nothing to do: `send` writes."""
+
+
+def _identity(login: Login, token: str | None) -> dict[str, Any]:
+    """Who we are, as nats-py takes it."""
+    if token is None:
+        return {"user_credentials": login.credentials, "nkeys_seed_str": login.seed}
+    if login.documents:
+        return {"user": ",".join(login.documents), "password": token}
+    return {"token": token}
 
 
 def _heed_cancellation() -> None:

@@ -20,7 +20,7 @@ from typing import Self
 from lorogo_transport import services, topology
 from lorogo_transport.errors import StreamMismatch, StreamMissing
 from lorogo_transport.headers import STATUS
-from lorogo_transport.memory_bus import Listener, MemoryBus
+from lorogo_transport.memory_bus import Listener, MemoryBus, Standing
 from lorogo_transport.memory_store import StreamStore
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Message, ServiceInfo, Stored, StreamSpec, Subscription
@@ -49,8 +49,8 @@ class MemoryNats:
         self._literal: dict[str, dict[int, Listener]] = {}
         self._patterns: dict[int, Listener] = {}
 
-    def connect(self, name: str = "memory") -> "MemoryTransport":
-        return MemoryTransport(self, MemoryBus(self, name))
+    def connect(self, name: str = "memory", standing: Standing | None = None) -> "MemoryTransport":
+        return MemoryTransport(self, MemoryBus(self, name, standing or Standing()))
 
     def rewind(self, stream: str, last: int) -> None:
         """Lose what `stream` stored after sequence `last`: sequences go backwards."""
@@ -143,7 +143,9 @@ class MemoryTransport:
         return MemoryStream(self._world, self._bus, name)
 
     async def ensure(self, spec: StreamSpec) -> list[str]:
-        return await self._bus.call(lambda: _ensure(self._world, spec), timeout=10.0)
+        return await self._bus.call(
+            lambda: _ensure(self._world, spec), timeout=10.0, subject=f"$JS.API.STREAM.CREATE.{spec.name}"
+        )
 
     async def announce(self, info: ServiceInfo, stats: Callable[[], Mapping[str, object]]) -> Subscription:
         world = self._world
@@ -156,9 +158,9 @@ class MemoryTransport:
         """Lose the connection: what is under way is lost, in both directions."""
         self._bus.cut()
 
-    def heal(self) -> None:
-        """Connect again: subscriptions go on, what was missed is missed."""
-        self._bus.heal()
+    def heal(self, standing: Standing | None = None) -> None:
+        """Connect again, as somebody else if wished: subscriptions go on, what was missed is missed."""
+        self._bus.heal(standing)
 
     def drop_next_ack(self, count: int = 1) -> None:
         """The next `count` appends are stored, and their confirmation never comes."""

@@ -2,18 +2,27 @@
 
 import asyncio
 import itertools
+import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from lorogo_transport.answering import answerable
-from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, TooLarge, TransportError
+from lorogo_protocol.grants import Subjects
+from lorogo_transport.answering import Answering
+from lorogo_transport.errors import (
+    Disconnected,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    TooLarge,
+    TransportError,
+)
 from lorogo_transport.headers import STATUS, encode_headers, parse_headers
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import NO_HEADERS, Headers, Message, Subscription
-from lorogo_transport.subjects import check_subject
+from lorogo_transport.ports import NO_HEADERS, Headers, Listening, Message, Refusal
+from lorogo_transport.subjects import check_subject, matches
 
 log = get_logger(__name__)
 
@@ -27,6 +36,7 @@ class Broker(Protocol):
     max_payload: int
     broker_id: str
     ids: "itertools.count[int]"
+    rng: random.Random
 
     def publish(self, message: Message) -> list[tuple[str, int]]: ...
 
@@ -35,13 +45,25 @@ class Broker(Protocol):
     def discard(self, listener: "Listener") -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who a connection is to the broker, as the options of `jetstream.connect` say it."""
+
+    inbox_prefix: str = "_INBOX"
+    taken_prefix: str = ""
+    answering: Answering = field(default_factory=Answering)
+    permissions: Subjects | None = None  # None: everything
+
+
 class MemoryBus:
     """A `ports.Bus`: one connection to the broker."""
 
-    def __init__(self, world: Broker, name: str) -> None:
+    def __init__(self, world: Broker, name: str, standing: Standing) -> None:
         self.world = world
         self.acks_to_drop = 0
-        self._prefix = f"_INBOX.{name}-{next(world.ids)}"
+        self._standing = standing
+        self._own = f"{name}-{next(world.ids)}"
+        self._refusal_watchers: dict[int, Callable[[Refusal], None]] = {}
         self._connected = True
         self._closed = False
         self._to_broker: deque[Callable[[], None]] = deque()
@@ -62,8 +84,24 @@ class MemoryBus:
     def connected(self) -> bool:
         return self._connected
 
+    @property
+    def problem(self) -> Exception | None:
+        return None if self._connected else Disconnected("there is no connection to NATS right now")
+
+    @property
+    def unanswerable(self) -> int:
+        return self._standing.answering.refused
+
+    @property
+    def users_only(self) -> bool:
+        return self._standing.answering.users_only
+
+    @property
+    def guarded(self) -> bool:
+        return self._standing.permissions is not None or self.users_only
+
     def new_inbox(self) -> str:
-        return f"{self._prefix}.{next(self.world.ids)}"
+        return f"{self._standing.inbox_prefix}.{self._own}.{next(self.world.ids)}"
 
     async def publish(
         self, subject: str, data: bytes = b"", *, headers: Headers | None = None, reply: str = ""
@@ -72,15 +110,23 @@ class MemoryBus:
         self._require_connection()
 
         def serve() -> None:
-            with suppress(TransportError):  # a stream's refusal has no way back without a reply
-                self.world.publish(message)
+            self._publish(message)
 
         self._send(serve)
 
     async def request(
-        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, timeout: float
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float,
+        window: bool = False,
     ) -> Message:
-        inbox = f"{self._prefix}.r.{next(self.world.ids)}"
+        inbox = f"{self._standing.inbox_prefix}.{self._own}.r.{next(self.world.ids)}"
+        if window and self._standing.taken_prefix:
+            # everybody may publish there, so the receiver alone can know the word
+            inbox = f"{self._standing.taken_prefix}.{self._own}.{self.world.rng.getrandbits(88):022x}"
         message = self.message(subject, data, headers, inbox)
         self._require_connection()
         answers: list[Message] = []
@@ -93,11 +139,11 @@ class MemoryBus:
 
         listener = Listener(self, next(self.world.ids), inbox, "", on_answer)
         self._listeners[listener.sid] = listener
-        self.world.add(listener)
+        self._attach(listener)
 
         def serve() -> None:
-            with suppress(TransportError):
-                self.world.publish(message)
+            if not self._publish(message):
+                self._answer(lambda: None if done.done() else done.set_exception(PermissionDenied(subject)))
 
         try:
             self._send(serve)
@@ -108,9 +154,9 @@ class MemoryBus:
             raise NoResponders(f"nobody listens on {subject!r}")
         return answers[0]
 
-    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Listening:
         check_subject(subject)
-        listener = Listener(self, next(self.world.ids), subject, queue, handler)
+        listener = Listener(self, next(self.world.ids), self._moved(subject), queue, handler)
         self._listeners[listener.sid] = listener
         if self._connected:
             self._send(lambda: self._attach(listener))
@@ -134,8 +180,17 @@ class MemoryBus:
 
         return stop
 
-    async def call(self, operation: Callable[[], T], *, timeout: float) -> T:
-        """Run `operation` at the broker and bring its result (or error) back."""
+    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+        key = next(self.world.ids)
+        self._refusal_watchers[key] = listener
+
+        def stop() -> None:
+            self._refusal_watchers.pop(key, None)
+
+        return stop
+
+    async def call(self, operation: Callable[[], T], *, timeout: float, subject: str = "") -> T:
+        """Run `operation`, which asks on `subject`, at the broker and bring its result (or error) back."""
         self._require_connection()
         results: list[T] = []
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -146,6 +201,8 @@ class MemoryBus:
 
         def serve() -> None:
             try:
+                if subject and not self._may(subject, publish=True):
+                    raise PermissionDenied(subject)
                 results.append(operation())
             except TransportError as error:
                 failure = error
@@ -178,12 +235,15 @@ class MemoryBus:
                 waiting.set_exception(RequestTimeout("the connection was lost before an answer came"))
         asyncio.get_running_loop().call_soon(self._tell, False)
 
-    def heal(self) -> None:
+    def heal(self, standing: Standing | None = None) -> None:
         if self._connected or self._closed:
             return
         self._connected = True
+        if standing is not None:
+            self._standing = standing
         for listener in self._listeners.values():
-            self.world.add(listener)
+            listener.subject = self._moved(listener.subject)
+            self._attach(listener)
         asyncio.get_running_loop().call_soon(self._tell, True)
 
     async def close(self) -> None:
@@ -208,8 +268,34 @@ class MemoryBus:
             raise Disconnected("there is no connection to NATS right now")
 
     def _attach(self, listener: "Listener") -> None:
-        if listener.sid in self._listeners:  # not closed meanwhile
+        # closed meanwhile: nothing to do
+        if listener.sid in self._listeners and self._may(listener.subject, publish=False):
             self.world.add(listener)
+
+    def _moved(self, subject: str) -> str:
+        """The subject; of an inbox of ours, where it is now."""
+        rest = subject.partition(".")[2]
+        return f"{self._standing.inbox_prefix}.{rest}" if rest.startswith(f"{self._own}.") else subject
+
+    def _publish(self, message: Message) -> bool:
+        """At the broker: whether we may. A stream's refusal has no way back without a reply."""
+        if not self._may(message.subject, publish=True):
+            return False
+        with suppress(TransportError):
+            self.world.publish(message)
+        return True
+
+    def _may(self, subject: str, *, publish: bool) -> bool:
+        """Whether the broker allows it; if not, those who watch are told."""
+        allowed = self._standing.permissions
+        if allowed is None or subject.startswith(f"{self._standing.taken_prefix or '-'}."):
+            return True
+        if any(matches(one, subject) for one in (allowed.publish if publish else allowed.subscribe)):
+            return True
+        refusal = Refusal(subject, publish)
+        for watcher in list(self._refusal_watchers.values()):
+            self._answer(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # the watcher of this turn
+        return False
 
     def _send(self, serve: Callable[[], None]) -> None:
         self._to_broker.append(serve)
@@ -236,7 +322,7 @@ class MemoryBus:
         if listener.sid not in self._listeners:
             return
         try:
-            listener.handler(replace(message, reply=answerable(message.reply)))
+            listener.handler(replace(message, reply=self._standing.answering.to(message.reply)))
         except Exception:
             log.exception("a message handler failed", subject=listener.subject)
 

@@ -52,7 +52,7 @@ class MemoryStream:
     ) -> int:
         message = self._bus.message(subject, data, _with_expected(headers, expected_last))
         try:
-            sequence = await self._bus.call(lambda: self._append(message), timeout=timeout)
+            sequence = await self._bus.call(lambda: self._append(message), timeout=timeout, subject=subject)
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         if sequence is None:
@@ -149,7 +149,9 @@ class MemoryStream:
     async def _ask(self, question: Callable[[StreamStore, int], T], timeout: float) -> T:
         world = self._world
         return await self._bus.call(
-            lambda: question(world.store(self._name), world.now_ns()), timeout=timeout
+            lambda: question(world.store(self._name), world.now_ns()),
+            timeout=timeout,
+            subject=f"$JS.API.STREAM.{self._name}",
         )
 
 

@@ -66,6 +66,7 @@ class StreamSpec:
     allow_rollup: bool = False
     deny_delete: bool = False
     discard_new: bool = True
+    no_ack: bool | None = False  # True: JetStream answers no publisher; None: as it is
     first_sequence: int = 0  # of a stream that is made now; 0: JetStream's own choice, 1
 
 
@@ -79,11 +80,27 @@ class ServiceInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """NATS did not let us: the message was dropped, or the subscription hears nothing."""
+
+    subject: str
+    publish: bool  # else a subscription
+
+
 class Subscription(Protocol):
     """Something that can be ended."""
 
     async def close(self) -> None:
         """Stop; messages already queued are dropped. Safe twice."""
+
+
+class Listening(Subscription, Protocol):
+    """A subscription that knows its subject."""
+
+    @property
+    def subject(self) -> str:
+        """As it is now. One's own inboxes move when a reconnect is made with the token of another user."""
 
 
 class Bus(Protocol):
@@ -100,7 +117,24 @@ class Bus(Protocol):
     def broker_id(self) -> str:
         """The nats-server at the other end, in its present life: after a restart it has another id."""
 
-    def new_inbox(self) -> str: ...
+    @property
+    def problem(self) -> Exception | None:
+        """Why there is no connection right now, if it is known: `NotAuthorized`, when a token has ended."""
+
+    @property
+    def unanswerable(self) -> int:
+        """How many messages wanted an answer where none may go."""
+
+    @property
+    def users_only(self) -> bool:
+        """Whether only inboxes that belong to a user are answered (docs/decisions/0016)."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether we came in with a token or a seed. JetStream then confirms nothing in the WAL."""
+
+    def new_inbox(self) -> str:
+        """A subject of one's own, to `subscribe` to now; from then on ask the subscription for it."""
 
     async def publish(
         self, subject: str, data: bytes = b"", *, headers: Headers | None = None, reply: str = ""
@@ -108,13 +142,22 @@ class Bus(Protocol):
         """Send once, at most once. Raises Disconnected, TooLarge."""
 
     async def request(
-        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, timeout: float
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float,
+        window: bool = False,
     ) -> Message:
-        """Raises NoResponders, RequestTimeout, Disconnected, TooLarge."""
+        """The first answer. With `window` it says no more than "go on", and anybody may have sent it.
+
+        Raises NoResponders, RequestTimeout, Disconnected, TooLarge, PermissionDenied.
+        """
 
     async def subscribe(
         self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
-    ) -> Subscription:
+    ) -> Listening:
         """Listen; effective for sure only after `barrier()`. Survives reconnects."""
 
     async def barrier(self, timeout: float = 5.0) -> None:
@@ -122,6 +165,9 @@ class Bus(Protocol):
 
     def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
         """Call `listener(connected)` on every change; returns the function that stops it."""
+
+    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+        """Call `listener` for whatever NATS does not allow us; returns the function that stops it."""
 
 
 class Stream(Protocol):

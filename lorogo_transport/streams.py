@@ -8,12 +8,15 @@ direct get, which any replica may answer.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+from lorogo_protocol import subjects
 from lorogo_transport import api, topology
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
+    PermissionDenied,
     RequestTimeout,
     StreamMismatch,
     StreamMissing,
@@ -21,23 +24,26 @@ from lorogo_transport.errors import (
     Unreachable,
 )
 from lorogo_transport.headers import DESCRIPTION, STATUS
-from lorogo_transport.ports import Bus, Headers, Message, Stored, StreamSpec, StreamState
+from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
 
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 results
 _READ_SECONDS = 5.0  # the longest silence within a batch
+_LOOK_SECONDS = 0.02  # between looks for what JetStream does not confirm
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
 class JetStreamStream:
     """A `ports.Stream` on the real thing."""
 
-    __slots__ = ("_bus", "_name")
+    __slots__ = ("_bus", "_may_ask", "_name")
 
-    def __init__(self, bus: Bus, name: str) -> None:
+    def __init__(self, bus: Bus, name: str, *, may_ask: bool = True) -> None:
+        """`may_ask`: whether JetStream may be asked why it did not answer."""
         self._bus = bus
         self._name = name
+        self._may_ask = may_ask
 
     @property
     def name(self) -> str:
@@ -52,6 +58,10 @@ class JetStreamStream:
         expected_last: int | None = None,
         timeout: float = 5.0,
     ) -> int:
+        if self._name == subjects.WAL_STREAM and self._bus.guarded:
+            return await self._append_unanswered(
+                subject, data, _with_expected(headers, expected_last), timeout
+            )
         try:
             answer = await self._bus.request(
                 subject, data, headers=_with_expected(headers, expected_last), timeout=timeout
@@ -59,7 +69,9 @@ class JetStreamStream:
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         except NoResponders:
-            await self.state(timeout=timeout)  # raises StreamMissing or Unreachable if that is the reason
+            if self._may_ask:
+                with suppress(PermissionDenied):
+                    await self.state(timeout=timeout)  # raises StreamMissing or Unreachable, if that is why
             raise
         ack = api.decode(self._name, answer.data)
         if ack.get("stream") != self._name:
@@ -157,6 +169,26 @@ class JetStreamStream:
             raise
         return True
 
+    async def _append_unanswered(
+        self, subject: str, data: bytes, headers: Headers | None, timeout: float
+    ) -> int:
+        """Where JetStream confirms nothing (docs/decisions/0016) we look whether it is there."""
+        stored = await self.last(subject, timeout=timeout)
+        position = 1 if stored is None else stored.sequence + 1
+        await self._bus.publish(subject, data, headers=headers)
+        wanted = dict(headers or {})
+        with suppress(TimeoutError, RequestTimeout):
+            async with asyncio.timeout(timeout):
+                while True:
+                    found = await self.next(subject, position, timeout=timeout)
+                    if found is None:
+                        await asyncio.sleep(_LOOK_SECONDS)
+                    elif found.data == data and dict(found.headers) == wanted:
+                        return found.sequence
+                    else:
+                        position = found.sequence + 1  # somebody else's
+        raise OutcomeUnknown(f"no sign of it in stream {self._name!r} for {subject!r}")
+
     async def _message(self, query: dict[str, Any], timeout: float) -> Stored | None:
         try:
             answer = await call(self._bus, "STREAM.MSG.GET", self._name, query, timeout)
@@ -191,18 +223,19 @@ class JetStreamStream:
     async def _collect(self, query: dict[str, Any]) -> "_Batch":
         batch = _Batch(self._name)
         inbox = self._bus.new_inbox()
+        asked = f"$JS.API.DIRECT.GET.{self._name}"
         unwatch = self._bus.watch_connection(batch.on_connection)
+        unwatch_refusals = self._bus.watch_refusals(lambda refusal: batch.on_refusal(refusal, asked))
         subscription = await self._bus.subscribe(inbox, batch.on_message)
         try:
-            await self._bus.publish(
-                f"$JS.API.DIRECT.GET.{self._name}", json.dumps(query).encode(), reply=inbox
-            )
+            await self._bus.publish(asked, json.dumps(query).encode(), reply=inbox)
             await batch.wait(_READ_SECONDS)
         except NoResponders:
             await self.state()  # raises StreamMissing or Unreachable if that is the reason
             raise
         finally:
             unwatch()
+            unwatch_refusals()
             await subscription.close()
         return batch
 
@@ -258,6 +291,10 @@ class _Batch:
     def on_connection(self, connected: bool) -> None:
         if not connected:
             self._fail(RequestTimeout("the connection was lost while reading"))
+
+    def on_refusal(self, refusal: Refusal, asked: str) -> None:
+        if refusal.publish and refusal.subject == asked:
+            self._fail(PermissionDenied(asked))
 
     async def wait(self, silence: float) -> None:
         """Until the end marker; gives up after `silence` seconds without a message."""

@@ -11,6 +11,9 @@ import structlog
 
 from lorogo_transport.embedded import EmbeddedNats
 
+# Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.
+os.environ["LOROGO_OPEN"] = "1"
+
 # A run says the same of the same code: new examples are looked for on purpose, with LOROGO_FUZZ=1, and
 # what they find becomes a test of its own.
 hypothesis.settings.register_profile("steady", derandomize=True)

@@ -2,14 +2,20 @@
 
 import time
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.identity.presented import presented
+from lorogo_gateway.identity.principal import NotSignedIn
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
 from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.limiting.visits import Clock, Visit, put
+from lorogo_protocol.tokens import user_of
 
 _COUNTED = {408: Why.BODY_SECONDS, 413: Why.BODY_BYTES}
+_UNAUTHORIZED = 401
+_SIGN_IN = "/v1/session"  # its body may have a token
 _BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
@@ -22,9 +28,13 @@ def rate_limited(no: Refusal) -> Problem:
 class Limits:
     """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
 
-    def __init__(self, app: ASGIApp, limiter: Limiter, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, app: ASGIApp, limiter: Limiter, *, tokens: bool = False, clock: Clock = time.monotonic
+    ) -> None:
+        """`tokens`: whether they are asked for; who brings one in vain too often has to wait."""
         self._app = app
         self._limiter = limiter
+        self._tokens = tokens
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,11 +47,16 @@ class Limits:
         visit = Visit(self._limiter, came, self._clock)
         visit.body = scope["type"] == "http" and _has_body(scope)
         put(scope, visit)
-        no = visit.begin()
+        token = _token(scope) if self._tokens else ""
+        brings = bool(token) or (self._tokens and visit.body and scope["path"] == _SIGN_IN)
+        no = visit.begin() or (visit.blocked() if brings else None)
+        if no is None and token and scope["type"] == "http":
+            # not verified yet: but nobody who has not this very token can use up what it may do
+            no = visit.identify(user_of(token))
         if no is not None:
             await rate_limited(no).response()(scope, receive, send)
         elif scope["type"] == "http":
-            await self._app(scope, self._counting(receive, visit), self._watching(send))
+            await self._app(scope, self._counting(receive, visit), self._watching(send, visit, brings))
         else:
             await self._app(scope, receive, send)
 
@@ -54,13 +69,25 @@ class Limits:
 
         return counted if visit.body else receive
 
-    def _watching(self, send: Send) -> Send:
+    def _watching(self, send: Send, visit: Visit, brings: bool) -> Send:
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] in _COUNTED:
-                self._limiter.refusals.count(_COUNTED[message["status"]])
+            if message["type"] == "http.response.start":
+                if message["status"] in _COUNTED:
+                    self._limiter.refusals.count(_COUNTED[message["status"]])
+                elif message["status"] == _UNAUTHORIZED and brings:
+                    visit.failed()
             await send(message)
 
         return watched
+
+
+def _token(scope: Scope) -> str:
+    """The token that it brings, good or not; several that differ are a bad one."""
+    try:
+        found = presented(Headers(scope=scope))
+    except NotSignedIn:
+        return "?"
+    return "" if found is None else found.text
 
 
 def _has_body(scope: Scope) -> bool:

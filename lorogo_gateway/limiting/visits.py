@@ -19,7 +19,7 @@ _VISIT = "lorogo.visit"
 class Visit:
     """Who is here, for as long as the request takes."""
 
-    __slots__ = ("_clock", "_free", "_limiter", "body", "came", "key")
+    __slots__ = ("_clock", "_free", "_limiter", "anonymous", "body", "came", "key")
 
     def __init__(self, limiter: Limiter, came: Came, clock: Clock = time.monotonic) -> None:
         self._limiter = limiter
@@ -27,7 +27,10 @@ class Visit:
         self._free = limiter.exempt(came)
         self.came = came
         self.body = False  # whether one comes with it
-        self.key = "" if self._free else f"@{key_of(came.address)}"  # of the limits per token; empty: none
+        self.anonymous = (
+            "" if self._free else f"@{key_of(came.address)}"
+        )  # instead of a token; empty: no limit
+        self.key = self.anonymous  # of the limits per token
 
     @property
     def address(self) -> str:
@@ -76,13 +79,19 @@ class Share:
         self._limiter = limiter
         self._visit = visit
         self._clock = clock
-        self._key = visit.key
+        self._key = visit.anonymous
         self._entered = ""  # the key that counts this connection
         self._addressed = False
         self._documents: list[str] = []
 
-    def open(self) -> Refusal | None:
-        """Count the connection; after a refusal there is nothing to close."""
+    @property
+    def identified(self) -> bool:
+        """Whether it is known whose it is."""
+        return self._key != self._visit.anonymous
+
+    def open(self, token_user: str | None = None) -> Refusal | None:
+        """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
+        self._key = token_user or self._visit.anonymous
         came = self._visit.came
         if came.forwarded:  # the proxy's own connection is nobody's
             if (no := self._limiter.enter_address(came.address)) is not None:
@@ -95,7 +104,7 @@ class Share:
 
     def identify(self, token_user: str | None) -> Refusal | None:
         """Whose it is, as soon as that is known; what it has open moves along."""
-        key = token_user or self._visit.key
+        key = token_user or self._visit.anonymous
         if key == self._key:
             return None
         documents = list(self._documents)
@@ -107,6 +116,14 @@ class Share:
             if (no := self.enter_document(document)) is not None:
                 return no
         return None
+
+    def blocked(self) -> Refusal | None:
+        """Whether a token from there is not to be looked at now."""
+        return self._visit.blocked()
+
+    def failed(self) -> None:
+        """A token was refused."""
+        self._visit.failed()
 
     def update(self, count: int, size: int) -> float:
         """0.0: they may pass. Else they are dropped, and a try makes sense after so many seconds."""
@@ -171,3 +188,8 @@ def visit_of(scope: Scope, limiter: Limiter) -> Visit:
         return found
     peer = (scope.get("client") or ("", 0))[0]
     return Visit(limiter, limiter.proxies.came(peer, ()))
+
+
+def unlimited(limiter: Limiter) -> Share:
+    """That of somebody on this machine, who counts for nothing."""
+    return Visit(limiter, Came("127.0.0.1", local=True)).share()

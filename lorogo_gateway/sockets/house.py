@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from lorogo_client import Client
+from lorogo_gateway.identity import Guard
 from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.counters import Counters
@@ -24,8 +25,9 @@ class House:
 
     client: Client
     settings: GatewaySettings
-    limiter: Limiter
     tasks: Tasks  # what goes on after a connection is over
+    guard: Guard = field(default_factory=Guard)
+    limiter: Limiter = field(default_factory=lambda: Limiter(GatewaySettings()))
     counters: Counters = field(default_factory=Counters)
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
     fanout: Fanout = field(init=False)

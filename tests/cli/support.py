@@ -18,10 +18,16 @@ T = TypeVar("T")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What the command inherits: no choices of the shell that runs the tests."""
-    dropped = {"LOROGO_NATS", "LOROGO_LOG", "VISUAL", "EDITOR"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    kept |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    """What the command inherits: no choices of the shell that runs the tests, and an open lorogo.
+
+    A test of a closed one gives `LOROGO_OPEN=""`.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "LOROGO_NATS_SERVER" or not name.startswith(("LOROGO_", "VISUAL", "EDITOR"))
+    }
+    kept |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100", "LOROGO_OPEN": "1"}
     return kept | more
 
 

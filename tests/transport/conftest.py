@@ -4,13 +4,14 @@ import itertools
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
-from tests.transport.support import AnyTransport, Connect
+from tests.transport.support import AnyTransport, Connect, StartNats, nats_with
 
 _names = itertools.count(1)
 
@@ -46,3 +47,14 @@ async def dial(world: MemoryNats | str) -> AsyncIterator[Connect]:
 @pytest.fixture
 async def transport(dial: Connect) -> AnyTransport:
     return await dial()
+
+
+@pytest.fixture
+async def start_nats(tmp_path: Path) -> AsyncIterator[StartNats]:
+    """A function that starts a nats-server with settings of our own and returns its address."""
+    async with AsyncExitStack() as stack:
+
+        async def start(settings: dict[str, object]) -> str:
+            return await stack.enter_async_context(nats_with(tmp_path, settings))
+
+        yield start

@@ -1,14 +1,19 @@
-"""What transport tests share: a handler that collects, and a wait with a deadline."""
+"""What transport tests share: collecting, waiting with a deadline, NATS with settings of one's own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
+from lorogo_transport.embedded import find_nats_server
 from lorogo_transport.jetstream import JetStreamTransport
 from lorogo_transport.memory import MemoryTransport
 from lorogo_transport.ports import Message
 
 AnyTransport = JetStreamTransport | MemoryTransport
 Connect = Callable[[], Awaitable[AnyTransport]]
+StartNats = Callable[[dict[str, object]], Awaitable[str]]
 
 DEADLINE = 10.0
 
@@ -42,3 +47,20 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE):
         while not condition():  # noqa: ASYNC110  # conditions here have no event
             await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def nats_with(folder: Path, settings: dict[str, object]) -> AsyncIterator[str]:
+    """The address of a nats-server with these settings, for as long as the block lasts."""
+    config = folder / "nats.conf"
+    config.write_text(json.dumps({"ports_file_dir": str(folder), "host": "127.0.0.1", "port": -1} | settings))
+    process = await asyncio.create_subprocess_exec(
+        find_nats_server(), "--config", config, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        ports = folder / f"{Path(find_nats_server()).name}_{process.pid}.ports"
+        await until(lambda: ports.exists() and ports.read_text().endswith("}"))
+        yield str(json.loads(ports.read_text())["nats"][0])
+    finally:
+        process.kill()
+        await process.wait()

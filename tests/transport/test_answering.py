@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.headers import LOG_ID
-from lorogo_transport.answering import answerable
+from lorogo_transport.answering import Answering, answerable
 from tests.transport.support import AnyTransport, Collector, Connect
 
 
@@ -42,3 +42,39 @@ async def test_a_handler_never_sees_a_reply_that_it_must_not_use(
         await other.bus.publish(unique, b"headed", headers={LOG_ID: "a"}, reply=reply)
     messages = await heard.wait(6)
     assert [message.reply for message in messages] == ["", "", "", "", inbox, inbox]
+
+
+@pytest.mark.parametrize(
+    ("reply", "may"),
+    [
+        ("_INBOX_0123abcd.x.1", True),
+        ("_INBOX_srv.x", True),
+        ("_INBOX.abc.1", False),
+        ("_INBOX_.x", False),
+        ("_INBOX_a", False),
+        ("_INBOX_a.", False),
+        ("_INBOX_a-b.x", False),
+        ("_INBOX_a.*", False),
+        ("_INBOX_a.b\r\nPUB c 0", False),
+        ("_INBOX_a." + "b" * 10_000, False),
+        ("$JS.API.STREAM.PURGE.loro-wal", False),
+        ("loro.wal.x", False),
+        ("_TAKEN.x", False),
+        ("replies", False),
+    ],
+)
+def test_a_closed_server_answers_to_users_only(reply: str, may: bool) -> None:
+    """An inbox must say whose it is: what anybody could listen to gets no answer."""
+    assert answerable(reply, users_only=True) == (reply if may else "")
+
+
+def test_what_could_not_be_answered_is_counted() -> None:
+    """No reply at all is none that was refused."""
+    answering = Answering(users_only=True)
+    assert [answering.to(reply) for reply in ("", "_INBOX.x", "_INBOX_a.x", "$JS.x")] == [
+        "",
+        "",
+        "_INBOX_a.x",
+        "",
+    ]
+    assert answering.refused == 2

@@ -6,16 +6,24 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from lorogo_transport.bus import JetStreamBus, Listener, Options, Wire
+from lorogo_transport.bus import JetStreamBus
 from lorogo_transport.errors import Disconnected, RequestTimeout, Unreachable
-from lorogo_transport.ports import Message
+from lorogo_transport.ports import Message, Refusal
+from lorogo_transport.wire import Listener, Options, Wire
 
 
 class FakeWire:
     """A wire without a socket: it keeps what is sent, and answers pings when told to."""
 
-    def __init__(self, listeners: Mapping[int, Listener], on_lost: Callable[[Wire, Exception], None]) -> None:
+    def __init__(
+        self,
+        listeners: Mapping[int, Listener],
+        on_lost: Callable[[Wire, Exception], None],
+        on_refused: Callable[[Refusal], None],
+    ) -> None:
         self.listeners = listeners
+        self.on_refused = on_refused
+        self.token: str | None = None
         self.on_lost = on_lost
         self.sent: list[bytes] = []
         self.pongs: list[asyncio.Future[bool]] = []
@@ -25,7 +33,8 @@ class FakeWire:
         self.max_payload = 1000
         self.broker_id = "broker"
 
-    async def dial(self, server: str, options: Options) -> None: ...
+    async def dial(self, server: str, options: Options, token: str | None) -> None:
+        self.token = token
 
     def discovered(self, server: str) -> list[str]:
         return [server, "nats://other:4222"]
@@ -52,8 +61,13 @@ class Wires:
     def __init__(self) -> None:
         self.made: list[FakeWire] = []
 
-    def __call__(self, listeners: Mapping[int, Listener], on_lost: Callable[[Wire, Exception], None]) -> Wire:
-        self.made.append(FakeWire(listeners, on_lost))
+    def __call__(
+        self,
+        listeners: Mapping[int, Listener],
+        on_lost: Callable[[Wire, Exception], None],
+        on_refused: Callable[[Refusal], None],
+    ) -> Wire:
+        self.made.append(FakeWire(listeners, on_lost, on_refused))
         return self.made[-1]
 
     async def pinged(self) -> FakeWire:

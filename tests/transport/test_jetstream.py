@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
@@ -24,7 +24,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.ports import ServiceInfo, StreamSpec
-from tests.transport.support import Collector, until
+from tests.transport.support import Collector, StartNats, until
 
 pytestmark = pytest.mark.nats
 
@@ -314,39 +314,7 @@ async def test_several_addresses(fresh_nats: EmbeddedNats) -> None:
         await transport.bus.barrier()
 
 
-async def nats_with(tmp_path: Path, settings: dict[str, object]) -> asyncio.subprocess.Process:
-    """A nats-server with settings of our own."""
-    from lorogo_transport.embedded import find_nats_server  # noqa: PLC0415
-
-    config = tmp_path / "nats.conf"
-    config.write_text(
-        json.dumps({"ports_file_dir": str(tmp_path), "host": "127.0.0.1", "port": -1} | settings)
-    )
-    return await asyncio.create_subprocess_exec(
-        find_nats_server(), "--config", config, stderr=asyncio.subprocess.DEVNULL
-    )
-
-
-@pytest.fixture
-async def start_nats(tmp_path: Path) -> AsyncIterator[Callable[[dict[str, object]], "asyncio.Future[str]"]]:
-    """A function that starts a nats-server with settings of our own and returns its address."""
-    started: list[asyncio.subprocess.Process] = []
-
-    async def start(settings: dict[str, object]) -> str:
-        process = await nats_with(tmp_path, settings)
-        started.append(process)
-        await until(lambda: bool(list(tmp_path.glob(f"*_{process.pid}.ports"))))
-        ports = next(tmp_path.glob(f"*_{process.pid}.ports"))  # noqa: ASYNC240  # a small file, in a test
-        await until(lambda: ports.read_text().endswith("}"))
-        return str(json.loads(ports.read_text())["nats"][0])
-
-    yield lambda settings: asyncio.ensure_future(start(settings))
-    for process in started:
-        process.kill()
-        await process.wait()
-
-
-async def test_wrong_credentials(start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"]) -> None:
+async def test_wrong_credentials(start_nats: StartNats) -> None:
     """Refused credentials are told as such, and the password is not shown; the right ones work."""
     url = await start_nats({"authorization": {"user": "ann", "password": "secret"}})
     place = url.removeprefix("nats://")
@@ -358,7 +326,7 @@ async def test_wrong_credentials(start_nats: Callable[[dict[str, object]], "asyn
         await transport.bus.barrier()
 
 
-async def test_no_jetstream(start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"]) -> None:
+async def test_no_jetstream(start_nats: StartNats) -> None:
     """A server without JetStream says so at the first call about a stream."""
     async with await connect(await start_nats({})) as transport:
         with pytest.raises(Unreachable, match="no JetStream"):
@@ -368,7 +336,7 @@ async def test_no_jetstream(start_nats: Callable[[dict[str, object]], "asyncio.F
 
 
 async def test_a_permission_that_is_missing(
-    start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"],
+    start_nats: StartNats,
 ) -> None:
     """A forbidden subject costs that message, not the connection."""
     users = [{"user": "ann", "password": "p", "permissions": {"publish": ["ok", "_INBOX.>"]}}]
@@ -383,9 +351,7 @@ async def test_a_permission_that_is_missing(
         assert got.bodies == [b"2"]
 
 
-async def test_storage_of_the_account_is_full(
-    start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"], tmp_path: Path
-) -> None:
+async def test_storage_of_the_account_is_full(start_nats: StartNats, tmp_path: Path) -> None:
     """JetStream's own limit, above the stream's, is StorageFull as well."""
     limits = {"store_dir": str(tmp_path / "js"), "max_file_store": 100_000, "max_memory_store": 0}
     async with await connect(await start_nats({"jetstream": limits})) as transport:
@@ -403,7 +369,7 @@ async def test_storage_of_the_account_is_full(
 
 
 async def test_a_small_jetstream_takes_a_smaller_bucket_of_kept_presence(
-    start_nats: Callable[[dict[str, object]], "asyncio.Future[str]"], tmp_path: Path
+    start_nats: StartNats, tmp_path: Path
 ) -> None:
     """Its limit is set aside when it is made; a full one still takes what makes a value no larger."""
     limits = {"store_dir": str(tmp_path / "js"), "max_file_store": 50_000_000, "max_memory_store": 0}

@@ -11,7 +11,7 @@ from lorogo_transport.errors import Unreachable
 from lorogo_transport.strangers import lets_strangers_in
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"headers":true,"proto":1}\r\n'
-_CLOSED = {"authorization": {"user": "ann", "password": "secret"}}
+_CLOSED = "authorization { user: ann, password: secret }"
 
 
 async def test_an_open_server_lets_strangers_in(nats_server: EmbeddedNats) -> None:
@@ -29,8 +29,8 @@ async def test_a_closed_server_does_not(tmp_path: Path) -> None:
 
 async def test_a_user_for_those_who_have_none_counts_as_open(tmp_path: Path) -> None:
     """no_auth_user lets strangers in under a name: that is open."""
-    users = {"users": [{"user": "ann", "password": "secret"}]}
-    async with EmbeddedNats(tmp_path, configuration={"authorization": users, "no_auth_user": "ann"}) as nats:
+    users = "authorization { users: [{ user: ann, password: secret }] }, no_auth_user: ann"
+    async with EmbeddedNats(tmp_path, configuration=users) as nats:
         assert await lets_strangers_in(nats.url)
 
 

@@ -54,7 +54,7 @@ class TestFiles:
 
     async def test_an_authority_of_one_s_own_is_believed_and_no_other(self, tmp_path: Path) -> None:
         authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
-        async with _secured(tmp_path, authority.sign("nats"), {}) as url:
+        async with _secured(tmp_path, authority.sign("nats")) as url:
             async with await connect(name_files(url, TlsFiles(ca=str(authority.file)))) as transport:
                 assert transport.bus.connected
             with pytest.raises(Unreachable, match="no TLS with"):
@@ -63,8 +63,8 @@ class TestFiles:
     async def test_a_certificate_of_ours_opens_a_nats_that_asks_for_one(self, tmp_path: Path) -> None:
         authority = Authority(tmp_path)
         cert, key = authority.sign("client")
-        asks = {"verify": True, "ca_file": str(authority.file)}
-        async with _secured(tmp_path, authority.sign("nats"), asks) as url:
+        asks = ("verify: true", f"ca_file: '{authority.file}'")
+        async with _secured(tmp_path, authority.sign("nats"), *asks) as url:
             files = TlsFiles(str(authority.file), str(cert), str(key))
             async with await connect(name_files(url, files)) as transport:
                 assert transport.bus.connected
@@ -73,9 +73,10 @@ class TestFiles:
 
 
 @asynccontextmanager
-async def _secured(folder: Path, pair: tuple[Path, Path], more: dict[str, object]) -> AsyncIterator[str]:
-    tls = {"cert_file": str(pair[0]), "key_file": str(pair[1]), **more}
-    async with EmbeddedNats(folder / "nats", configuration={"tls": tls}) as nats:
+async def _secured(folder: Path, pair: tuple[Path, Path], *more: str) -> AsyncIterator[str]:
+    lines = [f"cert_file: '{pair[0]}'", f"key_file: '{pair[1]}'", *more]
+    text = "tls {\n" + "\n".join(lines) + "\n}\n"
+    async with EmbeddedNats(folder / "nats", configuration=text) as nats:
         yield nats.url.replace("nats://", "tls://")
 
 

@@ -1,0 +1,141 @@
+"""The auth callout service: nats-server asks who a connection is, and a token answers (docs/decisions/0016).
+
+    async with Callout(auth.bus, authority, signer, clock):
+        ...
+
+Requests wait in a short queue and are answered one after the other: verifying and signing are computation
+and take a fraction of a millisecond. What nobody waits for any more is dropped, so that a flood does not make
+everybody late. Nothing here writes a token anywhere.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Self
+
+from lorogo_protocol import callout
+from lorogo_protocol.callout import Allowed, Denied, Signer
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_transport.authority import Authority
+from lorogo_transport.clock import Clock
+from lorogo_transport.closed import ANSWER_SECONDS
+from lorogo_transport.errors import TransportError
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Bus, Message, Subscription
+from lorogo_transport.refusals import Refusals
+
+log = get_logger(__name__)
+
+WAITING_MAX: Final = 1_000
+LATE_SECONDS: Final = 0.75 * ANSWER_SECONDS  # an answer that begins later would not be waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the requests so far."""
+
+    allowed: int
+    denied: int
+    dropped: int  # too many at once, or too late
+
+
+class Callout:
+    """Answers nats-server, in a queue group with others of its kind. `async with`."""
+
+    def __init__(self, bus: Bus, authority: Authority, signer: Signer, clock: Clock) -> None:
+        """`bus` is in the account AUTH, and answers to NATS's own inboxes."""
+        self._bus = bus
+        self._authority = authority
+        self._signer = signer
+        self._clock = clock
+        self._waiting: deque[tuple[float, Message]] = deque()
+        self._more = asyncio.Event()
+        self._refusals = Refusals()
+        self._allowed = 0
+        self._denied = 0
+        self._dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._subscription: Subscription | None = None
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self._allowed, self._denied, self._dropped)
+
+    async def __aenter__(self) -> Self:
+        self._subscription = await self._bus.subscribe(callout.SUBJECT, self._on_request, queue=callout.QUEUE)
+        self._task = asyncio.create_task(self._work(), name="auth-callout")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _on_request(self, message: Message) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            self._drop("too many at once")
+            return
+        self._waiting.append((self._clock.now(), message))
+        self._more.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._more.wait()
+            while self._waiting:
+                came, message = self._waiting.popleft()
+                if self._clock.now() - came > LATE_SECONDS:
+                    self._drop("too late")
+                    continue
+                try:
+                    await self._answer(message)
+                except TransportError as error:
+                    self._drop(error.code)
+                except Exception:  # one request that we cannot take must not end the service
+                    log.exception("an authorization request failed")
+                await asyncio.sleep(0)  # others have their turn
+            self._more.clear()
+
+    async def _answer(self, message: Message) -> None:
+        try:
+            request = callout.parse_request(message.data)
+        except MalformedMessage as error:
+            self._refused(Denied("malformed-message", str(error)), "")
+            return
+        if not message.reply:
+            self._drop("no reply subject")
+            return
+        now = self._clock.wall_ns() / 1e9
+        decided = callout.decide(request, self._authority.verify, now=now)
+        answer = b""
+        if isinstance(decided, Allowed):
+            answer = callout.allow(request, decided, self._signer, now=now)
+            if len(answer) > self._bus.max_payload:
+                decided = Denied("too-large", "its rights do not fit into an answer: name fewer documents")
+        match decided:
+            case Allowed(token):
+                self._allowed += 1
+                log.debug("let in", subject=token.subject, token_id=token.token_id, address=request.address)
+            case Denied(code):
+                answer = callout.deny(request, code, self._signer, now=now)
+                self._refused(decided, request.address)
+        await self._bus.publish(message.reply, answer)
+
+    def _refused(self, denied: Denied, address: str) -> None:
+        self._denied += 1
+        untold = self._refusals.tell(self._clock.now())
+        if untold is not None:
+            log.warning(
+                "a connection to NATS was refused",
+                reason=denied.code,
+                problem=denied.problem,
+                address=address,
+                untold=untold,
+            )
+
+    def _drop(self, reason: str) -> None:
+        self._dropped += 1
+        untold = self._refusals.tell(self._clock.now())
+        if untold is not None:
+            log.warning("a connection to NATS got no answer", reason=reason, untold=untold)

@@ -1,0 +1,94 @@
+"""A closed NATS in small, real or in memory: a server, and two users who may do what their tokens say."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nkeys
+
+from lorogo_protocol import subjects, tokens
+from lorogo_protocol.grants import Access, Subjects, subjects_of
+from lorogo_transport.answering import Answering
+from lorogo_transport.jetstream import connect
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.memory_bus import Standing
+from tests.transport.support import AnyTransport, nats_with
+
+SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with a token."""
+
+    token: str
+    documents: Mapping[str, Access]
+
+    @property
+    def may(self) -> Subjects:
+        return subjects_of(tokens.user_of(self.token), self.documents.items())
+
+
+ANN = User("the-token-of-ann", {"d1": Access.WRITE})
+BOB = User("the-token-of-bob", {"d1": Access.READ, "d2": Access.READ})
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Makes connections; closed with the test."""
+
+    server: Callable[[], Awaitable[AnyTransport]]
+    user: Callable[[User], Awaitable[AnyTransport]]
+
+
+def nats_settings(folder: Path, users: Mapping[str, User] | None = None) -> dict[str, object]:
+    """Of a nats-server that knows the server's nkey, and our users by their documents and tokens."""
+    listed: list[dict[str, object]] = [{"nkey": nkeys.from_seed(SEED.encode()).public_key.decode()}]
+    for one in (users or {"ann": ANN, "bob": BOB}).values():
+        may = {"publish": list(one.may.publish), "subscribe": list(one.may.subscribe)}
+        listed.append({"user": ",".join(one.documents), "password": one.token, "permissions": may})
+    return {"jetstream": {"store_dir": str(folder / "js")}, "authorization": {"users": listed}}
+
+
+@asynccontextmanager
+async def closed_nats(folder: Path) -> AsyncIterator[Closed]:
+    """On the real thing."""
+    async with nats_with(folder, nats_settings(folder)) as url, AsyncExitStack() as stack:
+
+        async def server() -> AnyTransport:
+            made = await connect(
+                url,
+                name="server",
+                seed=SEED,
+                answer_users_only=True,
+                inbox_prefix=subjects.SERVER_INBOX,
+                taken_prefix=subjects.TAKEN,
+            )
+            return await stack.enter_async_context(made)
+
+        async def user(one: User) -> AnyTransport:
+            made = await connect(url, name="user", token=one.token, documents=tuple(one.documents))
+            return await stack.enter_async_context(made)
+
+        yield Closed(server, user)
+
+
+@asynccontextmanager
+async def closed_memory(world: MemoryNats) -> AsyncIterator[Closed]:
+    """In memory."""
+    async with AsyncExitStack() as stack:
+
+        async def server() -> AnyTransport:
+            standing = Standing(subjects.SERVER_INBOX, subjects.TAKEN, Answering(users_only=True))
+            return await stack.enter_async_context(world.connect("server", standing))
+
+        async def user(one: User) -> AnyTransport:
+            return await stack.enter_async_context(world.connect("user", standing_of(one)))
+
+        yield Closed(server, user)
+
+
+def standing_of(user: User) -> Standing:
+    """What the broker in memory should know of a user."""
+    return Standing(subjects.user_inbox(tokens.user_of(user.token)), permissions=user.may)

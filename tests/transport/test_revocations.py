@@ -1,0 +1,310 @@
+"""What is revoked, on real NATS and on its twin: heard by everybody, read from the leader, never half."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+
+import pytest
+
+from lorogo_protocol import grants, revocation, subjects, tokens
+from lorogo_protocol.tokens import Token
+from lorogo_transport import topology
+from lorogo_transport.errors import OutcomeUnknown, StorageFull
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.memory_stream import MemoryStream
+from lorogo_transport.ports import Message, Stored
+from lorogo_transport.revocations import Revocations
+from tests.transport.support import AnyTransport, Connect, until
+
+NOW = 1_800_000_000.0
+SPEC = next(spec for spec in topology.specs() if spec.name == subjects.REVOKED_STREAM)
+
+
+class HandClock:
+    """A clock that is moved by hand."""
+
+    def __init__(self, seconds: float = NOW) -> None:
+        self.seconds = seconds
+
+    def wall_ns(self) -> int:
+        return int(self.seconds * 1e9)
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def token(
+    token_id: str = "t1", subject: str = "ana", issued: float | None = NOW - 100, expires: float = NOW + 3600
+) -> Token:
+    return Token(subject, grants.EVERYTHING, expires, issued, token_id, "k", "u" * 32)
+
+
+@pytest.fixture
+async def transport(dial: Connect) -> AnyTransport:
+    """A world with an empty list."""
+    made = await dial()
+    await made.ensure(SPEC)
+    await made.stream(SPEC.name).purge(subjects.revoked_key("*"))
+    return made
+
+
+async def test_a_revoked_token_is_refused_everywhere(transport: AnyTransport, dial: Connect) -> None:
+    """Who revokes knows at once, and everybody else is told; other tokens are not concerned."""
+    clock, changes = HandClock(), asyncio.Event()
+    async with Revocations(transport, clock) as ours, Revocations(await dial(), clock) as theirs:
+        assert ours.known and theirs.known
+        theirs.watch(changes.set)
+        assert not ours.refuse(token())
+        await ours.revoke_token("t1", expires=NOW + 3600)
+        assert ours.refuse(token())
+        async with asyncio.timeout(10):
+            await changes.wait()
+        assert theirs.refuse(token()) and not theirs.refuse(token("t2"))
+
+
+async def test_what_was_revoked_before_is_known_at_the_start(transport: AnyTransport, dial: Connect) -> None:
+    """Entering reads the whole list, however many batches it takes."""
+    clock, stream = HandClock(), transport.stream(SPEC.name)
+    value = revocation.encode(revocation.of_token(NOW, None))
+    await asyncio.gather(
+        *(stream.append(subjects.revoked_key(f"tok_{n}"), value, expected_last=0) for n in range(1500))
+    )
+    async with Revocations(await dial(), clock) as list_:
+        assert all(list_.refuse(token(str(n))) for n in range(1500))
+        assert not list_.refuse(token("1500"))
+
+
+async def test_a_subject_is_revoked_with_all_it_has(transport: AnyTransport) -> None:
+    """What it gets later is good; what it had is not, nor what does not say when it was issued."""
+    clock = HandClock()
+    async with Revocations(transport, clock) as list_:
+        await list_.revoke_subject("ana")
+        assert list_.refuse(token("a", issued=NOW - 1))
+        assert list_.refuse(token("b", issued=None))
+        assert list_.refuse(token("c", issued=NOW + tokens.CLOCK_SECONDS))
+        assert not list_.refuse(token("d", issued=NOW + tokens.CLOCK_SECONDS + 1))
+        assert not list_.refuse(token("a", subject="bob"))
+        clock.seconds += 1000
+        await list_.revoke_subject("ana")
+        assert list_.refuse(token("d", issued=NOW + tokens.CLOCK_SECONDS + 1))
+
+
+async def test_revoking_twice_never_shortens(transport: AnyTransport) -> None:
+    """An entry for ever stays for ever."""
+    clock = HandClock()
+    async with Revocations(transport, clock) as list_:
+        await list_.revoke_token("t1")
+        await list_.revoke_token("t1", expires=NOW + 1)
+        clock.seconds = NOW + 10**9
+        assert list_.refuse(token())
+
+
+async def test_entries_are_forgotten_when_they_may_be(transport: AnyTransport) -> None:
+    """An entry whose token has ended is ignored, and the next revocation removes it from the bucket."""
+    clock, stream = HandClock(), transport.stream(SPEC.name)
+    async with Revocations(transport, clock) as list_:
+        await list_.revoke_token("old", expires=NOW + 10)
+        await list_.revoke_token("stays", expires=NOW + 10_000)
+        assert list_.refuse(token("old"))
+        clock.seconds = NOW + 100
+        assert not list_.refuse(token("old"))
+        await list_.revoke_token("new")
+        assert set(await stream.subjects(subjects.revoked_key("*"))) == {
+            subjects.revoked_key("tok_stays"),
+            subjects.revoked_key("tok_new"),
+        }
+        assert list_.refuse(token("stays")) and list_.refuse(token("new"))
+
+
+async def test_a_key_that_is_removed_is_not_revoked_any_more(transport: AnyTransport) -> None:
+    """Taking an entry back with a KV tool is heard, too."""
+    changes = asyncio.Event()
+    async with Revocations(transport, HandClock()) as list_:
+        await list_.revoke_token("t1")
+        list_.watch(changes.set)
+        await transport.stream(SPEC.name).append(
+            subjects.revoked_key("tok_t1"), b"", headers={"KV-Operation": "DEL"}
+        )
+        await until(lambda: not list_.refuse(token()))
+        await list_.revoke_token("t2")
+        left = await transport.stream(SPEC.name).subjects(subjects.revoked_key("*"))
+        assert set(left) == {subjects.revoked_key("tok_t2")}
+
+
+async def test_an_entry_that_cannot_be_read_refuses(transport: AnyTransport) -> None:
+    """Whatever is written under the key of a token, the token is not let in."""
+    await transport.stream(SPEC.name).append(subjects.revoked_key("tok_t1"), b"rubbish")
+    async with Revocations(transport, HandClock()) as list_:
+        assert list_.refuse(token()) and not list_.refuse(token("t2"))
+
+
+async def test_what_anybody_says_is_only_a_hint(transport: AnyTransport) -> None:
+    """A message on `loro.revoked.*` that no stream sent revokes nothing, and takes nothing back."""
+    async with Revocations(transport, HandClock()) as list_:
+        await list_.revoke_token("t1")
+        forged = {
+            "Nats-Stream": SPEC.name, "Nats-Sequence": "999999", "Nats-Last-Sequence": "0",
+            "KV-Operation": "DEL", "Nats-Time-Stamp": "2026-11-16T10:00:00Z",
+        }  # fmt: skip
+        for name in ("tok_t1", "tok_t2"):
+            await transport.bus.publish(
+                subjects.revoked(name), b"{}", headers={**forged, "Nats-Subject": subjects.revoked_key(name)}
+            )
+        await list_.revoke_token("t3")  # a round trip after it
+        async with Revocations(transport, HandClock()) as later:
+            assert list_.refuse(token()) and later.refuse(token())
+            assert not list_.refuse(token("t2")) and not later.refuse(token("t2"))
+
+
+async def test_ids_that_no_token_has(transport: AnyTransport) -> None:
+    """Nothing is written for them."""
+    async with Revocations(transport, HandClock()) as list_:
+        for bad in ("", "a.b", ">", "*", "a" * 65):
+            with pytest.raises(ValueError, match="1 to 64"):
+                await list_.revoke_token(bad)
+        assert not await transport.stream(SPEC.name).subjects(subjects.revoked_key(">"))
+
+
+async def test_a_list_that_was_never_read_is_not_known() -> None:
+    """Without its bucket nobody knows what is revoked; it is read as soon as the bucket is there."""
+    world = MemoryNats()
+    async with world.connect() as transport, Revocations(transport, HandClock()) as list_:
+        assert not list_.known
+        await transport.ensure(SPEC)
+        await Revocations(transport, HandClock()).revoke_token("t1")
+        await until(lambda: list_.known)
+        assert list_.refuse(token())
+
+
+async def test_what_happened_while_the_connection_was_lost_is_read_after() -> None:
+    """Missed copies are made up for, and a list that came back without an entry is the list."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as ours, world.connect() as theirs:
+        await ours.ensure(SPEC)
+        async with Revocations(ours, clock) as list_, Revocations(theirs, clock) as other:
+            await other.revoke_token("t1")
+            await until(lambda: list_.refuse(token()))
+            ours.cut()
+            await other.revoke_token("t2")
+            assert list_.known and list_.refuse(token()) and not list_.refuse(token("t2"))
+            ours.heal()
+            await until(lambda: list_.refuse(token("t2")))
+            ours.cut()
+            world.rewind(SPEC.name, 0)
+            await other.revoke_token("t3")
+            ours.heal()
+            await until(lambda: list_.refuse(token("t3")))
+            assert not list_.refuse(token()) and list_.known
+
+
+async def test_a_lost_copy_is_made_up_for() -> None:
+    """Even if no copy ever comes the list is read now and then, also when it is another list."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as ours:
+        await ours.ensure(SPEC)
+        store = world.store(SPEC.name)
+        del store.config["republish"]
+        async with Revocations(ours, clock, poll_seconds=0.01) as list_:
+            value = revocation.encode(revocation.of_token(NOW, None))
+            store.store(subjects.revoked_key("tok_t1"), value, {}, 1)
+            store.store(subjects.revoked_key("tok_t2"), value, {}, 1)
+            await until(lambda: list_.refuse(token("t2")))
+            store.rewind(0)
+            store.store(subjects.revoked_key("tok_t3"), value, {}, 1)
+            await until(lambda: list_.refuse(token("t3")))
+            assert not list_.refuse(token("t2"))
+
+
+async def test_more_than_fits_into_memory_is_as_good_as_unread() -> None:
+    """A list that is too long is not kept half: nothing is known then, until it is shorter."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        async with Revocations(transport, clock, entries_max=2) as list_:
+            changes: list[bool] = []
+            list_.watch(lambda: changes.append(list_.known))
+            writer = Revocations(transport, clock)
+            for name in ("t1", "t2", "t3"):
+                await writer.revoke_token(name)
+            await until(lambda: not list_.known)
+            assert changes[-1] is False
+            await transport.stream(SPEC.name).purge(subjects.revoked_key("tok_t3"))
+            await until(lambda: list_.known)
+            assert list_.refuse(token("t1")) and list_.refuse(token("t2")) and not list_.refuse(token("t3"))
+
+
+async def test_a_full_bucket_is_pruned_first() -> None:
+    """Where there is no room, what is over makes some; where nothing is over, revoking fails aloud."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as transport:
+        await transport.ensure(dataclasses.replace(SPEC, bytes_max=500))
+        async with Revocations(transport, clock) as list_:
+            many = [list_.revoke_token(f"t{n}", expires=NOW + 10) for n in range(10)]
+            results = await asyncio.gather(*many, return_exceptions=True)
+            assert results[0] is None and isinstance(results[9], StorageFull)
+            assert list_.refuse(token("t0")) and not list_.refuse(token("t9"))
+            clock.seconds = NOW + 100
+            await list_.revoke_token("t9")
+            assert list_.refuse(token("t9"))
+
+
+async def test_a_write_without_confirmation_is_tried_again() -> None:
+    """Revoking says it is done only when it is; what may be stored is looked at and written again."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        async with Revocations(transport, clock) as list_:
+            transport.drop_next_ack()
+            await list_.revoke_token("t1")
+            assert list_.refuse(token())
+            transport.drop_next_ack(100)
+            with pytest.raises(OutcomeUnknown, match="try again"):
+                await list_.revoke_token("t2")
+
+
+async def test_a_listener_can_stop_and_can_fail() -> None:
+    """One that raises keeps nobody else from hearing; one that stopped, even twice, hears nothing."""
+    world = MemoryNats()
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        async with Revocations(transport, HandClock()) as list_:
+            heard: list[str] = []
+            list_.watch(lambda: heard.append(str(1 / 0)))
+            stop = list_.watch(lambda: heard.append("stopped"))
+            list_.watch(lambda: heard.append("well"))
+            stop()
+            stop()
+            await list_.revoke_token("t1")
+            assert set(heard) == {"well"}
+
+
+async def test_nothing_is_left_when_it_closes() -> None:
+    """No task, no subscription: a closed list hears nothing more."""
+    world = MemoryNats()
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        before = asyncio.all_tasks()
+        async with Revocations(transport, HandClock()):
+            assert len(asyncio.all_tasks()) > len(before)
+        assert asyncio.all_tasks() == before
+        assert not world.route(Message(subjects.revoked("tok_x"), b""))
+
+
+async def test_a_replica_that_lags_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Direct gets may be answered by a replica that has not got everything: the leader is asked for more."""
+    world = MemoryNats()
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        writer, read, limit = Revocations(transport, HandClock()), MemoryStream.read, 1
+        for name in ("t1", "t2", "t3"):
+            await writer.revoke_token(name)
+
+        async def lagging(self: MemoryStream, subject: str, *, first: int = 1) -> AsyncIterator[Stored]:
+            nonlocal limit
+            async for stored in read(self, subject, first=first, last=limit):
+                yield stored
+            limit += 1
+
+        monkeypatch.setattr(MemoryStream, "read", lagging)
+        async with Revocations(transport, HandClock()) as list_:
+            assert list_.known and list_.refuse(token("t3"))
