@@ -14,6 +14,7 @@ from lorogo_gateway.limiting.table import Counts, Deadlines, Rates
 from lorogo_gateway.settings import GatewaySettings
 
 _MINUTE = 60.0
+_GOOD_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Limiter:
         self._token_documents = Counts(settings.token_documents_max)
         self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
         self._blocked = Deadlines(settings.limit_keys_max)
+        self._good = Deadlines(settings.limit_keys_max)  # tokens that were verified not long ago
         self._connects = self._rates(settings.address_connects_per_second)
         self._requests = self._rates(settings.address_requests_per_second)
         self._bytes = self._rates(settings.address_bytes_per_second)
@@ -171,10 +173,14 @@ class Limiter:
         if self._failures.take(key, 1, now=now):
             self._blocked.set(key, now + self._settings.auth_block_seconds)
 
-    def auth_blocked(self, address: str, *, now: float) -> Refusal | None:
-        """Whether tokens from there are not even looked at now."""
+    def auth_passed(self, user: str, *, now: float) -> None:
+        """A token was good: whoever has it is not shut out by others behind the same address."""
+        self._good.set(user, now + _GOOD_SECONDS)
+
+    def auth_blocked(self, address: str, user: str, *, now: float) -> Refusal | None:
+        """Whether a token from there is not even looked at now; `user` is the one that it would be."""
         seconds = self._blocked.left(key_of(address), now=now)
-        if not seconds:
+        if not seconds or self._good.left(user, now=now):
             return None
         return self._no(Why.AUTH_FAILURES, seconds, "too many tokens from this address were refused")
 

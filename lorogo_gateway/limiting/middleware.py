@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.identity.presented import presented
-from lorogo_gateway.identity.principal import NotSignedIn
+from lorogo_gateway.identity.principal import NotSignedIn, Principal
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
 from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.limiting.visits import Clock, Visit, put
@@ -49,14 +49,14 @@ class Limits:
         put(scope, visit)
         token = _token(scope) if self._tokens else ""
         brings = bool(token) or (self._tokens and visit.body and scope["path"] == _SIGN_IN)
-        no = visit.begin() or (visit.blocked() if brings else None)
+        no = visit.begin() or (visit.blocked(token) if brings else None)
         if no is None and token and scope["type"] == "http":
             # not verified yet: but nobody who has not this very token can use up what it may do
             no = visit.identify(user_of(token))
         if no is not None:
             await rate_limited(no).response()(scope, receive, send)
         elif scope["type"] == "http":
-            await self._app(scope, self._counting(receive, visit), self._watching(send, visit, brings))
+            await self._app(scope, self._counting(receive, visit), self._watching(scope, send, visit, brings))
         else:
             await self._app(scope, receive, send)
 
@@ -69,13 +69,15 @@ class Limits:
 
         return counted if visit.body else receive
 
-    def _watching(self, send: Send, visit: Visit, brings: bool) -> Send:
+    def _watching(self, scope: Scope, send: Send, visit: Visit, brings: bool) -> Send:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] in _COUNTED:
                     self._limiter.refusals.count(_COUNTED[message["status"]])
                 elif message["status"] == _UNAUTHORIZED and brings:
                     visit.failed()
+                elif brings and (user := _verified(scope)):
+                    visit.passed(user)
             await send(message)
 
         return watched
@@ -88,6 +90,12 @@ def _token(scope: Scope) -> str:
     except NotSignedIn:
         return "?"
     return "" if found is None else found.text
+
+
+def _verified(scope: Scope) -> str:
+    """The user of the token, if somebody has verified it."""
+    who = scope.get("state", {}).get("principal")
+    return who.token.user if isinstance(who, Principal) and who.token is not None else ""
 
 
 def _has_body(scope: Scope) -> bool:

@@ -1,7 +1,7 @@
 """One request or one WebSocket, as the limiter sees it: where it came from, and whose token it has.
 
 A `Visit` is made before anything else is looked at (`middleware`). Whoever verifies tokens asks `blocked()`
-before, says `failed()` when one is refused, and `identify(user)` when it is good.
+before, says `failed()` when one is refused, and `passed(user)` when it is good.
 """
 
 import time
@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from lorogo_gateway.limiting.addresses import Came, key_of
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
+from lorogo_protocol.tokens import user_of
 
 Clock = Callable[[], float]
 _VISIT = "lorogo.visit"
@@ -43,9 +44,15 @@ class Visit:
             return None
         return self._limiter.request(self.address, body=self.body, now=self._clock())
 
-    def blocked(self) -> Refusal | None:
-        """Whether a token from there is not to be looked at now."""
-        return None if self._free else self._limiter.auth_blocked(self.address, now=self._clock())
+    def blocked(self, token: str) -> Refusal | None:
+        """Whether a token from there is not to be looked at now; one that was good before is."""
+        if self._free:
+            return None
+        return self._limiter.auth_blocked(self.address, user_of(token), now=self._clock())
+
+    def passed(self, token_user: str) -> None:
+        """A token was verified."""
+        self._limiter.auth_passed(token_user, now=self._clock())
 
     def failed(self) -> None:
         """A token was refused."""
@@ -92,6 +99,8 @@ class Share:
     def open(self, token_user: str | None = None) -> Refusal | None:
         """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
         self._key = token_user or self._visit.anonymous
+        if token_user:
+            self._visit.passed(token_user)
         came = self._visit.came
         if came.forwarded:  # the proxy's own connection is nobody's
             if (no := self._limiter.enter_address(came.address)) is not None:
@@ -107,6 +116,8 @@ class Share:
         key = token_user or self._visit.anonymous
         if key == self._key:
             return None
+        if token_user:
+            self._visit.passed(token_user)
         documents = list(self._documents)
         self._leave_all()
         self._key = key
@@ -117,9 +128,9 @@ class Share:
                 return no
         return None
 
-    def blocked(self) -> Refusal | None:
+    def blocked(self, token: str) -> Refusal | None:
         """Whether a token from there is not to be looked at now."""
-        return self._visit.blocked()
+        return self._visit.blocked(token)
 
     def failed(self) -> None:
         """A token was refused."""

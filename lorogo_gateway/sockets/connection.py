@@ -221,7 +221,7 @@ class Connection:
 
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
-        if request.auth and (no := self.share.blocked()) is not None:
+        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1"))) is not None:
             self.close(1013, f"{no.detail}; come back later", "token")
             return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)

@@ -248,13 +248,15 @@ class TestLimiter:
         limiter = Limiter(SETTINGS)
         for _ in range(3):
             limiter.auth_failed(ADDRESS, now=0.0)
-            assert limiter.auth_blocked(ADDRESS, now=0.0) is None
+            assert limiter.auth_blocked(ADDRESS, "user", now=0.0) is None
         limiter.auth_failed(ADDRESS, now=0.0)
-        no = limiter.auth_blocked(ADDRESS, now=1.0)
+        no = limiter.auth_blocked(ADDRESS, "user", now=1.0)
         assert no is not None
         assert (no.why, no.retry_after) == (Why.AUTH_FAILURES, "29")
-        assert limiter.auth_blocked("192.0.2.8", now=1.0) is None
-        assert limiter.auth_blocked(ADDRESS, now=30.0) is None
+        assert limiter.auth_blocked("192.0.2.8", "user", now=1.0) is None
+        limiter.auth_passed("good", now=1.0)
+        assert limiter.auth_blocked(ADDRESS, "good", now=2.0) is None
+        assert limiter.auth_blocked(ADDRESS, "user", now=30.0) is None
 
     def test_every_refusal_is_counted_under_its_reason(self) -> None:
         limiter = Limiter(SETTINGS)
@@ -327,7 +329,7 @@ class TestVisits:
             assert visit.identify(None) is None
             visit.failed()
             visit.received(10_000)
-        assert visit.blocked() is None
+        assert visit.blocked("a.b.c") is None
         share = visit.share()
         assert share.open() is None
         assert {share.update(100, 10_000) + share.join() for _ in range(100)} == {0.0}

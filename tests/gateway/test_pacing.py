@@ -12,6 +12,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_gateway import wire
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.sockets.connection import Connection
 from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.fanout import Fanout

@@ -10,6 +10,7 @@ from loro import LoroDoc
 from websockets.asyncio.client import connect
 
 from lorogo_gateway.app import Gateway
+from lorogo_gateway.identity import Verifier
 from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Status
@@ -58,12 +59,12 @@ class Whole:
 
 
 @asynccontextmanager
-async def whole(settings: GatewaySettings) -> AsyncIterator[Whole]:
+async def whole(settings: GatewaySettings, authority: Verifier | None = None) -> AsyncIterator[Whole]:
     world = await new_world()
     async with (
         Server(world.connect("server"), **in_memory()),
         client_of(world) as client,
-        Gateway(client, settings) as gateway,
+        Gateway(client, settings, authority) as gateway,
         listening(gateway.app, settings, gateway.limiter) as address,
     ):
         try:
