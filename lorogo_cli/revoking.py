@@ -59,10 +59,9 @@ async def revoke(
 
 async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> None:
     try:
-        async with (
-            await connect(way.url, name="lorogo", seed=way.seed) as transport,
-            Revocations(transport, SystemClock()) as revocations,
-        ):
+        async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
+            revocations = Revocations(transport, SystemClock())
+            await revocations.read()  # to remove what is over
             if token_id is not None:
                 await revocations.revoke_token(token_id, until)
             if subject is not None:
