@@ -101,6 +101,7 @@ def test_with_one_key_a_token_need_not_name_it() -> None:
     text = jwt.encode(CLAIMS, SECRET, algorithm="HS256")
     assert tokens.keys_of(SHARED).verify(text, now=NOW).key_id == "hs"
     assert "names no key" in str(refused(text))
+    assert "not known here" in str(refused(sign(CLAIMS, {"kid": "other"}), tokens.keys_of(SHARED)))
 
 
 CLAIMS_REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -171,6 +172,15 @@ def test_claims_that_are_refused(change: dict[str, Any], problem: str) -> None:
 def test_claims_that_are_taken(change: dict[str, Any]) -> None:
     """Whatever else a token says is the app's own affair."""
     assert KEYS.verify(sign({**CLAIMS, **change}), now=NOW).subject
+
+
+def test_a_token_that_is_too_long_is_refused_however_good_it_is() -> None:
+    """One byte more than fits into a CONNECT line is too much."""
+    room = TOKEN_BYTES_MAX - len(sign({**CLAIMS, "more": ""}))
+    fits, more = (sign({**CLAIMS, "more": "x" * length}) for length in (room * 3 // 4 - 2, room * 3 // 4 + 3))
+    assert TOKEN_BYTES_MAX - 5 < len(fits) <= TOKEN_BYTES_MAX < len(more)
+    KEYS.verify(fits, now=NOW)
+    assert "at most 2560" in str(refused(more))
 
 
 def test_a_token_has_its_time() -> None:
