@@ -430,6 +430,8 @@ class Client:
 
     async def _usable(self, session: Session, room: Room, allowed: float) -> None:
         """Return when the session may be given to the app: synced, or with a copy from the store."""
+        if room.mirror.ready and not room.connected:
+            return  # others of this process have it open
         if not room.archive.usable:
             if self._context.store is not None and not room.connected:
                 raise room.unauthorized or room.archive.why_not()
