@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import doc, log, pipeline, token
+from lorogo_cli import auth, doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.options import (
@@ -40,6 +40,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(auth.app, name="auth")
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
@@ -72,14 +73,20 @@ def dev(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
         ".lorogo"
     ),
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Ask everybody for tokens, with keys of its own in the store.")
+    ] = False,
     origin: Origins = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages."""
+    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages.
+
+    It is open, to everybody on this machine and to nobody else, unless it is --closed.
+    """
     configure(verbose=verbose)
     from lorogo_cli.dev import dev as work
 
-    run_async(work, port, web_port, store, origin or [])
+    run_async(work, port, web_port, store, origin or [], closed=closed)
 
 
 @app.command()
