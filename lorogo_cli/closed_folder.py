@@ -44,7 +44,7 @@ class ClosedFolder:
 def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
     """Write everything that a closed NATS needs, into a folder that is new or empty."""
     path = path.absolute()
-    _make_private(path)
+    make_private(path, empty=True)
     seeds = closed.new_seeds(secrets.token_bytes)
     key = new_key("EdDSA", None)
     conf = closed.server_conf(closed.public_keys(seeds), store=str(path / STORE), listen=listen)
@@ -78,11 +78,11 @@ def make_once(path: Path) -> ClosedFolder:
     return make(path)
 
 
-def _make_private(path: Path) -> None:
-    """The folder, for us alone. Raises Problem if there is something in it already."""
+def make_private(path: Path, *, empty: bool = False) -> None:
+    """The folder, for us alone. Raises Problem, with `empty` also if there is something in it already."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        if empty and any(path.iterdir()):
             raise Problem(f"{path} is not empty: nothing in it was changed; choose a new folder")
         path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):

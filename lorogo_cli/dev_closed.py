@@ -76,9 +76,8 @@ def screen(url: str, web: str, keys: ClosedFolder, token: Path) -> str:
     """What to try next, in commands that work from this folder."""
     cwd = Path.cwd()
     lorogo = typed(sys.argv[0], sys.executable, cwd, shutil.which)
-    at = f" --token-file {_shown(token, cwd)}" + (
-        "" if url == NATS_DEFAULT else f" --nats {shlex.quote(url)}"
-    )
+    there = "" if url == NATS_DEFAULT else f" --nats {shlex.quote(url)}"
+    at = f" --token-file {_shown(token, cwd)}{there}"
     pages = f"""\
   editor      {web}/d/welcome    (it asks for a token)
   dashboard   {web}/dashboard    (for operators)
@@ -99,7 +98,7 @@ Try, in a second terminal, as the operator:
 A token for ann, who may write hello and minutes-* for an hour, and what she may do with it:
   {lorogo} token mint --key {_shown(keys.signing_key, cwd)} --subject ann \\
     --grant hello=write --grant 'minutes-*=write' --expires 1h --out ann.token
-  {lorogo} doc get hello --token-file ann.token
+  {lorogo} doc get hello --token-file ann.token{there}
   curl -H "Authorization: Bearer $(cat ann.token)" {web}/v1/documents/hello
 """
 
