@@ -37,7 +37,8 @@ class Holder:
         self._seconds = seconds
         self._asking = asyncio.Lock()
         self._token: Token | None = None
-        self._came = self._asked = 0.0  # when the token came, and when it was last asked for
+        self._came = 0.0  # when the token came, by the calendar
+        self._asked = 0.0  # when it was last asked for
         self._access: dict[str, Access] = {}
         self.text = ""
 
@@ -77,7 +78,7 @@ class Holder:
         async with self._asking:
             if self._source is None:
                 return ""
-            lately = self._token is not None and self._wall() - self._asked < _SAME_SECONDS
+            lately = self._token is not None and self._clock.now() - self._asked < _SAME_SECONDS
             if not callable(self._source):
                 text = self._source
             elif lately and not anew and not self.expired:
@@ -85,9 +86,9 @@ class Holder:
             else:
                 async with asyncio.timeout(self._seconds):
                     text = await self._source()
-            if text != self.text:
+            if self._token is None or text != self.text:
                 self._take(text)
-            self._asked = self._wall()
+            self._asked = self._clock.now()
             return self.text
 
     def access(self, document_id: str) -> Access:

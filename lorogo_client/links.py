@@ -280,20 +280,27 @@ class Links:
     # --- a token that ends
 
     async def _keep_fresh(self) -> None:
-        """Ask for a fresh token before the old one ends, and connect anew with it."""
+        """Ask for a fresh token before the old one ends, and connect anew with it. For ever."""
         while True:
             left = self.holder.seconds_left()
             if left is None or left > 0:
                 await asyncio.sleep(_LOOK_SECONDS_MAX if left is None else min(left, _LOOK_SECONDS_MAX))
-                continue
-            before = self.holder.text
-            try:
-                await self.holder.fresh(anew=True)
-            except Exception as error:  # noqa: BLE001  # it is the app's function
-                log.warning("no fresh token could be had", problem=type(error).__name__)
-            if self.holder.text != before:
-                self._renewed()
-            await asyncio.sleep(_RENEW_SECONDS_MIN)
+            else:
+                await self.look_now()
+                await asyncio.sleep(_RENEW_SECONDS_MIN)
+
+    async def look_now(self) -> None:
+        """If the token nears its end, ask for another, and connect anew if there is one."""
+        left = self.holder.seconds_left()
+        if left is None or left > 0:
+            return
+        before = self.holder.text
+        try:
+            await self.holder.fresh(anew=True)
+        except Exception as error:  # noqa: BLE001  # it is the app's function
+            log.warning("no fresh token could be had", problem=type(error).__name__)
+        if self.holder.text != before:
+            self._renewed()
 
     def _renewed(self) -> None:
         if self._dial is None or not self._shared.guarded:  # nobody's connection rests on the token

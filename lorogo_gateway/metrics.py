@@ -75,6 +75,7 @@ _SOCKET_GAUGES: Final = (
 _SOCKET_COUNTERS: Final = (
     ("lorogo_gateway_websocket_opened", "opened", "WebSocket connections that were opened"),
     ("lorogo_gateway_websocket_joins", "joins", "Rooms that were joined"),
+    ("lorogo_gateway_websocket_joins_refused", "joins_refused", "Joins that no token let in"),
     ("lorogo_gateway_websocket_rejoins", "rejoins", "Rejoins that were suggested"),
     ("lorogo_gateway_websocket_updates_received", "updates_in", "Updates that members sent"),
     ("lorogo_gateway_websocket_updates_sent", "updates_out", "Updates that were sent to members"),

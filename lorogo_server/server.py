@@ -347,6 +347,7 @@ class Server:
             wal_bytes_max=self.settings.wal_bytes_max,
             kept_presence_bytes_max=self.settings.kept_presence_bytes_max,
             status_first_sequence=self._clock.wall_ns() // 1_000_000,
+            guarded=self.context.transport.bus.users_only,
         )
         for spec in specs:
             for change in await self.context.transport.ensure(spec):
