@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz audit sbom \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -145,16 +145,49 @@ format: $(VENV)/.dev ## put the code in order: ruff's fixes and its formatter
 # Pins stay as they are unless pyproject.toml asks for more; `make lock UPGRADE=--upgrade` moves them.
 # One lock serves CPython 3.11 and later on every system.
 UPGRADE ?=
-COMPILE = build/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+COMPILE_GROUP = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
   --generate-hashes --no-emit-index-url --no-emit-find-links --annotation-style line \
-  --custom-compile-command "make lock" --group build $(UPGRADE)
+  --custom-compile-command "make lock" $(UPGRADE)
+COMPILE = $(COMPILE_GROUP) pyproject.toml
 
-lock: $(BIN)/python ## write requirements.lock and requirements-run.lock anew from pyproject.toml
+lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	@$(BIN)/python -m venv build/lock
-	@build/lock/bin/python -m pip install --quiet 'uv>=0.13,<0.14'
-	@$(COMPILE) --group sources --extra all --extra dev -o requirements.lock >/dev/null
-	@$(COMPILE) --extra run -c requirements.lock -o requirements-run.lock >/dev/null
-	@echo "== requirements.lock and requirements-run.lock are written"
+	@build/lock/bin/python -m pip install --quiet --require-hashes -r locks/locking.lock
+	@$(COMPILE) --group build --group sources --extra all --extra dev -o requirements.lock >/dev/null
+	@$(COMPILE) --group build --extra run -c requirements.lock -o requirements-run.lock >/dev/null
+	@$(COMPILE) --group build --extra fuzz -c requirements.lock -o locks/fuzz.lock >/dev/null
+	@for group in audit locking node; do \
+	  $(COMPILE_GROUP) --group pyproject.toml:$$group -o locks/$$group.lock >/dev/null || exit 1; done
+	@echo "== requirements.lock, requirements-run.lock and those in locks/ are written"
+
+# ---------------------------------------------------------------------------------- looking closer
+
+# For each target; `make fuzz SECONDS=600 TARGETS="frames tokens"` for some of them and longer. An environment of its
+# own: the guided engine exists for some systems only. Without it inputs are mutated at random, and the run says so.
+SECONDS ?= 60
+JOBS ?= 1
+TARGETS ?=
+build/fuzz/.done: $(BIN)/python locks/fuzz.lock requirements-run.lock
+	@echo "== an environment to fuzz in"
+	@$(BIN)/python -m venv --clear build/fuzz
+	@build/fuzz/bin/python -m pip install --quiet --require-hashes --only-binary atheris -r locks/fuzz.lock || \
+	  build/fuzz/bin/python -m pip install --quiet --require-hashes -r requirements-run.lock
+	@touch $@
+
+fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=60 for each; not a part of `make test`
+	@build/fuzz/bin/python -m tests.fuzz.run --seconds $(SECONDS) --jobs $(JOBS) $(TARGETS)
+
+build/audit/.done: $(BIN)/python locks/audit.lock
+	@$(BIN)/python -m venv --clear build/audit
+	@build/audit/bin/python -m pip install --quiet --require-hashes -r locks/audit.lock
+	@touch $@
+
+audit: build/audit/.done ## what is known against the locked packages; exit code 3: nobody could be asked
+	@$(BIN)/python tools/audit.py --pip-audit build/audit/bin/pip-audit --npm \
+	  requirements.lock $(sort $(wildcard locks/*.lock))
+
+sbom: $(BIN)/python ## a CycloneDX bill of materials in dist/
+	@$(BIN)/python tools/sbom.py dist/lorogo-sbom.json
 
 wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import doc, log, pipeline
+from lorogo_cli import doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.options import (
@@ -41,6 +41,7 @@ app = typer.Typer(
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(token.app, name="token")
 
 
 def _show_version(wanted: bool) -> None:

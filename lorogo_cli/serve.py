@@ -152,6 +152,7 @@ async def _check(serving: Serving, workers: int) -> None:
                 replicas=settings.replicas,
                 wal_bytes_max=settings.wal_bytes_max,
                 kept_presence_bytes_max=settings.kept_presence_bytes_max,
+                guarded=None,  # the servers say
             ):
                 await transport.ensure(spec)
     except Unreachable as error:

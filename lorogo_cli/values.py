@@ -1,4 +1,4 @@
-"""Values as people type them: JSON, sizes."""
+"""Values as people type them: JSON, sizes, how long something lasts."""
 
 import json
 import re
@@ -6,6 +6,9 @@ import re
 from lorogo_cli.errors import Problem, brief
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_LASTING_PART = re.compile(r"([0-9]{1,9})([smhdw])")
+_LASTING = re.compile(rf"(?:{_LASTING_PART.pattern})+")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -41,6 +44,14 @@ def parse_size(text: str) -> int:
     if match is None:
         raise Problem(f"{brief(text)} is not a size: write bytes, or 512KiB, 64MiB, 10GiB")
     return int(match[1]) << _SHIFTS[match[2].lower()]
+
+
+def parse_lasting(text: str) -> int:
+    """Seconds: 90s, 8h, 1h30m, 30d, 2w. Raises Problem."""
+    words = text.strip().lower()
+    if _LASTING.fullmatch(words) is None:
+        raise Problem(f"{brief(text)} does not say how long: write 90s, 30m, 8h, 30d or 2w")
+    return sum(int(count) * _SECONDS[unit] for count, unit in _LASTING_PART.findall(words))
 
 
 def show_size(count: int) -> str:

@@ -7,11 +7,12 @@
             receipt = await session.flush()
 
 With `connect(url, token=...)` the client may do what the token grants; the token is text, or an async
-function that gives a fresh one. With `connect(url, store="my-app.store")` documents open offline and edits
-survive a crash of the app; `lorogo_client.store` looks into such a store. Everything else that an app may
-need is named here; docs/PROTOCOL.md says what travels.
+function that gives a fresh one. `lorogo_client.tokens` mints them. With `connect(url, store="my-app.store")`
+documents open offline and edits survive a crash of the app; `lorogo_client.store` looks into such a store.
+Everything else that an app may need is named here; docs/PROTOCOL.md says what travels.
 """
 
+from lorogo_client import tokens
 from lorogo_client.api import DocumentApi
 from lorogo_client.connection import Client, connect
 from lorogo_client.errors import (
@@ -120,4 +121,5 @@ __all__ = [
     "UpdateFeed",
     "UpdateRefused",
     "connect",
+    "tokens",
 ]

@@ -208,11 +208,18 @@ class Client:
 
         return Door(enter, leave)
 
-    def feed(self, since: Since = "now", documents: Iterable[str] | None = None) -> Door[UpdateFeed]:
+    def feed(
+        self,
+        since: Since = "now",
+        documents: Iterable[str] | None = None,
+        *,
+        only: Callable[[str], bool] | None = None,
+    ) -> Door[UpdateFeed]:
         """Every accepted update of all documents, or of these, once and in order: `async for item in feed`.
 
         `since`: "now"; 0, for everything that the journals have; a sequence of the WAL; a datetime with
         its zone; or a FeedPosition (or its text), which goes on exactly where `feed.position` was.
+        `only` leaves documents out for which it says no: neither items nor positions name them.
         Raises FeedUnavailable, InvalidPosition, InvalidDocumentId, ValueError, and NotAllowed with a token.
         """
         begin, wanted = beginning.check(since, documents)
@@ -223,7 +230,7 @@ class Client:
             if self.guarded:
                 raise beyond_token("the feed of all updates")
             state = await beginning.begin(self.transport, begin, wanted)
-            feed = UpdateFeed(self._context, state)
+            feed = UpdateFeed(self._context, state, only)
             await feed.start()
             self._feeds.add(feed)
             return feed

@@ -2,8 +2,9 @@
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from lorogo_client.errors import DocumentDeleted, DocumentFailed
@@ -24,6 +25,7 @@ Row = dict[str, Any]
 
 _OWNER_SECONDS = 3.0
 _NAMES_SECONDS_MAX = 1.0  # how old a list of all names may be
+_TURN_NAMES = 1_000  # looked at before others on the loop get a turn
 _NAMES_SHARE = 0.05  # of the time may go into reading them, however many ask
 
 
@@ -205,12 +207,21 @@ class Catalogue:
         self._names: _Names | None = None
         self._good_until = 0.0
 
-    async def page(self, *, after: str = "", prefix: str = "", limit: int) -> Page:
-        """At most `limit` documents that begin with `prefix`, those that come after `after`."""
+    async def page(
+        self, *, after: str = "", prefix: str = "", limit: int, only: Callable[[str], bool] | None = None
+    ) -> Page:
+        """At most `limit` documents that begin with `prefix` and come after `after`, if given `only` some."""
         names = await self._all_names()
         ids = names.ids
         start = max(bisect_right(ids, after), bisect_left(ids, prefix))
-        wanted = [one for one in ids[start : start + limit + 1] if one.startswith(prefix)]
+        wanted: list[str] = []
+        for count, one in enumerate(islice(ids, start, None), 1):
+            if len(wanted) > limit or not one.startswith(prefix):
+                break
+            if only is None or only(one):
+                wanted.append(one)
+            if count % _TURN_NAMES == 0:  # few of very many may be wanted
+                await asyncio.sleep(0)
         shown = wanted[:limit]
         more = shown[-1] if len(wanted) > limit else None
         return Page(await self._rows(shown, names.messages), more)

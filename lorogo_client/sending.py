@@ -1,13 +1,14 @@
 """Updates into the WAL, and the answers back: one inbox for all documents of a client."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from lorogo_client.outbox import Flight
 from lorogo_client.settings import ClientSettings
 from lorogo_protocol import chunks, replies, subjects
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.replies import Reply
+from lorogo_transport.errors import OutcomeUnknown, RequestTimeout
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Listening, Message, Transport
 
@@ -61,7 +62,8 @@ async def send(
     """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
 
     A first try of few chunks is only published. A second try, and a long update, asks JetStream to
-    confirm each chunk: that slows us down to its pace, and it is how a full stream shows.
+    confirm each chunk: that slows us down to its pace, and it is how a full stream shows. Where there are
+    tokens JetStream confirms nothing (docs/decisions/0016): there NATS itself says how fast it takes them.
     Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
     """
     stream = transport.stream(subjects.WAL_STREAM)
@@ -72,6 +74,9 @@ async def send(
         for part in parts:
             await stream.append_unconfirmed(subject, part.data, headers=part.headers())
         return
+    if transport.bus.guarded:
+        await _at_its_pace(transport, subject, parts, settings.reply_seconds)
+        return
     *body, final = parts
     for start in range(0, len(body), _CHUNKS_AT_ONCE):
         await _all_of(
@@ -79,6 +84,19 @@ async def send(
             for part in body[start : start + _CHUNKS_AT_ONCE]
         )
     await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
+
+
+async def _at_its_pace(
+    transport: Transport, subject: str, parts: Sequence[chunks.Chunk], timeout: float
+) -> None:
+    stream = transport.stream(subjects.WAL_STREAM)
+    for start in range(0, len(parts), _CHUNKS_AT_ONCE):
+        for part in parts[start : start + _CHUNKS_AT_ONCE]:
+            await stream.append_unconfirmed(subject, part.data, headers=part.headers())
+        try:
+            await transport.bus.barrier(timeout)
+        except RequestTimeout as error:
+            raise OutcomeUnknown(f"NATS does not say whether it has taken {subject!r}") from error
 
 
 async def _all_of(appends: Iterable[Coroutine[object, object, int]]) -> None:

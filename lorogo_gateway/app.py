@@ -13,6 +13,8 @@ from lorogo_gateway.http import documents, facts, machines
 from lorogo_gateway.http.feed import Feeds
 from lorogo_gateway.http.hosts import Hosts
 from lorogo_gateway.http.routing import router
+from lorogo_gateway.http.signing import Signing
+from lorogo_gateway.identity import Guard, Verifier
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets
@@ -21,20 +23,38 @@ from lorogo_gateway.sockets import Sockets
 class Gateway:
     """All doors of one client. Enter it before serving `app`, leave it after."""
 
-    def __init__(self, client: Client, settings: GatewaySettings, pages: Pages | None = None) -> None:
-        self.sockets = Sockets(client, settings)
-        self.feeds = Feeds(client, settings)
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        authority: Verifier | None = None,
+        *,
+        pages: Pages | None = None,
+    ) -> None:
+        """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
+        self.guard = Guard(authority)
+        self.sockets = Sockets(client, settings, self.guard)
+        self.feeds = Feeds(client, settings, self.guard)
         self.collector = Collector(client.transport, settings)
         operations = (
             *documents.operations(client, settings),
             *facts.operations(client, self.collector, sockets=self.sockets.stats),
             *self.feeds.operations(),
+            *Signing(self.guard).operations(),
+        )
+        machinery = machines.routes(
+            client,
+            self.collector,
+            feeds=self.feeds,
+            sockets=self.sockets.stats,
+            guard=self.guard,
+            metrics_open=settings.metrics_open,
         )
         self.app = Starlette(
             routes=[
                 *self.sockets.routes(),
-                *router(operations, settings),
-                *machines.routes(client, self.collector, feeds=self.feeds, sockets=self.sockets.stats),
+                *router(operations, settings, self.guard),
+                *machinery,
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
             middleware=[Middleware(Hosts, settings), *_cors(settings)],
@@ -47,6 +67,7 @@ class Gateway:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.guard.close()
         await self.collector.close()
 
     async def let_go(self) -> None:
@@ -64,7 +85,7 @@ def _cors(settings: GatewaySettings) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=list(settings.origins),
             allow_methods=["GET", "PUT", "POST", "PATCH", "DELETE"],
-            allow_headers=["content-type", "if-match", "if-none-match", "last-event-id"],
-            expose_headers=["etag", "retry-after"],
+            allow_headers=["authorization", "content-type", "if-match", "if-none-match", "last-event-id"],
+            expose_headers=["etag", "retry-after", "www-authenticate"],
         )
     ]

@@ -34,9 +34,9 @@ def counts(stats: Stats, name: str) -> list[int]:
     return list(value) if whole else []
 
 
-def reasons(stats: Stats) -> dict[str, int]:
-    """NACKs by reason."""
-    value = stats.get("nacked")
+def reasons(stats: Stats, name: str = "nacked") -> dict[str, int]:
+    """NACKs by reason, or something else that is counted so."""
+    value = stats.get(name)
     if not isinstance(value, Mapping):
         return {}
     names = [name for name in value if isinstance(name, str) and len(name) <= _NAME_CHARS_MAX]

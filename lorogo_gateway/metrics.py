@@ -35,6 +35,9 @@ _COUNTERS: Final = (
     ("lorogo_updates_accepted", "accepted", "Updates that were accepted"),
     ("lorogo_updates_accepted_bytes", "accepted_bytes", "Bytes of updates that were accepted"),
     ("lorogo_updates_refused", "refused", "Updates that were refused, whether somebody was told or not"),
+    ("lorogo_unanswerable", "unanswerable", "Messages that wanted an answer where none may go"),
+    ("lorogo_presence_dropped", "presence_dropped", "Messages of presence above the limits"),
+    ("lorogo_pings_dropped", "pings_dropped", "Pings that were not answered, too many at once"),
     ("lorogo_loads", "loads", "Documents that the server took"),
     ("lorogo_load_failures", "load_failures", "Documents that the server took and could not load or keep"),
     ("lorogo_takeovers", "takeovers", "Documents taken from a server that was gone without saying so"),
@@ -72,6 +75,7 @@ _SOCKET_GAUGES: Final = (
 _SOCKET_COUNTERS: Final = (
     ("lorogo_gateway_websocket_opened", "opened", "WebSocket connections that were opened"),
     ("lorogo_gateway_websocket_joins", "joins", "Rooms that were joined"),
+    ("lorogo_gateway_websocket_joins_refused", "joins_refused", "Joins that no token let in"),
     ("lorogo_gateway_websocket_rejoins", "rejoins", "Rejoins that were suggested"),
     ("lorogo_gateway_websocket_updates_received", "updates_in", "Updates that members sent"),
     ("lorogo_gateway_websocket_updates_sent", "updates_out", "Updates that were sent to members"),
@@ -130,7 +134,8 @@ def _of_servers(look: Look) -> Iterator[Metric]:
         for server in servers:
             gauge.add_metric([server.server_id], number(server.stats, key))
         yield gauge
-    yield _nacks(servers)
+    yield _by_reason("lorogo_nacks", "Senders that were told no, and why", servers, "nacked")
+    yield _by_reason("lorogo_calls_refused", "Calls that were told no, and why", servers, "calls_refused")
     yield from _queues(servers)
     yield _histogram(
         "lorogo_ack_latency_seconds",
@@ -146,12 +151,11 @@ def _of_servers(look: Look) -> Iterator[Metric]:
     )
 
 
-def _nacks(servers: tuple[ServerStats, ...]) -> Metric:
-    labels = ["server", "reason"]
-    family = CounterMetricFamily("lorogo_nacks", "Senders that were told no, and why", labels=labels)
+def _by_reason(name: str, about: str, servers: tuple[ServerStats, ...], key: str) -> Metric:
+    family = CounterMetricFamily(name, about, labels=["server", "reason"])
     for server in servers:
         known: dict[str, int] = {}
-        for reason, count in reasons(server.stats).items():
+        for reason, count in reasons(server.stats, key).items():
             label = reason if reason in _REASONS else "other"
             known[label] = known.get(label, 0) + count
         for label, count in sorted(known.items()):

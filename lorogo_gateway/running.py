@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import lorogo_client
 from lorogo_gateway.app import Gateway
+from lorogo_gateway.identity import Verifier
 from lorogo_gateway.listening import CannotListen, listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_transport.jetstream import connect
@@ -16,7 +17,9 @@ _FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
 
 
 @asynccontextmanager
-async def running(where: str | Transport, settings: GatewaySettings) -> AsyncIterator[str]:
+async def running(
+    where: str | Transport, settings: GatewaySettings, authority: Verifier | None = None
+) -> AsyncIterator[str]:
     """Serve until it is left; gives the address. NATS is tried in the background until it answers.
 
     Sockets close first, after what is in flight was Acked, then the client. Raises CannotListen.
@@ -24,13 +27,13 @@ async def running(where: str | Transport, settings: GatewaySettings) -> AsyncIte
     if isinstance(where, str):
         async with (
             await connect(where, name="lorogo gateway", wait_seconds=_FIRST_SECONDS) as transport,
-            running(transport, settings) as address,
+            running(transport, settings, authority) as address,
         ):
             yield address
         return
     async with (
         lorogo_client.connect(where) as client,
-        Gateway(client, settings) as gateway,
+        Gateway(client, settings, authority) as gateway,
         listening(gateway.app, settings) as address,
     ):
         try:

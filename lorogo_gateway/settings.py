@@ -13,6 +13,7 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     read_only: bool = False  # everybody may read, nobody may write
+    metrics_open: bool = False  # with keys: /metrics is for everybody, not for operators alone
     origins: tuple[str, ...] = ()  # whose pages may use it, beside its own
     host_names: tuple[
         str, ...
@@ -66,7 +67,7 @@ class GatewaySettings:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only", "origins", "host_names"):
+            if field.name in ("host", "port", "read_only", "metrics_open", "origins", "host_names"):
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")

@@ -18,7 +18,7 @@ import msgpack
 from crc32c import crc32c
 
 from lorogo_log import limits
-from lorogo_log.errors import TooLargeError
+from lorogo_log.errors import CorruptionError, TooLargeError
 from lorogo_log.format import (
     FRAME_HEADER_BYTES,
     SPARSE,
@@ -267,9 +267,13 @@ class Batch:
 
     @property
     def columns(self) -> _Columns:
-        """The columns, found in the body (decompressed if need be)."""
+        """The columns, found in the body (decompressed if need be). Raises CorruptionError."""
         if self._columns is None:
-            self._columns = _Columns(self.header, decompressed(self.header, self._stored))
+            try:
+                self._columns = _Columns(self.header, decompressed(self.header, self._stored))
+            except ValueError as error:  # the checksums fit: whoever wrote it wrote nonsense
+                where = f"the segment of record {self.segment}"
+                raise CorruptionError(where, self.position, str(error)) from None
         return self._columns
 
     def select(self, rows: range | list[int]) -> Batch:
@@ -312,14 +316,17 @@ class Batch:
 
 
 def decompressed(header: FrameHeader, stored: memoryview) -> memoryview:
-    """The body's columns, whether the frame was compressed or not."""
+    """The body's columns, whether the frame was compressed or not. ValueError if they cannot be unpacked."""
     if not header.flags & ZSTD:
         return stored
     import zstandard  # noqa: PLC0415 - optional
 
-    raw = zstandard.ZstdDecompressor().decompress(
-        stored[: header.body_bytes], max_output_size=min(header.raw_bytes, limits.BODY_BYTES_MAX)
-    )
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(
+            stored[: header.body_bytes], max_output_size=min(header.raw_bytes, limits.BODY_BYTES_MAX)
+        )
+    except zstandard.ZstdError as error:
+        raise ValueError(f"the body cannot be unpacked: {error}") from None
     return memoryview(raw + pad(len(raw)))
 
 

@@ -2,13 +2,23 @@
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 from crc32c import crc32c
 
 from lorogo_log import limits
 from lorogo_log.batch import pad
-from lorogo_log.format import TIME_MIN, TRAILER_MAGIC, Bytes, Footer, FrameHeader, SegmentHeader, padded
+from lorogo_log.format import (
+    SEGMENT_HEADER_BYTES,
+    TIME_MIN,
+    TRAILER_MAGIC,
+    Bytes,
+    Footer,
+    FrameHeader,
+    SegmentHeader,
+    padded,
+)
 
 
 def key_hash(key: bytes) -> int:
@@ -116,6 +126,16 @@ class IndexBuilder:
         )
 
 
+def _check(positions: Sequence[int], counts: Sequence[int], hashes: bytes, footer: Footer) -> None:
+    """ValueError for an index that leads nowhere; its checksum fits, so whoever wrote it wrote nonsense."""
+    blocks = footer.blocks
+    if not len(positions) == len(counts) == blocks or not len(hashes) == 4 * sum(counts) == 4 * footer.postings:
+        raise ValueError("the trailer does not hold what its footer says")
+    places = [SEGMENT_HEADER_BYTES - 1, *positions, footer.trailer_position]
+    if not all(before < place for before, place in pairwise(places)):
+        raise ValueError("the trailer names places that are not in the segment")
+
+
 class Index:
     """A trailer, read back."""
 
@@ -136,6 +156,7 @@ class Index:
         self._counts = array("I", bytes(view[at : at + 4 * blocks]))
         at += padded(4 * blocks)
         self._hashes = bytes(view[at : at + 4 * footer.postings])
+        _check(self.positions, self._counts, self._hashes, footer)
 
     def at_sequence(self, sequence: int) -> int:
         """The position of the block that holds a sequence (the first block if it is before all)."""

@@ -193,8 +193,8 @@ def _readable(segment: Segment) -> Iterator[Batch]:
                 return
             try:
                 assert batch.columns is not None
-            except ValueError as error:
-                raise CorruptionError(segment.path, batch.position, str(error)) from None
+            except CorruptionError as damage:
+                raise CorruptionError(segment.path, batch.position, damage.reason) from None
         except CorruptionError as damage:
             raise _Unreadable(damage) from None
         yield batch

@@ -27,7 +27,10 @@ def segment_name(first_sequence: int, first_time: int) -> str:
 def parse_segment(name: str) -> tuple[int, int] | None:
     """(first sequence, first time) of a segment's name, None if it is not one."""
     found = SEGMENT.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    if found is None:
+        return None
+    sequence, time = int(found[1]), int(found[2])
+    return (sequence, time) if sequence < 1 << 64 and time < 1 << 63 else None
 
 
 def prepared_name(number: int) -> str:
@@ -48,7 +51,7 @@ def is_part(name: str) -> bool:
 def is_ours(name: str) -> bool:
     """Whether a file of this name belongs to a log directory."""
     return bool(
-        SEGMENT.fullmatch(name)
+        parse_segment(name)
         or PREPARED.fullmatch(name)
         or BROKEN.fullmatch(name)
         or name in {APPEND_LOCK, CLEAN_LOCK, REPLICA_STATE}

@@ -25,7 +25,8 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
     while True:
         found = frames.next()
         if isinstance(found, Batch):
-            yield found
+            if not skip_bad or _makes_sense(found):
+                yield found
             continue
         if found.stop is Stop.TRAILER or found.position >= segment.end:
             return
@@ -37,6 +38,15 @@ def good_frames(segment: Segment, *, skip_bad: bool = False) -> Iterator[Batch]:
         if again is None:
             return
         frames.jump(again)
+
+
+def _makes_sense(batch: Batch) -> bool:
+    """Whether a frame whose checksums fit holds columns, too."""
+    try:
+        assert batch.columns is not None
+    except CorruptionError:
+        return False
+    return True
 
 
 def bad(segment: Segment, found: Stopped, again: int | None) -> CorruptionError:

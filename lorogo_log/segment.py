@@ -143,11 +143,14 @@ def guessed_header(file: File, name: str) -> SegmentHeader | None:
         while 0 <= found < limits.READ_BYTES:
             with suppress(ValueError):
                 frame = unpack_frame_header(chunk, found)
+                first_offset = frame.offset - (at + found - SEGMENT_HEADER_BYTES)
+                if first_offset < 0:
+                    raise ValueError("the frame cannot stand here")
                 return SegmentHeader(
                     first_sequence=parsed[0],
                     first_time=parsed[1],
                     epoch=frame.epoch,
-                    first_offset=frame.offset - (at + found - SEGMENT_HEADER_BYTES),
+                    first_offset=first_offset,
                     partition=0,
                     chain=0,
                     log_id=b"",
@@ -406,8 +409,8 @@ def scan(segment: Segment, high_time: int | None = None, *, keys: bool = True) -
             try:
                 columns = found.columns
                 distinct = columns.distinct_keys() if keys else set[bytes]()
-            except ValueError as error:
-                result.bad.append((found.position, str(error), frames.position))
+            except CorruptionError as error:
+                result.bad.append((found.position, error.reason, frames.position))
                 continue
             if head.first_sequence < result.next_sequence:
                 result.bad.append((found.position, "sequences go back", frames.position))

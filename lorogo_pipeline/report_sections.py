@@ -30,6 +30,7 @@ _MEANINGS = {
     "deleted": "the document is deleted",
     "not-owner": "another server has the document; the client asks that one",
     "storage-full": "no room left to keep it",
+    "document-full": "the document is as large as it may be",
     "rate-limited": "too many at once",
     "read-only": "the sender may not write",
     "busy": "the server has too much to do",

@@ -109,6 +109,7 @@ class Assembled:
     first_sequence: int  # of its earliest chunk
     sequence: int  # of its final chunk
     sequences: tuple[int, ...]  # of every message that belongs to it
+    again: bool = False  # it was accepted once
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,9 @@ class Assembler:
         actual = digest(payload)
         if actual != final.digest:
             return _rejected(final, Reason.DIGEST_MISMATCH, f"the bytes have digest {actual}", sequences)
-        return Assembled(final.log_id, payload, actual, final.inbox, min(sequences), sequence, sequences)
+        return Assembled(
+            final.log_id, payload, actual, final.inbox, min(sequences), sequence, sequences, again
+        )
 
     def _reject(self, chunk: Chunk, reason: Reason, message: str, sequence: int) -> Rejected:
         """Refuse the final chunk and forget what came before it."""

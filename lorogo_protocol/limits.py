@@ -12,6 +12,7 @@ LOG_ID_CHARS_MAX = 64
 CHUNK_BYTES_MAX = 128 * KIB
 CHUNK_HEADER_BYTES_RESERVED = 2 * KIB  # what NATS headers may take of max_payload
 UPDATE_BYTES_MAX = 64 * MIB
+DOCUMENT_BYTES_MAX = 256 * MIB  # of a document as it is stored, and what was accepted since
 UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
 UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
@@ -54,6 +55,7 @@ REVOKED_BYTES_MAX = 64 * MIB  # of the list of what is revoked: JetStream sets i
 assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
 assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert 4 * AWARENESS_BYTES_MAX <= PRESENT_BYTES_MAX  # one message never drives out the rest
+assert UPDATE_BYTES_MAX <= DOCUMENT_BYTES_MAX
 assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
 assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up
 assert TOKEN_BYTES_MAX + TOKEN_DOCUMENTS_BYTES_MAX + 512 <= 4 * KIB

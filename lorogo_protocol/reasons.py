@@ -20,6 +20,7 @@ class Reason(StrEnum):
     DELETED = "deleted"
     NOT_OWNER = "not-owner"
     STORAGE_FULL = "storage-full"
+    DOCUMENT_FULL = "document-full"
     # before the WAL: client, gateway, NATS permissions
     RATE_LIMITED = "rate-limited"
     READ_ONLY = "read-only"

@@ -4,6 +4,7 @@ Pure: keys, time and ids come in as arguments. An app mints with `lorogo_client.
 A key says its algorithm, never the token: Ed25519 keys sign EdDSA, secrets of 32 bytes or more HS256.
 """
 
+import base64
 import hashlib
 import json
 import math
@@ -149,6 +150,28 @@ def key_of(jwk: object) -> Key:
     return Key(key_id, algorithm, kept, prepared, _print(kept))
 
 
+def make_key(kind: str, key_id: str, material: bytes) -> Key:
+    """A new key that mints: `kind` EdDSA or HS256, of 32 random bytes. Raises InvalidKey."""
+    if kind not in ("EdDSA", "HS256") or len(material) != SECRET_BYTES_MIN:
+        raise InvalidKey(f"a key is of kind EdDSA or HS256, and of {SECRET_BYTES_MIN} random bytes")
+    if kind == "HS256":
+        return key_of({"kty": "oct", "kid": key_id, "k": _base64(material)})
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415  # not everybody has it
+            Ed25519PrivateKey,
+        )
+    except ImportError:
+        raise InvalidKey("Ed25519 keys need the package cryptography: pip install 'lorogo[tokens]'") from None
+    public = Ed25519PrivateKey.from_private_bytes(material).public_key().public_bytes_raw()
+    return key_of(
+        {"kty": "OKP", "crv": "Ed25519", "kid": key_id, "x": _base64(public), "d": _base64(material)}
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
 def _print(kept: Mapping[str, str]) -> str:
     material = kept.get("x") or kept["k"]
     return hashlib.sha256(f"{kept['alg']} {material.rstrip('=')}".encode()).hexdigest()
@@ -231,7 +254,7 @@ def mint(
         raise ValueError("a token must expire in the future")
     claims = {
         "aud": AUDIENCE,
-        "sub": _checked_subject(subject),
+        "sub": checked_subject(subject),
         "jti": _checked_id(token_id),
         "iat": int(now),
         "exp": math.ceil(expires),
@@ -251,6 +274,11 @@ def user_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_USER_CHARS]
 
 
+def looks_like(text: str) -> bool:
+    """Whether it has the shape of a token, whatever is in it: for those who find one where none should be."""
+    return text.startswith("eyJ") and _SHAPE.fullmatch(text) is not None
+
+
 def peek(text: str) -> Token:
     """What the token says of itself, unverified: for its holder only. Raises TokenRefused."""
     header = _header(text)
@@ -258,7 +286,8 @@ def peek(text: str) -> Token:
         claims = jwt.decode(text, options=_PEEKED)
     except jwt.PyJWTError:
         raise _invalid("it is not a JWT") from None
-    return _read(claims, text, header.get("kid", ""), "")
+    key_id = header.get("kid", "")
+    return _read(claims, text, key_id if is_token(key_id) else "", "")  # no key of ours has another name
 
 
 def _header(text: str) -> Mapping[str, Any]:
@@ -278,7 +307,7 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
         raise _invalid(f'it is for somebody else: `aud` must be "{AUDIENCE}"')
     user, named = user_of(text), claims.get("jti")
     try:
-        subject, token_id = _checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
+        subject, token_id = checked_subject(claims.get("sub")), user if named is None else _checked_id(named)
         granted = grants.parse(claims.get("documents"))
     except (ValueError, InvalidGrants) as error:
         raise _invalid(str(error)) from None
@@ -288,7 +317,8 @@ def _read(claims: Mapping[str, Any], text: str, key_id: str, key_print: str) -> 
     return Token(subject, granted, expires, _seconds(claims, "iat"), token_id, key_id, user, key_print)
 
 
-def _checked_subject(subject: object) -> str:
+def checked_subject(subject: object) -> str:
+    """The subject itself, if a token can have it. Raises ValueError."""
     if (
         not isinstance(subject, str)
         or not 0 < len(subject) <= TOKEN_SUBJECT_CHARS_MAX

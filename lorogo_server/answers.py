@@ -13,6 +13,7 @@ from lorogo_protocol import chunks, reasons, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.ids import is_user_inbox
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server.context import Context
@@ -247,6 +248,10 @@ class Answers:
     async def _reply(self, inbox: str, reply: replies.Reply) -> bool:
         """Whether there is somebody to tell, and it is on its way."""
         if not inbox:
+            return False
+        if self._bus.users_only and not is_user_inbox(inbox):
+            # Nobody is answered where anybody might listen. The update itself is judged as any.
+            self._context.counters.unanswerable += 1
             return False
         body, headers = replies.encode(reply)
         try:

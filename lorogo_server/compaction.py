@@ -54,6 +54,7 @@ class _Mark:
     facts: SnapshotFacts
     purge_before: int  # messages below this are in the snapshot and nobody needs them
     wal_bytes: int
+    new_bytes: int  # of accepted updates that the snapshot before did not hold
     epoch: int
 
 
@@ -86,7 +87,7 @@ async def _cover(host: Host) -> Covering:
     read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
     if read_back != mark.data:
         raise CompactionFailed("the stored snapshot does not read back as it was written")
-    host.adopt_snapshot(head, mark.facts, mark.wal_bytes)
+    host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes)
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
     return Covering(
@@ -147,7 +148,7 @@ def _mark(host: Host) -> _Mark:
         dated=history.encode(intake.history.versions(frontiers)),
         lease=host.lease.token,
     )
-    return _Mark(data, facts, host.first_needed(), intake.wal_bytes, host.epoch)
+    return _Mark(data, facts, host.first_needed(), intake.wal_bytes, intake.new_bytes, host.epoch)
 
 
 async def _learn_other_snapshot(host: Host) -> None:
@@ -179,7 +180,7 @@ async def _learn_other_snapshot(host: Host) -> None:
             await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
             if isinstance(applied, Applied) and applied.new:
                 await host.answers.tell_restored(host.loaded.intake.head)  # nobody was sent what it adds
-        host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0)
+        host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0, 0)
 
 
 async def purge(host: Host, before: int, epoch: int) -> int:

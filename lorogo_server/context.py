@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from lorogo_protocol.reasons import Reason
 from lorogo_server.epoch import Epochs
 from lorogo_server.journal import Journal
 from lorogo_server.quarantine import Quarantine
+from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tally import Tally
 from lorogo_transport.calls import Budget
@@ -37,6 +39,15 @@ class Counters:
         default_factory=lambda: deque(maxlen=_TAKEOVERS_TOLD)
     )
 
+    calls_refused: dict[str, int] = field(default_factory=dict)  # by reason
+    unanswerable: int = 0  # updates whose sender named an inbox that we must not answer to
+    presence_dropped: int = 0  # messages above the limits
+    pings_dropped: int = 0  # too many at once
+
+    def refused_call(self, reason: Reason) -> None:
+        """Somebody was told no."""
+        self.calls_refused[reason.value] = self.calls_refused.get(reason.value, 0) + 1
+
     def took_over(self, document_id: str, server_id: str, time_ns: int) -> None:
         """The document was that server's, and is ours now."""
         self.takeovers += 1
@@ -64,4 +75,5 @@ class Context:
     reply_budget: Budget
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
+    rights: Rights = field(default_factory=Rights)
     counters: Counters = field(default_factory=Counters)

@@ -52,7 +52,7 @@ async def delete(host: Host) -> int:
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.doubt_stored()
             raise Refused(Reason.BUSY, "it may be deleted, or not; ask again") from error
-        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
+        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
         loaded.intake.deleted = True
         host.log.info("deleted", generation=facts.generation)
         await host.answers.tell_deleted()
@@ -87,7 +87,7 @@ async def erase(host: Host) -> int:
             except (WrongLastSequence, OutcomeUnknown) as error:
                 host.doubt_stored()
                 raise Refused(Reason.BUSY, "it may be erased, or not; ask again") from error
-            host.adopt_snapshot(head, facts, loaded.intake.wal_bytes)
+            host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
             loaded.intake.forget_content()
             host.log.info("erased", generation=facts.generation)
             await host.answers.tell_deleted(reasons.ERASED)

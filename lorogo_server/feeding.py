@@ -57,6 +57,7 @@ class Feeding:
             spawn=self._tasks.spawn,
             budget=context.reply_budget,
             calls_max=_ASKING_MAX,
+            on_refused=context.counters.refused_call,
         )
         self._subscription = await context.transport.bus.subscribe(
             subjects.server_feed(context.server_id), responder.on_message

@@ -106,5 +106,5 @@ def decode(text: str) -> list[DatedVersion]:
             DatedVersion(int(time_ns), base64.b64decode(frontiers, validate=True), int(sequence))
             for time_ns, frontiers, sequence in json.loads(text)
         ]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MalformedMessage(f"the dated versions do not parse: {error}") from None

@@ -9,6 +9,7 @@ applied, given to the journal and shown to everyone, and when it is on the disk 
 
 import asyncio
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
 from lorogo_protocol.present import Present
+from lorogo_protocol.tokens import Token
 from lorogo_server.answers import Answers
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
@@ -27,7 +29,8 @@ from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
 from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
-from lorogo_transport.calls import Responder
+from lorogo_server.rights import audited, recorded
+from lorogo_transport.calls import Asked, Responder, Served
 from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
@@ -42,6 +45,7 @@ _TICK_SECONDS_MAX = 5.0
 _CATCH_UP_WAIT_SECONDS = 0.5
 _LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
+_PONGS_MAX = 1024  # on their way at once
 _PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
@@ -96,6 +100,7 @@ class Host:
         self._last_activity = context.clock.now()
         self._next_sweep = 0.0
         self._presence_bytes = 0
+        self._pongs = 0
         self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
         self.presence = Present(context.settings.presence_seconds)
         self.started = asyncio.Event()  # it is UP, or closed before it was
@@ -191,10 +196,14 @@ class Host:
         """The revision of the stored snapshot that this host knows; 0: none."""
         return 0 if self.loaded.snapshot is None else self.loaded.snapshot.revision
 
-    def adopt_snapshot(self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int) -> None:
-        """That snapshot is the stored one now, and covers so many bytes of the WAL."""
+    def adopt_snapshot(
+        self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int, new_bytes: int
+    ) -> None:
+        """That snapshot is the stored one now, and covers so many bytes: of the WAL, and of accepted updates."""
         self.loaded.snapshot, self.loaded.facts = head, facts
-        self.loaded.intake.wal_bytes = max(0, self.loaded.intake.wal_bytes - wal_bytes)
+        intake = self.loaded.intake
+        intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
+        intake.stored_bytes, intake.new_bytes = head.size, max(0, intake.new_bytes - new_bytes)
         self.compacted_at = self.context.clock.now()
         self.wants_compaction = ""
         self.must_store = False
@@ -307,7 +316,15 @@ class Host:
         await self._listen(subjects.committed(document_id), self._on_committed)
         await bus.barrier()
         await self._unless_closing(self._first_load())
-        responder = Responder(bus, context.clock, self._serve, spawn=self.spawn, budget=context.reply_budget)
+        responder = Responder(
+            bus,
+            context.clock,
+            self._serve,
+            spawn=self.spawn,
+            budget=context.reply_budget,
+            door=self._door,
+            on_refused=context.counters.refused_call,
+        )
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
         await self._listen(subjects.awareness(document_id), self._on_awareness)
@@ -474,6 +491,8 @@ class Host:
             self.presence.sweep()
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.wants_compaction = self.wants_compaction or "the WAL is long"
+        elif self.loaded.intake.nearly_full:
+            self.wants_compaction = self.wants_compaction or "the document is nearly full"
 
     async def _take(self, heard: _Heard) -> bool:
         copy, stored, follower = heard.copy, heard.copy.stored, self.loaded.follower
@@ -653,15 +672,24 @@ class Host:
         self._wake.set()
 
     def _on_ping(self, message: Message) -> None:
-        if self._answering and message.reply and self.lease.valid():
-            self.spawn(self._pong(message.reply))
+        if not (self._answering and message.reply and self.lease.valid()):
+            return
+        if self._pongs >= _PONGS_MAX:
+            self.context.counters.pings_dropped += 1
+            return
+        self._pongs += 1
+        self.spawn(self._pong(message.reply))
 
     async def _pong(self, reply: str) -> None:
-        await self.context.transport.bus.publish(reply)
+        try:
+            await self.context.transport.bus.publish(reply)
+        finally:
+            self._pongs -= 1
 
     def _on_awareness(self, message: Message) -> None:
         self._presence_bytes += len(message.data)
         if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
+            self.context.counters.presence_dropped += 1
             return
         try:
             self.presence.apply(message.data)
@@ -670,9 +698,20 @@ class Host:
             return
         self.touch()
 
-    async def _serve(self, verb: str, arguments: dict[str, object]) -> Mapping[str, object]:
+    def _door(self, asked: Asked) -> Served:
+        """Who asks, and whether they may; the body is looked at when it is whole."""
+        token = self.context.rights.admit(asked.subject.split(".")[2], self.document_id, asked)
+        if token is None:
+            return self._serve
+        return functools.partial(self._serve, token=token)
+
+    async def _serve(
+        self, verb: str, arguments: dict[str, object], token: Token | None = None
+    ) -> Mapping[str, object]:
+        self.context.rights.allow(verb, self.document_id, arguments, token)
         self.touch()
-        return await self._verbs(self, verb, arguments)
+        action = audited(verb, arguments)
+        return await recorded(action, self.document_id, token, self._verbs(self, verb, arguments))
 
 
 class _Closing(Exception):

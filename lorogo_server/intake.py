@@ -91,6 +91,8 @@ class Intake:
         self.deleted = deleted
         self.erased = False
         self.wal_bytes = 0  # taken since the last compaction
+        self.stored_bytes = 0  # of the snapshot that is stored
+        self.new_bytes = 0  # of accepted updates that are not in it, as far as we know
         self.updates = 0
         self._settings = settings
         # What any server accepted must be accepted again when it is loaded: here only the wire's own
@@ -104,6 +106,19 @@ class Intake:
         self._pending_bytes = 0
         # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
         self._dropped = range(0)
+        self._live = False
+
+    @property
+    def document_bytes(self) -> int:
+        """About how large the document is, measured by what is stored of it."""
+        return self.stored_bytes + self.new_bytes
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether a snapshot is due, because the document may look larger than it is."""
+        most = self._settings.document_bytes_max
+        eighth = max(1, most // 8)
+        return 0 < most < self.document_bytes + eighth and self.new_bytes >= eighth
 
     @property
     def pending(self) -> int:
@@ -117,6 +132,7 @@ class Intake:
 
     def go_live(self) -> None:
         """The WAL is read: from now on this server's own limits count."""
+        self._live = True
         self._assembler.set_limit(self._settings.update_bytes_max)
 
     def forget_content(self) -> None:
@@ -128,6 +144,7 @@ class Intake:
 
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
+        self._live = False
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
@@ -194,6 +211,8 @@ class Intake:
     def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         if self.deleted:
             return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
+        if (full := self._full(update)) is not None:
+            return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
             applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
@@ -220,12 +239,34 @@ class Intake:
     ) -> Accepted:
         if new:  # what a snapshot covers already is dated already
             self.history.after_apply(ended, time_ns, update.sequence)
+            self.new_bytes += len(update.payload)
         self._drop(self._assembler.acked(update.log_id, update.digest, update.sequence, now=now))
         accepted = Accepted(update, self.head, time_ns, new, spans)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers
             self.head = max(self.head, update.sequence)  # one that waited is older than the head
         self.updates += 1
         return accepted
+
+    def _full(self, update: Assembled) -> Refused | None:
+        """The refusal of an update for which the document has no room; None: there is.
+
+        Only while the document is served: a load takes whatever is stored, since it may have been ACKed
+        by a server with another limit. So does an update that was accepted once and comes again.
+        """
+        most = self._settings.document_bytes_max
+        if not most or not self._live or update.again:
+            return None
+        if self.document_bytes + len(update.payload) <= most or self._adds_nothing(update):
+            return None
+        why = f"the document has {self.document_bytes} bytes, and may have {most}"
+        return _refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
+
+    def _adds_nothing(self, update: Assembled) -> bool:
+        """Whether its changes are here already: its sender did not hear our answer, and must get the same."""
+        try:
+            return self.replica.covers(update.payload)
+        except CrdtError:
+            return True  # no update at all: told so by whoever applies it
 
     def _wait(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         """Keep an update whose dependencies are not here; the sender is told at once."""
@@ -252,6 +293,10 @@ class Intake:
         while progress:
             progress = False
             for key, waiting in list(self._pending.items()):
+                if (full := self._full(waiting.update)) is not None:
+                    self._forget(key)
+                    effects.append(replace(full, inbox=""))  # it was told when it began to wait
+                    continue
                 try:
                     applied = self.replica.apply(waiting.update.payload, ORIGIN, foreign=True)
                 except CrdtPanic as error:

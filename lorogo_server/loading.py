@@ -136,6 +136,7 @@ async def _load_once(
         deleted=facts.deleted,
     )
     intake.erased = facts.erased_ns > 0
+    intake.stored_bytes = 0 if base is None else len(base.content)
     loaded = Loaded(intake, Follower(), head, facts, base=base)
     young_ns = clock.wall_ns() - _WAITING_NS
 

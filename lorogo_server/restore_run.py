@@ -338,6 +338,7 @@ class _Storing:
             wal_bytes_max=settings.wal_bytes_max,
             kept_presence_bytes_max=settings.kept_presence_bytes_max,
             status_first_sequence=self._clock.wall_ns() // 1_000_000,
+            guarded=self._transport.bus.guarded or None,
         ):
             await self._transport.ensure(spec)
         await self._epochs.check()

@@ -32,6 +32,8 @@ from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
 from lorogo_server.renewals import Renewals
 from lorogo_server.replicating import Copies, ReplicatedJournal
+from lorogo_server.resetting import Resetting
+from lorogo_server.rights import Rights, Verifier
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
@@ -102,9 +104,11 @@ class Server:
         data: Path | None = None,
         storage: Storage | None = None,
         takes_inits: bool = True,
+        authority: Verifier | None = None,
     ) -> None:
         """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
 
+        `authority` verifies the tokens that every call then needs; without one the server is open to all.
         `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
         """
         self.settings = settings or ServerSettings()
@@ -145,6 +149,7 @@ class Server:
             check_epoch=self._check_epoch,
             erased=self._erased,
             reply_budget=Budget(_REPLY_BYTES_MAX),
+            rights=Rights(authority),
         )
         self.reconciler = self._make_reconciler(data, storage)
         self._level = Level()
@@ -243,6 +248,7 @@ class Server:
                 subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
             )
             self._subscriptions.append(self._init_subscription)
+            self._subscriptions.append(await Resetting(self.context).start(self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         if self._feeding is not None:
             await self._feeding.start()
@@ -339,6 +345,7 @@ class Server:
             wal_bytes_max=self.settings.wal_bytes_max,
             kept_presence_bytes_max=self.settings.kept_presence_bytes_max,
             status_first_sequence=self._clock.wall_ns() // 1_000_000,
+            guarded=self.context.transport.bus.users_only,
         )
         for spec in specs:
             for change in await self.context.transport.ensure(spec):
@@ -367,6 +374,11 @@ class Server:
             "accepted": counters.accepted,
             "accepted_bytes": counters.accepted_bytes,
             "refused": counters.refused,
+            "calls_refused": dict(counters.calls_refused),
+            "unanswerable": counters.unanswerable + self.context.transport.bus.unanswerable,
+            "presence_dropped": counters.presence_dropped,
+            "pings_dropped": counters.pings_dropped,
+            "closed": self.context.rights.closed,
             **self.context.tally.stats(),
             "loads": counters.loads,
             "load_failures": counters.load_failures,

@@ -114,6 +114,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "changes": changes,
         "wal_messages": await host.context.wal.count(subjects.wal(host.document_id)),
         "wal_bytes": intake.wal_bytes,
+        "document_bytes": intake.document_bytes,
         "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
         "unfinished": intake.unfinished,
         "pending": intake.pending,
@@ -225,6 +226,9 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
     context = host.context
     data, frontiers = _content(host, arguments)
+    most = context.settings.document_bytes_max
+    if 0 < most < len(data):
+        raise Refused(Reason.DOCUMENT_FULL, f"it has {len(data)} bytes, and a document may have {most}")
     entry = await context.statuses.read(target)
     if entry is not None and not isinstance(entry.status, Down | Failed):
         raise Refused(Reason.CONFLICT, f"{target} exists: somebody has it open")

@@ -101,6 +101,11 @@ class JetStreamBus:
     def users_only(self) -> bool:
         return self._options.answering.users_only
 
+    @property
+    def guarded(self) -> bool:
+        login = self._options.login
+        return login.token is not None or login.seed is not None
+
     def new_inbox(self) -> str:
         return f"{self._prefix}.{self._next()}"
 

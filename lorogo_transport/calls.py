@@ -8,9 +8,10 @@ taken it: one in every window, so neither end is flooded. A request without chun
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lorogo_protocol import calls, chunks, limits, subjects
@@ -37,9 +38,22 @@ log = get_logger(__name__)
 
 Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
 
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks for what, as one message says it."""
+
+    subject: str
+    reply: str
+    token: str = field(default="", repr=False)
+
+
+Door = Callable[[Asked], Served]  # who serves this one; raises Refused
+
 _UNFINISHED_CALLS_MAX: Final = 64
 _WINDOW_ANSWER_SECONDS: Final = 10.0
 _REPLY_SECONDS_MAX: Final = 300.0
+_SAYING_MAX: Final = 256  # short answers under way at once, of one responder; more go unsaid
 
 
 async def send_chunked(
@@ -250,10 +264,15 @@ class Responder:
         spawn: Callable[[Work], None],
         budget: Budget,
         calls_max: int = 64,
+        door: Door | None = None,
+        on_refused: Callable[[Reason], None] | None = None,
     ) -> None:
+        """`door` is asked about every message, and may serve those who come in in another way."""
         self._bus = bus
         self._clock = clock
-        self._serve = serve
+        self._door: Door = door or (lambda _: serve)
+        self._on_refused = on_refused or (lambda _: None)
+        self._saying = 0
         self._spawn = spawn
         self._budget = budget
         self._calls_max = calls_max
@@ -267,54 +286,83 @@ class Responder:
     def on_message(self, message: Message) -> None:
         """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
         verb = message.subject.split(".")[2]
+        asked = Asked(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
+        try:
+            serve = self._door(asked)
+        except Refused as no:
+            self._no(message.reply, no.reason, str(no))
+            return
         if h.LOG_ID not in message.headers:
-            self._begin(verb, "plain", message.data, message.reply)
+            self._begin(serve, verb, "plain", message.data, message.reply)
             return
         now = self._clock.now()
         self._assembler.expire(now)
         try:
             chunk = chunks.parse(message.headers, message.data)
         except MalformedMessage as error:
-            self._spawn(self._refuse(message.reply, Reason.INVALID_REQUEST, str(error)))
+            self._no(message.reply, Reason.INVALID_REQUEST, str(error))
             return
         if not chunk.final and message.reply:
-            self._spawn(_go_on(self._bus, message.reply))
-        match self._assembler.add(chunk, sequence=chunk.index + 1, now=now):
-            case Assembled(log_id=call_id, payload=payload):
-                self._begin(verb, call_id, payload, message.reply)
+            self._say(_go_on(self._bus, message.reply))
+        match self._assembler.add(_apart(chunk, asked), sequence=chunk.index + 1, now=now):
+            case Assembled(payload=payload):
+                self._begin(serve, verb, chunk.log_id, payload, message.reply)
             case Rejected(reason=reason, message=why):
-                self._spawn(self._refuse(message.reply, reason, why))
+                self._no(message.reply, reason, why)
             case Repeated() | None:
                 pass
 
-    def _begin(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+    def _begin(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
         if not reply:
             return
         if self._running >= self._calls_max:
-            self._spawn(self._refuse(reply, Reason.BUSY, f"{self._running} calls are under way"))
+            self._no(reply, Reason.BUSY, f"{self._running} calls are under way")
             return
         self._running += 1
-        self._spawn(self._answer(verb, call_id, payload, reply))
+        self._spawn(self._answer(serve, verb, call_id, payload, reply))
 
-    async def _answer(self, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+    def _no(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        if reply:
+            self._say(self._refuse(reply, reason, message))
+
+    def _say(self, word: Work) -> None:
+        """Send something short; who floods us is not answered every time."""
+        if self._saying >= _SAYING_MAX:
+            word.close()
+            return
+        self._saying += 1
+        self._spawn(self._said(word))
+
+    async def _said(self, word: Work) -> None:
         try:
-            facts = await self._serve(verb, calls.decode(payload))
+            await word
+        finally:
+            self._saying -= 1
+
+    async def _answer(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        try:
+            facts = await serve(verb, calls.decode(payload))
             async with asyncio.timeout(_REPLY_SECONDS_MAX), self._budget.holding(_size(facts)):
                 await send_chunked(self._bus, reply, calls.encode(facts), call_id)
         except TimeoutError:
-            await self._refuse(reply, Reason.BUSY, "the reply could not be sent in time")
+            await self._fail(reply, Reason.BUSY, "the reply could not be sent in time")
         except Refused as no:
-            await self._refuse(reply, no.reason, str(no))
+            await self._fail(reply, no.reason, str(no))
         except MalformedMessage as error:
-            await self._refuse(reply, Reason.INVALID_REQUEST, str(error))
+            await self._fail(reply, Reason.INVALID_REQUEST, str(error))
         except TransportError as error:
             log.warning("a call could not be answered", verb=verb, problem=str(error))
-            await self._refuse(reply, Reason.FAILED, str(error))
+            await self._fail(reply, Reason.FAILED, str(error))
         except Exception as error:
             log.exception("a call failed", verb=verb)
-            await self._refuse(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
+            await self._fail(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
         finally:
             self._running -= 1
+
+    async def _fail(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        await self._refuse(reply, reason, message)
 
     async def _refuse(self, reply: str, reason: Reason, message: str) -> None:
         if not reply:
@@ -325,6 +373,12 @@ class Responder:
             )
         except TransportError as error:
             log.debug("a refusal could not be sent", problem=str(error))
+
+
+def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
+    """The chunk under a name that chunks of other tokens, or of other verbs, cannot have."""
+    owner = hashlib.sha256(f"{asked.subject} {asked.token}".encode(errors="replace")).hexdigest()
+    return replace(chunk, log_id=f"{owner}.{chunk.log_id}")
 
 
 def _size(facts: calls.Body) -> int:

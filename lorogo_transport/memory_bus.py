@@ -96,6 +96,10 @@ class MemoryBus:
     def users_only(self) -> bool:
         return self._standing.answering.users_only
 
+    @property
+    def guarded(self) -> bool:
+        return self._standing.permissions is not None or self.users_only
+
     def new_inbox(self) -> str:
         return f"{self._standing.inbox_prefix}.{self._own}.{next(self.world.ids)}"
 

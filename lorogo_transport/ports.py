@@ -66,6 +66,7 @@ class StreamSpec:
     allow_rollup: bool = False
     deny_delete: bool = False
     discard_new: bool = True
+    no_ack: bool | None = False  # True: JetStream answers no publisher; None: as it is
     first_sequence: int = 0  # of a stream that is made now; 0: JetStream's own choice, 1
 
 
@@ -127,6 +128,10 @@ class Bus(Protocol):
     @property
     def users_only(self) -> bool:
         """Whether only inboxes that belong to a user are answered (docs/decisions/0016)."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether we came in with a token or a seed. JetStream then confirms nothing in the WAL."""
 
     def new_inbox(self) -> str:
         """A subject of one's own, to `subscribe` to now; from then on ask the subscription for it."""

@@ -167,6 +167,7 @@ class Revocations:
         if not self._known:
             self._kept, self._again = {}, True  # what we cannot keep we could not refuse
         if changed:
+            log.debug("what is revoked has changed", entries=len(self._kept))
             self._listeners.tell()
         if not self._known:
             raise TransportError(f"it has more than {self._entries_max} entries")

@@ -37,7 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "allow_rollup_hdrs": False,
     "max_age": 0,
 }
-_FOREIGN = ("sealed", "no_ack", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
+_FOREIGN = ("sealed", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,16 @@ def specs(
     wal_bytes_max: int = -1,
     kept_presence_bytes_max: int = KEPT_PRESENCE_BYTES_MAX,
     status_first_sequence: int = 0,
+    guarded: bool | None = False,
 ) -> tuple[StreamSpec, ...]:
     """Every stream that a lorogo server needs.
 
     Fencing tokens are revisions of the status bucket: `status_first_sequence` (milliseconds since
     1970 will do) makes a bucket that was lost and made again go on above all that it ever gave out.
+
+    `guarded`: people with tokens publish to the WAL, so JetStream must not answer them. It would answer to
+    any subject that they name, also to those that they may not publish to (docs/decisions/0016). None
+    leaves that as it is.
     """
     return (
         StreamSpec(
@@ -68,6 +73,7 @@ def specs(
             republish=(wal("*"), committed(_TOKEN)),
             bytes_max=wal_bytes_max,
             replicas=replicas,
+            no_ack=guarded,
         ),
         StreamSpec(
             name=STATUS_STREAM,
@@ -129,6 +135,8 @@ def config_of(spec: StreamSpec) -> dict[str, Any]:
         "deny_delete": spec.deny_delete,
         "deny_purge": False,
     }
+    if spec.no_ack:
+        config["no_ack"] = True
     if spec.republish is not None:
         config["republish"] = _republish(spec)
     if spec.first_sequence:
@@ -153,6 +161,8 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
         updates["num_replicas"] = spec.replicas  # never fewer: that is the operator's to decide
     if existing.get("discard_new_per_subject"):
         updates["discard_new_per_subject"] = False
+    if spec.no_ack is not None and bool(existing.get("no_ack")) != spec.no_ack:
+        updates["no_ack"] = spec.no_ack
     if spec.deny_delete and not existing.get("deny_delete"):
         updates["deny_delete"] = True
     changes = [f"{name}: {_words(existing.get(name))} -> {_words(value)}" for name, value in updates.items()]

@@ -43,6 +43,15 @@ class Given:
     odd: list[int] = field(default_factory=list)  # of updates without spans, the last few
 
 
+def whole(value: object) -> int:
+    """The number, if it is one that can be kept again: not below 0, of 64 bits. Raises TypeError, ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a number was expected, not {type(value).__name__}")
+    if not 0 <= value < 1 << 64:
+        raise ValueError("a number has more than 64 bits, or is below zero")
+    return value
+
+
 class Memory:
     """The documents that a feed has seen."""
 
@@ -147,13 +156,13 @@ class Memory:
 
     @classmethod
     def decode(cls, value: Any, start: Start) -> "Memory":
-        """From `encode()`. Raises ValueError, TypeError."""
+        """From `encode()`. Raises ValueError, TypeError, AttributeError."""
         forgot, rows = value
         memory = cls(start)
         memory.forgot = bool(forgot)
         for document, known, stage, erased_ns, counters, odd in rows:
-            numbers = {int(peer): int(end) for peer, end in counters.items()}
-            given = Given(bool(known), int(stage), int(erased_ns), numbers, [int(n) for n in odd])
+            numbers = {whole(peer): whole(end) for peer, end in counters.items()}
+            given = Given(bool(known), whole(stage), whole(erased_ns), numbers, list(map(whole, odd)))
             memory._documents[str(document)] = given
         return memory
 

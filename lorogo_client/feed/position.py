@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.memory import Memory, whole
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.pages import Start
 
@@ -57,7 +57,7 @@ class FeedPosition:
             if not unpacking.eof:
                 raise ValueError("a part of it is missing")
             start, documents, positions, memory = msgpack.unpackb(packed, raw=False, strict_map_key=False)
-            epoch, sequence, time_ns = (int(number) for number in start)
+            epoch, sequence, time_ns = map(whole, start)
             begun = Start(epoch, sequence, time_ns)
             return FeedState(
                 begun,

@@ -6,6 +6,7 @@ nobody else notices. One task looks for servers. Whatever fails is tried again, 
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from lorogo_client.context import Context
@@ -34,7 +35,8 @@ _SEARCH_SECONDS_MIN: Final = 0.1
 class UpdateFeed:
     """Every accepted update, once, in order: `async for item in feed`. Left, it stops asking."""
 
-    def __init__(self, context: Context, state: FeedState) -> None:
+    def __init__(self, context: Context, state: FeedState, only: Callable[[str], bool] | None = None) -> None:
+        self._only = only
         self._context = context
         self._settings = context.settings
         self._start = state.start
@@ -169,11 +171,18 @@ class UpdateFeed:
                 await self._failed(puller, error)
                 continue
             if page is not None:
+                page = self._wanted(page)
                 puller.answered()
                 puller.page_records = len(page.entries)
                 merge.add(source.journal, page, asked)
                 puller.look()
                 self._changed.set()
+
+    def _wanted(self, page: Page) -> Page:
+        """The page without what this reader must not hear of."""
+        if self._only is None:
+            return page
+        return replace(page, entries=tuple(one for one in page.entries if self._only(one.document)))
 
     async def _ask(self, source: Source) -> Page | None:
         """The next page; None if it must be asked for anew."""

@@ -5,7 +5,9 @@ from lorogo_gateway.http import etags, moments, schemas
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
 from lorogo_gateway.http.reading import Reading
 from lorogo_gateway.http.writing import Writing
+from lorogo_gateway.identity.needs import OnDocument, SomeDocument
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_transport.clock import Clock, SystemClock
 
@@ -17,6 +19,7 @@ _ONE = "/v1/documents/{id}"
 _ETAG = {"ETag": "The version, in quotes."}
 
 _ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
+_READS, _WRITES = OnDocument(Access.READ), OnDocument(Access.WRITE)
 _TAGS: Schema = {
     "anyOf": [
         {"type": "string", "const": "*"},
@@ -43,6 +46,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
             method="GET",
             path=_ALL,
             name="list",
+            need=SomeDocument(),
             about="A page of documents, by id.",
             handler=reading.page,
             parameters=(
@@ -70,6 +74,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
             method="GET",
             path=_ONE,
             name="get",
+            need=_READS,
             about="The document's value, what JSONPath expressions select, or a Loro snapshot.",
             handler=reading.get,
             parameters=(
@@ -106,6 +111,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
             method="GET",
             path=f"{_ONE}/history",
             name="history",
+            need=_READS,
             about="Its versions, newest first.",
             handler=reading.history,
             parameters=(
@@ -124,6 +130,7 @@ def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[
             method="GET",
             path=f"{_ONE}/status",
             name="status",
+            need=_READS,
             about="What is stored of it, and what its owner says of it. Starts nothing.",
             handler=reading.status,
             parameters=(_ID,),
@@ -140,6 +147,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="PATCH",
             path=_ONE,
             name="patch",
+            need=_WRITES,
             about="Apply a JSON Patch, all of it or nothing. The document is created if there is none.",
             handler=writing.patch,
             parameters=(
@@ -154,6 +162,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="PUT",
             path=_ONE,
             name="import",
+            need=_WRITES,
             about="Fill an empty or new document with a Loro snapshot, or with JSON.",
             handler=writing.put,
             parameters=(_ID,),
@@ -165,6 +174,9 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="DELETE",
             path=_ONE,
             name="delete",
+            need=OnDocument(Access.WRITE, flags={"purge": Access.ADMIN}),
+            audit="erase",
+            audit_if="purge",
             about="Delete it; `restore` brings it back, unless it was purged.",
             handler=writing.delete,
             parameters=(
@@ -180,6 +192,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="POST",
             path=f"{_ONE}/fork",
             name="fork",
+            need=OnDocument(Access.READ, others={"to": Access.WRITE}),
             about="A new document with the content of this one.",
             handler=writing.fork,
             parameters=(_ID,),
@@ -191,6 +204,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="POST",
             path=f"{_ONE}/revert",
             name="revert",
+            need=_WRITES,
             about="Bring the content back to a version or a time, as a new change.",
             handler=writing.revert,
             parameters=(_ID,),
@@ -202,6 +216,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="POST",
             path=f"{_ONE}/restore",
             name="restore",
+            need=_WRITES,
             about="Undo a deletion.",
             handler=writing.restore,
             parameters=(_ID,),
@@ -212,6 +227,8 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             method="POST",
             path=f"{_ONE}/reset",
             name="reset",
+            need=OnDocument(Access.ADMIN),
+            audit="reset",
             about="Take it out of ERROR, so that servers try again.",
             handler=writing.reset,
             parameters=(_ID,),

@@ -15,10 +15,13 @@ from lorogo_client.versions import show_time
 from lorogo_gateway.collector import STATES, Census, Collector, Look
 from lorogo_gateway.figures import Sample, is_ready, number
 from lorogo_gateway.http import fact_schemas as schemas
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.rejected import newest
 from lorogo_gateway.http.schemas import DOCUMENT_ID
+from lorogo_gateway.identity.calling import document_of
+from lorogo_gateway.identity.needs import OnDocument, Operator
+from lorogo_protocol.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.discovery import ServerStats
 from lorogo_transport.ports import StreamState
@@ -44,6 +47,8 @@ def operations(
             facts.servers,
             {200: Answer("The servers, by id.", {"application/json": schemas.SERVERS})},
             group="operations",
+            need=Operator(),
+            audit="dashboard",
         ),
         Operation(
             "GET",
@@ -54,6 +59,8 @@ def operations(
             facts.overview,
             {200: Answer("As of `time`; null: not known.", {"application/json": schemas.OVERVIEW})},
             group="operations",
+            need=Operator(),
+            audit="dashboard",
         ),
         Operation(
             "GET",
@@ -63,6 +70,8 @@ def operations(
             facts.samples,
             {200: Answer("One list per figure; null: not known.", {"application/json": schemas.SAMPLES})},
             group="operations",
+            need=Operator(),
+            audit="dashboard",
         ),
         Operation(
             "GET",
@@ -85,6 +94,8 @@ def operations(
                 ),
             ),
             group="operations",
+            need=Operator(),
+            audit="dashboard",
         ),
         Operation(
             "GET",
@@ -104,6 +115,7 @@ def operations(
                 ),
             ),
             group="operations",
+            need=OnDocument(Access.ADMIN),
             problems=(404, 410),
         ),
     ]
@@ -157,7 +169,7 @@ class _Facts:
         if not sight.known:
             raise Problem(404, "not-found", f"there is no document {document_id!r}")
         sight.check()
-        document = self._client.document(document_id)
+        document = document_of(self._client, document_id, principal(request))
         status = await document.status()
         versions = (await document.history(limit, operations=True))[::-1]
         return _json(

@@ -5,6 +5,7 @@ from typing import Final
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.identity import UNCHECKED, NotAllowed, NotSignedIn
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -14,6 +15,7 @@ from lorogo_protocol.errors import (
     MalformedMessage,
 )
 from lorogo_protocol.reasons import Reason
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport import errors as transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
 
@@ -28,8 +30,10 @@ REASONS: Final[dict[Reason, int]] = {
     Reason.DELETED: 410,
     Reason.NOT_OWNER: 503,
     Reason.STORAGE_FULL: 507,
+    Reason.DOCUMENT_FULL: 413,
     Reason.RATE_LIMITED: 429,
     Reason.READ_ONLY: 403,
+    Reason.PERMISSION_DENIED: 403,
     Reason.INVALID_REQUEST: 400,
     Reason.INVALID_DOCUMENT_ID: 400,
     Reason.UNKNOWN_VERB: 501,
@@ -43,6 +47,9 @@ REASONS: Final[dict[Reason, int]] = {
 
 #: of an error; the first row that fits counts, so that a class stands before its base
 ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
+    (NotSignedIn, 401),
+    (TokenRefused, 401),
+    (NotAllowed, 403),
     (InvalidDocumentId, 400),
     (InvalidPosition, 400),
     (ours.InvalidMoment, 400),
@@ -67,6 +74,8 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (transport.TooLarge, 413),
     (transport.StreamMissing, 503),
     (transport.StreamMismatch, 503),
+    (transport.PermissionDenied, 403),
+    (transport.NotAuthorized, 503),
     (transport.Unreachable, 503),
     (SnapshotReplaced, 503),
     (SnapshotDamaged, 500),
@@ -80,6 +89,8 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
 #: statuses after which the same request may succeed, and after how many seconds it is worth a try;
 #: a document in ERROR and a damaged store are not among them
 _AGAIN: Final = {429: 1, 503: 2}
+#: what a client is told of how to sign in (RFC 6750)
+_CHALLENGE: Final = 'Bearer realm="lorogo"'
 _NOT_AGAIN: Final = (ours.DocumentFailed, ours.FeedUnavailable, ours.StoreFailed, transport.StreamMismatch)
 
 
@@ -92,6 +103,8 @@ def problem_of(error: LorogoError) -> Problem | None:
     if isinstance(error, transport.StreamMissing):
         detail = f"no lorogo server has ever run on this NATS ({error}): start one with `lorogo serve`"
         return Problem(503, error.code, detail, headers={"Retry-After": str(_AGAIN[503])})
+    if isinstance(error, TokenRefused) and error.code == UNCHECKED:
+        return _problem(503, error)
     for kind, status in ERRORS:
         if isinstance(error, kind):
             return _problem(status, error)
@@ -102,4 +115,7 @@ def _problem(status: int, error: LorogoError) -> Problem:
     headers = {}
     if status in _AGAIN and not isinstance(error, _NOT_AGAIN):
         headers["Retry-After"] = str(_AGAIN[status])
+    if status == 401:
+        wrong = "" if error.code == "token-missing" else ', error="invalid_token"'
+        headers["WWW-Authenticate"] = _CHALLENGE + wrong
     return Problem(status, error.code, str(error), headers=headers)

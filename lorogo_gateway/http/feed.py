@@ -20,11 +20,15 @@ from lorogo_client.errors import InvalidMoment
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
 from lorogo_client.feed.reader import UpdateFeed
 from lorogo_client.versions import parse_time, show_time, show_time_down
-from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
+from lorogo_client.waiting import Door
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.schemas import DOCUMENT_ID
+from lorogo_gateway.identity import Guard, Principal
+from lorogo_gateway.identity.needs import SomeDocument
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.grants import Access
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -43,8 +47,11 @@ _FULL_RETRY_SECONDS = 5
 class Feeds:
     """The feeds that readers of one gateway have open."""
 
-    def __init__(self, client: Client, settings: GatewaySettings | None = None) -> None:
+    def __init__(
+        self, client: Client, settings: GatewaySettings | None = None, guard: Guard | None = None
+    ) -> None:
         self._client = client
+        self._guard = guard or Guard()
         self._settings = settings or GatewaySettings()
         self._open = 0
         self._ended = asyncio.Event()
@@ -96,6 +103,7 @@ class Feeds:
                     ),
                 ),
                 group="feed",
+                need=SomeDocument(),
             )
         ]
 
@@ -125,10 +133,20 @@ class Feeds:
             self._entered()
             undo.callback(self._left)
             try:
-                feed = await undo.enter_async_context(self._client.feed(since, values.get("document")))
+                who = principal(request)
+                feed = await undo.enter_async_context(self._opened(who, since, values.get("document")))
             except (ValueError, TypeError) as error:
                 raise Problem(400, "invalid-parameter", str(error)) from None
-            return _Stream(self, feed, undo.pop_all())
+            return _Stream(self, feed, who, undo.pop_all())
+
+    def _opened(self, who: Principal, since: Since, documents: list[str] | None) -> Door[UpdateFeed]:
+        """The feed as this principal may read it; a position goes on with what it began with."""
+        if who.sees_all:
+            return self._client.feed(since, documents)
+        named = {pattern for pattern, access in who.grants.table if access >= Access.READ}
+        if documents is None and not isinstance(since, FeedPosition) and not any("*" in one for one in named):
+            documents = sorted(named)
+        return self._client.feed(since, documents, only=who.reads)
 
     def _entered(self) -> None:
         self._open += 1
@@ -139,17 +157,23 @@ class Feeds:
         if not self._open:
             self._idle.set()
 
-    async def stream(self, feed: UpdateFeed, receive: Receive, send: Send) -> None:
-        """Send events until the reader is gone, takes nothing any more, or we end."""
+    async def stream(self, feed: UpdateFeed, who: Principal, receive: Receive, send: Send) -> None:
+        """Send events until the reader is gone, takes nothing any more, its token ends, or we end."""
         self.opened += 1
+        over = asyncio.Event()
+        forget = self._guard.follow(who, lambda _: over.set())
+        if not self._guard.still(who):  # while the feed was opened
+            over.set()
         sending = asyncio.ensure_future(self._send(feed, send))
         gone = asyncio.ensure_future(_disconnected(receive))
         ended = asyncio.ensure_future(self._ended.wait())
-        tasks = {sending, gone, ended}
+        expired = asyncio.ensure_future(over.wait())
+        tasks = {sending, gone, ended, expired}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             left, failure = gone.done(), sending.exception() if sending.done() else None
         finally:
+            forget()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -194,16 +218,17 @@ class _Slow(Exception):
 class _Stream(Response):
     """The answer, once the feed is open."""
 
-    def __init__(self, feeds: Feeds, feed: UpdateFeed, undo: AsyncExitStack) -> None:
+    def __init__(self, feeds: Feeds, feed: UpdateFeed, who: Principal, undo: AsyncExitStack) -> None:
         super().__init__(media_type="text/event-stream")
         self._feeds = feeds
         self._feed = feed
+        self._who = who
         self._undo = undo
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._undo:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._feeds.stream(self._feed, receive, send)
+            await self._feeds.stream(self._feed, self._who, receive, send)
 
 
 _HEADERS = [

@@ -15,9 +15,14 @@ from lorogo_client import Client
 from lorogo_gateway.collector import Collector, Look
 from lorogo_gateway.figures import is_ready
 from lorogo_gateway.http.facts import Sockets
+from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.feed import Feeds
+from lorogo_gateway.identity import Guard, NotSignedIn
+from lorogo_gateway.identity.needs import Operator, check
 from lorogo_gateway.metrics import Own, families
+from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
+from lorogo_protocol.tokens import TokenRefused
 
 _READY_AGE_SECONDS = 1.0  # how old an answer may be
 _READY_SECONDS = 3.0  # that it may take
@@ -33,10 +38,16 @@ class Reason:
 
 
 def routes(
-    client: Client, collector: Collector, *, feeds: Feeds | None = None, sockets: Sockets | None = None
+    client: Client,
+    collector: Collector,
+    *,
+    feeds: Feeds | None = None,
+    sockets: Sockets | None = None,
+    guard: Guard | None = None,
+    metrics_open: bool = False,
 ) -> list[Route]:
-    """The three of them."""
-    machines = _Machines(client, collector, feeds, sockets)
+    """The three of them. With keys, `/metrics` is for operators unless it is open, and so are details."""
+    machines = _Machines(client, collector, feeds, sockets, guard or Guard(), metrics_open=metrics_open)
     return [
         Route("/healthz", machines.healthz),
         Route("/readyz", machines.readyz),
@@ -48,8 +59,17 @@ class _Machines:
     """The handlers."""
 
     def __init__(
-        self, client: Client, collector: Collector, feeds: Feeds | None, sockets: Sockets | None
+        self,
+        client: Client,
+        collector: Collector,
+        feeds: Feeds | None,
+        sockets: Sockets | None,
+        guard: Guard,
+        *,
+        metrics_open: bool,
     ) -> None:
+        self._guard = guard
+        self._metrics_open = metrics_open
         self._bus = client.transport.bus
         self._collector = collector
         self._feeds = feeds
@@ -61,10 +81,12 @@ class _Machines:
         """The process answers."""
         return JSONResponse({"alive": True}, headers=_NO_STORE)
 
-    async def readyz(self, _: Request) -> Response:
-        """Whether edits that come in here can be ACKed."""
+    async def readyz(self, request: Request) -> Response:
+        """Whether edits that come in here can be ACKed; why not in detail is for operators."""
         wrong = await self._reasons()
-        body = {"ready": not wrong, "reasons": [{"code": one.code, "detail": one.detail} for one in wrong]}
+        told = self._is_operator(request)
+        reasons = [{"code": one.code, "detail": one.detail} if told else {"code": one.code} for one in wrong]
+        body = {"ready": not wrong, "reasons": reasons}
         return JSONResponse(body, 503 if wrong else 200, headers=_NO_STORE)
 
     async def _reasons(self) -> list[Reason]:
@@ -79,11 +101,24 @@ class _Machines:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text, or OpenMetrics for those who ask for it."""
+        if not self._metrics_open:
+            try:
+                check(Operator(), self._guard.needed(request.headers), {})
+            except LorogoError as error:
+                problem = problem_of(error)
+                assert problem is not None
+                return problem.response()
         census = await self._collector.counted()
         look = await self._collector.newest()
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         found = [*self._process.collect(), *families(look, census, self._own())]
         return Response(encoder(_Once(found)), headers={"Content-Type": content_type, **_NO_STORE})
+
+    def _is_operator(self, request: Request) -> bool:
+        try:
+            return self._guard.needed(request.headers).operator
+        except (NotSignedIn, TokenRefused):
+            return False
 
     def _own(self) -> Own:
         feeds, sockets = self._feeds, self._sockets

@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
+from lorogo_gateway.identity import COOKIE
+from lorogo_gateway.identity.needs import Nothing, words
 from lorogo_protocol import __version__
 
 PATH = "/v1/openapi.json"
@@ -29,6 +31,8 @@ PROBLEM: Schema = {
 
 _PROBLEMS = {  # those whose name does not say it all
     400: "A parameter or the body is not what is described here.",
+    401: "There is no token, or not one that is good.",
+    403: "The token does not allow it, this gateway only reads, or a page of another origin asks.",
     404: "There is no such document, or it has no such version.",
     409: "The document is not in a state in which this can be done.",
     410: "The document was deleted.",
@@ -45,10 +49,25 @@ _PROBLEMS = {  # those whose name does not say it all
 _OF_ALL = (400, 406, 421, 500, 502, 503, 504)
 _OF_WRITES = (403,)
 _OF_BODIES = (408, 413, 415, 422)
+_OF_TOKENS = (401, 403)
+_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "A token: docs/SECURITY.md.",
+    },
+    "cookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "The same, as `POST /v1/session` sets it for pages; a bearer wins over it.",
+    },
+}
 
 
-def operation(operations: Sequence[Operation]) -> Operation:
-    """The operation that gives the description of those, and of itself."""
+def operation(operations: Sequence[Operation], *, closed: bool = False) -> Operation:
+    """The operation that gives the description of those, and of itself; `closed`: tokens are asked for."""
     rendered = b""
 
     async def give(_: Request) -> Response:
@@ -62,17 +81,21 @@ def operation(operations: Sequence[Operation]) -> Operation:
         handler=give,
         answers={200: Answer("OpenAPI 3.1.", {"application/json": {"type": "object"}})},
         group="about",
+        need=Nothing(),
     )
-    rendered = json.dumps(document((*operations, made)), ensure_ascii=False).encode()
+    rendered = json.dumps(document((*operations, made), closed=closed), ensure_ascii=False).encode()
     return made
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
+def document(operations: Sequence[Operation], *, closed: bool = False) -> dict[str, Any]:
     """The whole description."""
     components: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, components)
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, components, closed=closed)
+    shared: dict[str, Any] = {"schemas": dict(sorted(components.items()))}
+    if closed:
+        shared["securitySchemes"] = _SCHEMES
     return {
         "openapi": "3.1.0",
         "info": {
@@ -84,12 +107,14 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": dict(sorted(components.items()))},
+        "components": shared,
     }
 
 
-def _operation(one: Operation, components: dict[str, Any]) -> dict[str, Any]:
+def _operation(one: Operation, components: dict[str, Any], *, closed: bool) -> dict[str, Any]:
     statuses = {*one.problems, *_OF_ALL}
+    asks = closed and not isinstance(one.need, Nothing)
+    statuses |= set(_OF_TOKENS) if asks else set()
     statuses |= set(_OF_WRITES) if one.writes else set()
     statuses |= set(_OF_BODIES) if one.body is not None else set()
     answers = {str(status): _answer(answer, components) for status, answer in one.answers.items()}
@@ -101,6 +126,10 @@ def _operation(one: Operation, components: dict[str, Any]) -> dict[str, Any]:
         "tags": [one.group],
         "responses": answers,
     }
+    if closed:
+        made["security"] = [{name: []} for name in _SCHEMES] if asks else []
+    if asks:
+        made["description"] = f"Needs {words(one.need)}."
     if one.parameters:
         made["parameters"] = [_parameter(parameter, components) for parameter in one.parameters]
     if one.body is not None:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lorogo_gateway.identity import Principal
+from lorogo_gateway.identity.needs import Need
+
 Schema = Mapping[str, Any]  # JSON Schema, as OpenAPI 3.1 has it; one with a `title` becomes a component
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -47,11 +50,19 @@ class Operation:
     body_required: bool = True
     group: str = "documents"
     problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routing` adds those of all
+    need: Need = field(kw_only=True)  # of whoever asks
+    harmless: bool = field(default=False, kw_only=True)  # to documents, whatever its method
+    audit: str = field(default="", kw_only=True)  # the action that is written down
+    audit_if: str = field(default="", kw_only=True)  # only if this parameter is true
 
     @property
     def writes(self) -> bool:
         """Whether it changes something."""
         return self.method != "GET"
+
+    def action(self, query: Mapping[str, str]) -> str:
+        """What is written down of a request with this query; empty: nothing."""
+        return self.audit if not self.audit_if or query.get(self.audit_if) == "true" else ""
 
     @property
     def offers(self) -> tuple[str, ...]:
@@ -76,4 +87,10 @@ class Asked:
 def asked(request: Request) -> Asked:
     """What the request asks for; `routing` has checked it."""
     found: Asked = request.state.asked
+    return found
+
+
+def principal(request: Request) -> Principal:
+    """Who asks; `routing` has verified it."""
+    found: Principal = request.state.principal
     return found

@@ -12,9 +12,10 @@ from lorogo_client import Client, DocumentApi, overview
 from lorogo_client.overview import Sight
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments, schemas
-from lorogo_gateway.http.operations import Asked, asked
+from lorogo_gateway.http.operations import Asked, asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.rendering import rendered, rendered_aside
+from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -51,8 +52,12 @@ class Reading:
 
     async def page(self, request: Request) -> Response:
         values = asked(request).values
+        who = principal(request)
         page = await self._catalogue.page(
-            after=values.get("after", ""), prefix=values.get("prefix", ""), limit=values["limit"]
+            after=values.get("after", ""),
+            prefix=values.get("prefix", ""),
+            limit=values["limit"],
+            only=None if who.sees_all else who.reads,
         )
         return said({"documents": [schemas.summary(row) for row in page.rows], "next": page.next})
 
@@ -62,7 +67,7 @@ class Reading:
         have = what.values.get("If-None-Match", "")
         sight = await known(self._client.transport, document_id)
         sight.check()
-        document = self._client.document(document_id)
+        document = document_of(self._client, document_id, principal(request))
         # asked first, so that nobody waits for a document to start while others wait for a turn
         here: Any = await document.version(timeout=self._seconds)
         if have and at is None and etags.names(have, here["frontiers"]):
@@ -109,9 +114,8 @@ class Reading:
         values = asked(request).values
         document_id = values["id"]
         (await known(self._client.transport, document_id)).check()
-        versions: Any = await self._client.document(document_id).history(
-            values["limit"], timeout=self._seconds
-        )
+        document = document_of(self._client, document_id, principal(request))
+        versions: Any = await document.history(values["limit"], timeout=self._seconds)
         shown = [
             {
                 "version": show_version(one["frontiers"]),

@@ -1,7 +1,8 @@
 """Starlette's routes, made of the operations: whatever goes wrong on the way is a problem, never a page."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -12,12 +13,15 @@ from lorogo_gateway.http import checking, openapi, parameters
 from lorogo_gateway.http.bodies import Bodies, parse_json
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
-from lorogo_gateway.http.operations import Asked, Operation, Schema
+from lorogo_gateway.http.operations import Asked, Operation, Schema, principal
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.identity import NOBODY, OPEN, Guard, Principal, missing, presented
+from lorogo_gateway.identity.auditing import Audit
+from lorogo_gateway.identity.needs import Nothing, check, check_body
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.limits import KIB
+from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX, KIB
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -29,10 +33,13 @@ _PART_BYTES = 64 * KIB
 _GONE = 499  # nobody reads it; for the access log
 
 
-def router(operations: Sequence[Operation], settings: GatewaySettings | None = None) -> list[BaseRoute]:
+def router(
+    operations: Sequence[Operation], settings: GatewaySettings | None = None, guard: Guard | None = None
+) -> list[BaseRoute]:
     """The routes of all operations, of their description, and of every other path below /v1."""
-    chosen = settings or GatewaySettings()
-    described = (*operations, openapi.operation(operations))
+    chosen, asking = settings or GatewaySettings(), guard or Guard()
+    audit = Audit()
+    described = (*operations, openapi.operation(operations, closed=not asking.open))
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in described:
         _check(operation)
@@ -46,7 +53,7 @@ def router(operations: Sequence[Operation], settings: GatewaySettings | None = N
         seconds=chosen.call_seconds,
     )
     routes: list[BaseRoute] = [
-        Route(path, _Resource(found, chosen, bodies)) for path, found in by_path.items()
+        Route(path, _Resource(found, chosen, bodies, asking, audit)) for path, found in by_path.items()
     ]
     # a path with a name in it must not catch what another one says in full
     routes.sort(key=lambda route: "{" in getattr(route, "path", ""))
@@ -65,7 +72,14 @@ def _check(operation: Operation) -> None:
 class _Resource:
     """One path with its methods."""
 
-    def __init__(self, methods: Mapping[str, Operation], settings: GatewaySettings, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, Operation],
+        settings: GatewaySettings,
+        bodies: Bodies,
+        guard: Guard,
+        audit: Audit,
+    ) -> None:
         self._methods = dict(methods)
         get = self._methods.get("GET")
         if get is not None and _STREAM not in get.offers:
@@ -73,6 +87,13 @@ class _Resource:
         self._allow = ", ".join(sorted(self._methods))
         self._settings = settings
         self._bodies = bodies
+        self._guard = guard
+        self._audit = audit
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What is done, by method."""
+        return self._methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
@@ -86,7 +107,7 @@ class _Resource:
             return
         try:
             with self._bodies.held(len(response.body)):
-                await _send_in_parts(response, send)
+                await self._send_in_parts(request, response, send)
         except Problem as busy:
             await busy.response()(scope, receive, send)
 
@@ -97,14 +118,21 @@ class _Resource:
         if operation is None:
             detail = f"{request.method[:20]} is not for this path; {self._allow} are"
             raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
+        request.state.principal = NOBODY
+        with self._noting(operation, request):
+            return await self._done(operation, request)
+
+    async def _done(self, operation: Operation, request: Request) -> Response:
         if operation.writes:
-            _may_write(request, self._settings)
+            _may_write(operation, request, self._settings)
+        who = request.state.principal = self._who(operation, request)
         values = parameters.read(
             operation.parameters,
             path=request.path_params,
             query=request.query_params.multi_items(),
             headers=request.headers,
         )
+        check(operation.need, who, values)
         wants = best(request.headers.get("accept"), operation.offers)
         if operation.body is None:
             return await self._handled(operation, request, Asked(values, wants=wants))
@@ -113,10 +141,42 @@ class _Resource:
         async with self._bodies.read(request) as data:
             if kind or data:
                 body = await _parsed(kind or body_type("", operation.body), operation.body, data)
+                check_body(operation.need, principal(request), body)
                 return await self._handled(operation, request, Asked(values, body, kind, wants))
             if operation.body_required:
                 raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
             return await self._handled(operation, request, Asked(values, wants=wants))
+
+    def _who(self, operation: Operation, request: Request) -> Principal:
+        """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""
+        if self._guard.open or isinstance(operation.need, Nothing):
+            return OPEN if self._guard.open else NOBODY
+        found = presented(request.headers)
+        if found is None:
+            raise missing()
+        if found.place == "cookie" and operation.writes and "origin" not in request.headers:
+            detail = "a request that changes something, with a cookie for its token, must have an Origin"
+            raise Problem(403, "cross-origin", detail)
+        return self._guard.verified(found)
+
+    @contextmanager
+    def _noting(self, operation: Operation, request: Request) -> Iterator[None]:
+        """What must be written down is, however it ends."""
+        action = operation.action(request.query_params)
+        if not action:
+            yield
+            return
+        outcome, problem = "failed", None
+        try:
+            yield
+            outcome = "done"
+        except LorogoError as error:
+            problem = problem_of(error)
+            outcome = "denied" if problem is not None and problem.status in (401, 403) else "failed"
+            raise
+        finally:
+            who, document = principal(request), request.path_params.get("id", "")[:DOCUMENT_ID_CHARS_MAX]
+            self._audit.record(action, who, address_of(request), outcome, document=document, problem=problem)
 
     async def _handled(self, operation: Operation, request: Request, what: Asked) -> Response:
         request.state.asked = what
@@ -131,21 +191,26 @@ class _Resource:
             perhaps = "; it may have been done" if operation.writes else ""
             raise Problem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
 
+    async def _send_in_parts(self, request: Request, response: Response, send: Send) -> None:
+        """Send a body as fast as its reader takes it, while its token is good.
 
-async def _send_in_parts(response: Response, send: Send) -> None:
-    """Send a body as fast as its reader takes it; `uvicorn_http` cuts off one who takes nothing."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status_code,
-            "headers": response.raw_headers,
-        }
-    )
-    whole = memoryview(response.body)
-    for at in range(0, len(whole), _PART_BYTES):
-        part = bytes(whole[at : at + _PART_BYTES])
-        more = at + _PART_BYTES < len(whole)
-        await send({"type": "http.response.body", "body": part, "more_body": more})
+        `uvicorn_http` cuts off one who takes nothing; uvicorn one whose answer is not whole.
+        """
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": response.raw_headers,
+            }
+        )
+        whole = memoryview(response.body)
+        for at in range(0, len(whole), _PART_BYTES):
+            if not self._guard.still(principal(request)):
+                log.info("an answer was cut off: its token ended", path=request.url.path)
+                return
+            part = bytes(whole[at : at + _PART_BYTES])
+            more = at + _PART_BYTES < len(whole)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
 
 
 async def _answered(work: Awaitable[Response], request: Request) -> Response:
@@ -179,12 +244,12 @@ def _is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _may_write(request: Request, settings: GatewaySettings) -> None:
+def _may_write(operation: Operation, request: Request, settings: GatewaySettings) -> None:
     """Raise Problem 403 if nobody may, or if the page of another site wants to.
 
     Browsers send a POST without a body anywhere without asking first.
     """
-    if settings.read_only:
+    if settings.read_only and not operation.harmless:
         raise Problem(403, "read-only", "this gateway only reads")
     if not welcome(request.headers, settings.origins):
         detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
@@ -198,3 +263,8 @@ class _Nowhere:
         path = str(scope["path"])[:200]
         problem = Problem(404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is")
         await problem.response()(scope, receive, send)
+
+
+def address_of(request: Request) -> str:
+    """Where the request comes from, as the server saw it."""
+    return "" if request.client is None else request.client.host

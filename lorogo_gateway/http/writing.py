@@ -10,9 +10,10 @@ from lorogo_client import Client, DocumentApi, Receipt
 from lorogo_client.overview import look
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments
-from lorogo_gateway.http.operations import asked
+from lorogo_gateway.http.operations import asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.reading import known, said
+from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import crdt
 from lorogo_protocol.calls import Refused
@@ -31,10 +32,14 @@ class Writing:
         self._seconds = settings.call_seconds
         self._moment = moment
 
+    def _document(self, request: Request) -> DocumentApi:
+        """The document in the path, called in the name of whoever asks."""
+        return document_of(self._client, asked(request).values["id"], principal(request))
+
     async def patch(self, request: Request) -> Response:
         what = asked(request)
         document_id = what.values["id"]
-        document = self._client.document(document_id)
+        document = self._document(request)
         expected = await self._matched(document, what.values.get("If-Match"))
         try:
             receipt = await document.patch(what.body, expected, timeout=self._seconds)
@@ -65,7 +70,7 @@ class Writing:
         document_id = what.values["id"]
         sight = await look(self._client.transport, document_id)
         sight.check()
-        document = self._client.document(document_id)
+        document = self._document(request)
         if what.body_type == _JSON:
             receipt = await self._fill(document, what.body)
         elif not what.body:
@@ -95,7 +100,7 @@ class Writing:
         what = asked(request)
         document_id, at = what.values["id"], self._moment(what.body["at"])
         (await known(self._client.transport, document_id)).check()
-        receipt = await self._client.document(document_id).revert(at, timeout=self._seconds)
+        receipt = await self._document(request).revert(at, timeout=self._seconds)
         return _receipt(document_id, receipt)
 
     async def fork(self, request: Request) -> Response:
@@ -104,7 +109,7 @@ class Writing:
         at = self._moment(what.body["at"]) if "at" in what.body else None
         (await known(self._client.transport, document_id)).check()
         try:
-            made = await self._client.document(document_id).fork(to, at, timeout=self._seconds)
+            made = await self._document(request).fork(to, at, timeout=self._seconds)
         except Refused as no:
             if isinstance(at, bytes) and no.reason is Reason.INVALID_REQUEST:
                 raise moments.unknown_version() from None
@@ -118,13 +123,13 @@ class Writing:
         document_id, purge = values["id"], values["purge"]
         sight = await known(self._client.transport, document_id)
         sight.check(deleted=True)
-        await self._client.document(document_id).delete(purge=purge, timeout=self._seconds)
+        await self._document(request).delete(purge=purge, timeout=self._seconds)
         return said({"document": document_id, "deleted": True, "erased": purge or sight.erased})
 
     async def restore(self, request: Request) -> Response:
         document_id = asked(request).values["id"]
         (await known(self._client.transport, document_id)).check(deleted=True)
-        await self._client.document(document_id).restore(timeout=self._seconds)
+        await self._document(request).restore(timeout=self._seconds)
         return said({"document": document_id, "restored": True})
 
     async def reset(self, request: Request) -> Response:

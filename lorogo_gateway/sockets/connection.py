@@ -1,13 +1,16 @@
 """One WebSocket: a loop that reads frames and hands them to rooms; what goes out is written at once."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from starlette.types import Receive
 
 from lorogo_client import InvalidDocumentId, LorogoError
 from lorogo_gateway import wire
+from lorogo_gateway.identity import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
+from lorogo_gateway.identity.presented import in_message
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.bucket import Bucket
 from lorogo_gateway.sockets.document import DocumentRoom
@@ -15,8 +18,12 @@ from lorogo_gateway.sockets.ephemeral import EphemeralRoom
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.kept import KeptRoom
 from lorogo_gateway.sockets.line import PONGS_MAX, Line
-from lorogo_gateway.wire import Assembler, Crdt, MalformedFrame, Refusal, Status
+from lorogo_gateway.sockets.rejoining import room_error
+from lorogo_gateway.sockets.rights import Rights
+from lorogo_gateway.wire import Assembler, Crdt, MalformedFrame, Refusal, RoomErrorCode, Status
+from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
 
@@ -29,13 +36,23 @@ _ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[KeptRoo
     Crdt.PERSISTED: KeptRoom,
 }
 _REASON_BYTES_MAX = 123  # of a close frame
+TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is not good, or not any more
+_BAD_TOKENS_MAX = 16  # in JoinRequests of one connection
+
+
+def _nothing() -> None:
+    """Nothing is to be undone."""
 
 
 class Connection:
     """A client, and the rooms that it is in."""
 
-    def __init__(self, house: House, line: Line, *, now: float) -> None:
+    def __init__(self, house: House, line: Line, principal: Principal | None = OPEN, *, now: float) -> None:
+        """`principal`: who came with the handshake; None: nobody yet, JoinRequests must bring a token."""
         settings = house.settings
+        self._principal = principal
+        self._bad_tokens = 0
+        self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # rooms with a token of their own
         self.house = house
         self.line = line
         self.tasks = Tasks(self._broke)
@@ -51,6 +68,7 @@ class Connection:
 
     async def run(self, receive: Receive) -> None:
         """Read until the end."""
+        unfollow, silence = self._begin()
         try:
             while True:
                 message = await receive()
@@ -68,6 +86,11 @@ class Connection:
                     await self._patiently(wait)
         finally:
             self.closing = True
+            unfollow()
+            for forget in self._unfollow.values():
+                forget()
+            if silence is not None:
+                silence.cancel()
             if self._expiry is not None:
                 self._expiry.cancel()
             await self.tasks.close()
@@ -111,9 +134,11 @@ class Connection:
 
     def forget(self, crdt: Crdt, name: str) -> None:
         room = self.rooms.pop((crdt, name), None)
+        self._unfollow.pop((crdt, name), _nothing)()
         if self._assembler is not None:
             self._assembler.forget(crdt, name)
         if room is not None:
+            room.stop()
             self.house.tasks.spawn(room.leave(), name=f"leave {name}")
 
     def slow(self) -> None:
@@ -170,26 +195,94 @@ class Connection:
 
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
-        if (room := self.rooms.get(key)) is None:
-            kind = _ROOMS.get(request.crdt)
-            no: tuple[str, str] | None = None
-            if kind is None:
-                no = ("unsupported_crdt", f"there are no rooms of {request.crdt} here")
-            elif len(self.rooms) >= self.house.settings.rooms_max:
-                no = ("too_many_rooms", f"a connection has at most {self.house.settings.rooms_max} rooms")
-            else:
-                try:
-                    check_document_id(request.room)
-                except InvalidDocumentId as error:
-                    no = ("invalid_document_id", str(error))
-            if no is not None or kind is None:
-                assert no is not None
-                self.send(wire.encode(joining.refused(request.crdt, request.room, *no)))
+        room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
+        if kind is None:
+            self._refuse_join(request, "unsupported_crdt", f"there are no rooms of {request.crdt} here")
+            return
+        try:
+            check_document_id(request.room)
+            rights = self._rights(request)
+        except InvalidDocumentId as error:
+            self._refuse_join(request, "invalid_document_id", str(error))
+            return
+        except (NotSignedIn, TokenRefused, NotAllowed) as error:
+            self._turn_away(request, error)
+            return
+        if room is None:
+            if len(self.rooms) >= self.house.settings.rooms_max:
+                most = self.house.settings.rooms_max
+                self._refuse_join(request, "too_many_rooms", f"a connection has at most {most} rooms")
                 return
-            room = self.rooms[key] = kind(self, request.room)
+            room = self.rooms[key] = kind(self, request.room, rights)
+        room.rights = rights
+        self._follow(key, rights.principal)
         if self._assembler is not None:
             self._assembler.forget(*key)
         room.join(request.version)
+
+    def _refuse_join(self, request: wire.JoinRequest, app_code: str, message: str) -> None:
+        self.send(wire.encode(joining.refused(request.crdt, request.room, app_code, message)))
+
+    # --- who it is
+
+    def _begin(self) -> tuple[Callable[[], None], asyncio.TimerHandle | None]:
+        """Watch over the token of the handshake; who has none must join with one before long."""
+        if self._principal is not None:
+            return self.house.guard.follow(self._principal, self._token_ended), None
+        seconds = self.house.settings.join_seconds
+        return _nothing, asyncio.get_running_loop().call_later(seconds, self._silent)
+
+    def _silent(self) -> None:
+        if not self.rooms:
+            self.close(TOKEN_ENDED, "token-missing: no token came", "token")
+
+    def _rights(self, request: wire.JoinRequest) -> Rights:
+        """By the token of the request, else of the room, else of the handshake.
+
+        Raises NotSignedIn, TokenRefused, NotAllowed.
+        """
+        guard = self.house.guard
+        if request.auth and not guard.open:
+            who = guard.verified(in_message(request.auth))
+        elif (room := self.rooms.get((request.crdt, request.room))) is not None:
+            who = room.rights.principal
+        elif self._principal is None:
+            raise missing()
+        else:
+            who = self._principal
+        who.need(request.room, Access.READ)
+        return Rights(who, who.access(request.room), self.house.settings.read_only)
+
+    def _turn_away(self, request: wire.JoinRequest, error: LorogoError) -> None:
+        """No token lets it in; a room that was joined before is over, as the client takes it."""
+        if error.code == UNCHECKED:
+            self.close(1013, f"{error.code}: {error}", "not_served")
+            return
+        self.house.counters.joins_refused += 1
+        self.send(wire.encode(joining.not_let_in(request.crdt, request.room, error)))
+        self.forget(request.crdt, request.room)
+        if isinstance(error, TokenRefused):
+            self._bad_tokens += 1
+            if self._bad_tokens >= _BAD_TOKENS_MAX:
+                self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
+
+    def _follow(self, key: tuple[Crdt, str], who: Principal) -> None:
+        """The room ends with its token; one with the token of the handshake ends with the connection."""
+        before = self._unfollow.pop(key, _nothing)
+        if who is not self._principal:
+            self._unfollow[key] = self.house.guard.follow(who, partial(self._room_ended, key))
+        before()
+
+    def _room_ended(self, key: tuple[Crdt, str], error: TokenRefused) -> None:
+        self.send(room_error(*key, RoomErrorCode.UNKNOWN, f"auth_failed: {error.code}: {error}"))
+        self.forget(*key)
+
+    def _token_ended(self, error: TokenRefused) -> None:
+        for key in list(self.rooms):
+            self._room_ended(key, error)
+        self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
+
+    # --- updates
 
     def _update(
         self, crdt: Crdt, name: str, updates: tuple[bytes, ...], batch: bytes

@@ -17,6 +17,7 @@ class Counters:
     bytes_out: int = 0
     rejoins: int = 0  # that we suggested
     joins: int = 0
+    joins_refused: int = 0  # no token let them in
     slow_readers: int = 0
     acks: Counter[Status] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)  # by reason
@@ -26,6 +27,7 @@ class Counters:
         return {
             "opened": self.opened,
             "joins": self.joins,
+            "joins_refused": self.joins_refused,
             "rejoins": self.rejoins,
             "updates_in": self.updates_in,
             "updates_out": self.updates_out,

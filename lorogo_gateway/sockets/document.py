@@ -25,10 +25,12 @@ from lorogo_client import (
 )
 from lorogo_client.relay_turn import Turn
 from lorogo_gateway import wire
+from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.membership import Membership
 from lorogo_gateway.sockets.pacing import Queue, deliver
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
+from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from lorogo_protocol import crdt
@@ -65,12 +67,13 @@ class DocumentRoom:
 
     crdt = Crdt.LORO
 
-    def __init__(self, seat: Seat, name: str) -> None:
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name
+        self.rights = rights
         self.state = State.JOINING
         self.prefix = wire.room_prefix(Crdt.LORO, name)
         self._seat = seat
-        self._place = Membership(seat.house.client, name, self, read_only=seat.house.settings.read_only)
+        self._place = Membership(seat.house.client, name, self, may_begin=lambda: self.rights.writes)
         self._busy = False  # a join is being answered
         self._next: bytes | None = None  # the version of the join after that
         self._rejoining = Rejoining(seat, Crdt.LORO, name)
@@ -150,7 +153,8 @@ class DocumentRoom:
 
     async def _owners_version(self) -> bytes:
         try:
-            facts = await self._seat.house.client.document(self.name).version(timeout=5.0)
+            document = document_of(self._seat.house.client, self.name, self.rights.principal)
+            facts = await document.version(timeout=5.0)
         except LorogoError:
             return crdt.nothing_known()
         vector = facts.get("vector")
@@ -158,9 +162,8 @@ class DocumentRoom:
 
     async def _welcome(self, joined: Joined, turn: Turn) -> None:
         seat, settings = self._seat, self._seat.house.settings
-        permission = "read" if settings.read_only else "write"
         vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
-        seat.send(wire.encode(wire.JoinOk(Crdt.LORO, self.name, permission, vector)))
+        seat.send(wire.encode(wire.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
         self.state = State.IN
         if len(joined.payload) > settings.fragment_bytes:
             await self._backfill(joined.payload, turn)
@@ -180,14 +183,19 @@ class DocumentRoom:
                 return
             self._lacked = 0
             turn.give_back()
-            await deliver(self._seat, self.name, payload)
+            await deliver(self._seat, self.name, payload, lambda: not self._place.left)
 
-    async def leave(self) -> None:
-        """Give what is on its way a moment, then go."""
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
         self._rejoining.cancel()
         self.state = State.WAITING
         self._place.left = True
-        self._drop_waiting()
+        if self._queue is not None:
+            self._queue.stop()
+
+    async def leave(self) -> None:
+        """Give what is on its way a moment, then go."""
+        self.stop()
         try:
             if (member := self._place.member) is not None:
                 async with asyncio.timeout(self._seat.house.settings.close_seconds):
@@ -204,7 +212,7 @@ class DocumentRoom:
         seat, member, settings = self._seat, self._place.member, self._seat.house.settings
         if self.state is not State.IN or member is None:
             return None
-        if settings.read_only:
+        if not self.rights.writes:
             seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
             return None
         if not all(updates):

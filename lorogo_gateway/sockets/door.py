@@ -10,25 +10,30 @@ from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.identity import UNCHECKED, Guard, NotSignedIn, presented
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets.connection import Connection
+from lorogo_gateway.sockets.connection import TOKEN_ENDED, Connection
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.line import AsgiLine, Line
 from lorogo_gateway.sockets.uvicorn_line import line_of
 from lorogo_gateway.wire import Crdt
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
 
 log = get_logger(__name__)
 
+_REASON_CHARS_MAX = 120  # of a close frame, which has room for 123 bytes
+
 
 class Sockets:
     """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
 
-    def __init__(self, client: Client, settings: GatewaySettings) -> None:
+    def __init__(self, client: Client, settings: GatewaySettings, guard: Guard | None = None) -> None:
         self._settings = settings
-        self._house = House(client, settings, Tasks(_broke))
+        self._guard = guard or Guard()
+        self._house = House(client, settings, Tasks(_broke), self._guard)
         self._connections: set[Connection] = set()
         self._closing = False
         self._all_gone = asyncio.Event()
@@ -78,7 +83,8 @@ class Sockets:
         """One connection, from its handshake to its end."""
         if (await receive())["type"] != "websocket.connect":
             return
-        if not welcome(Headers(scope=scope), self._settings.origins):
+        headers = Headers(scope=scope)
+        if not welcome(headers, self._settings.origins) or self._is_forged(headers):
             self._house.counters.closed["origin"] += 1
             await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
             return
@@ -87,12 +93,20 @@ class Sockets:
             self._house.counters.closed["too_many"] += 1
             await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
             return
+        try:
+            principal = self._guard.known(headers)
+        except (NotSignedIn, TokenRefused) as error:
+            self._house.counters.closed["token"] += 1
+            code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
+            reason = f"{error.code}: {error}"[:_REASON_CHARS_MAX]
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
         line: Line | None = line_of(scope)
         writer: asyncio.Task[None] | None = None
         if line is None:
             line = queued = AsgiLine(send)
             writer = asyncio.create_task(queued.run())
-        connection = Connection(self._house, line, now=asyncio.get_running_loop().time())
+        connection = Connection(self._house, line, principal, now=asyncio.get_running_loop().time())
         self._connections.add(connection)
         self._all_gone.clear()
         self._house.counters.opened += 1
@@ -105,6 +119,20 @@ class Sockets:
             if writer is not None:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
+
+    def _is_forged(self, headers: Headers) -> bool:
+        """Whether a page of others may have sent it with our cookie: browsers always say their Origin."""
+        return (
+            not self._guard.open and "origin" not in headers and "cookie" in headers and _by_cookie(headers)
+        )
+
+
+def _by_cookie(headers: Headers) -> bool:
+    try:
+        found = presented(headers)
+    except NotSignedIn:
+        return False  # which is refused anyhow
+    return found is not None and found.place == "cookie"
 
 
 class _Endpoint:

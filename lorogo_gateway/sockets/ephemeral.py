@@ -5,10 +5,12 @@ from collections.abc import Awaitable
 
 from lorogo_client import LorogoError, PresenceTooLarge, TransportError
 from lorogo_gateway import wire
+from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
 from lorogo_gateway.sockets.presences import insisting, may_be_told, send_gently, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
+from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol import calls
@@ -26,14 +28,15 @@ class EphemeralRoom:
     crdt = Crdt.EPHEMERAL
     unacked = 0
 
-    def __init__(self, seat: Seat, name: str) -> None:
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name
+        self.rights = rights
         self.prefix = wire.room_prefix(Crdt.EPHEMERAL, name)
         self._seat = seat
         self._joined = False
         self._busy = False
         self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
-        self._place = Membership(seat.house.client, name, self, read_only=seat.house.settings.read_only)
+        self._place = Membership(seat.house.client, name, self, may_begin=lambda: self.rights.writes)
         fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
         self._cursors = seat.house.cursors.setdefault(name, fresh)
         self._cursors.members += 1
@@ -60,22 +63,22 @@ class EphemeralRoom:
             return
         self._joined = True
         seat.house.counters.joins += 1
-        permission = "read" if seat.house.settings.read_only else "write"
-        seat.send(wire.encode(wire.JoinOk(Crdt.EPHEMERAL, self.name, permission, b"")))
+        seat.send(wire.encode(wire.JoinOk(Crdt.EPHEMERAL, self.name, permission(self.rights.tells), b"")))
         if present := self._cursors.all():
-            await send_gently(seat, Crdt.EPHEMERAL, self.name, present)
+            await send_gently(seat, Crdt.EPHEMERAL, self.name, present, lambda: not self._place.left)
 
     async def _present(self, seconds: float) -> bytes:
         """Who is there, by the owner's account."""
         member = await self._place.enter()
-        facts = await self._seat.house.client.document(self.name).version(timeout=seconds)
+        document = document_of(self._seat.house.client, self.name, self.rights.principal)
+        facts = await document.version(timeout=seconds)
         # from the owner's own version on, a join brings presence and hardly anything else
         return (await member.join(calls.need(facts, "vector", bytes), timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """Presence of this client: passed on, then Acked."""
         seat = self._seat
-        if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.tells):
             return None
         try:
             self._cursors.set_by(self, *updates)
@@ -114,11 +117,15 @@ class EphemeralRoom:
     async def settled(self) -> None:
         """Presence is Acked before the next frame is read."""
 
-    async def leave(self) -> None:
-        """Take away what this client set, and go."""
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
         self._rejoining.cancel()
         self._place.left = True
         self._joined = False
+
+    async def leave(self) -> None:
+        """Take away what this client set, and go."""
+        self.stop()
         house, cursors = self._seat.house, self._cursors
         try:
             async with asyncio.timeout(house.settings.close_seconds):

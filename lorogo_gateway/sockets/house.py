@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from lorogo_client import Client
+from lorogo_gateway.identity import Guard
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.cursors import Cursors
@@ -24,6 +25,7 @@ class House:
     client: Client
     settings: GatewaySettings
     tasks: Tasks  # what goes on after a connection is over
+    guard: Guard = field(default_factory=Guard)
     counters: Counters = field(default_factory=Counters)
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
     fanout: Fanout = field(init=False)

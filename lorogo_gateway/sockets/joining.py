@@ -22,6 +22,11 @@ _APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
 )
 
 
+def not_let_in(crdt: Crdt, room: str, error: LorogoError) -> JoinError:
+    """There is no token that lets it in; the message begins with why, for programs."""
+    return JoinError(crdt, room, JoinErrorCode.AUTH_FAILED, f"{error.code}: {error}")
+
+
 def refused(crdt: Crdt, room: str, app_code: str, message: str) -> JoinError:
     """An error of ours."""
     return JoinError(crdt, room, JoinErrorCode.APP_ERROR, message, app_code=app_code)

@@ -8,6 +8,7 @@ from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
+from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol.errors import CrdtError
@@ -25,8 +26,9 @@ class KeptRoom:
 
     crdt = Crdt.PERSISTED
 
-    def __init__(self, seat: Seat, name: str) -> None:
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name
+        self.rights = rights
         self.prefix = wire.room_prefix(Crdt.PERSISTED, name)
         self._seat = seat
         self._joined = False
@@ -70,15 +72,14 @@ class KeptRoom:
             return
         self._joined = True
         house.counters.joins += 1
-        permission = "read" if house.settings.read_only else "write"
-        seat.send(wire.encode(wire.JoinOk(Crdt.PERSISTED, self.name, permission, b"")))
+        seat.send(wire.encode(wire.JoinOk(Crdt.PERSISTED, self.name, permission(self.rights.writes), b"")))
         if kept:
             self.heard(kept)
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """A batch to keep; its Ack comes when it is stored."""
         seat = self._seat
-        if not self._joined or not may_be_told(seat, self.prefix, updates, ref):
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.writes):
             return None
         return self._put(updates, ref)
 
@@ -172,11 +173,15 @@ class KeptRoom:
         log.error("presence could not be kept", document=self.name, exc_info=error)
         self._seat.close(1013, "something went wrong here; come back", "broke")
 
-    async def leave(self) -> None:
-        """What is kept stays, and what came before is given a moment to be kept."""
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
         self._joined = False
         self._left = True
         self._rejoining.cancel()
+
+    async def leave(self) -> None:
+        """What is kept stays, and what came before is given a moment to be kept."""
+        self.stop()
         if self._limit is not None:
             now = asyncio.get_running_loop().time()
             self._limit.reschedule(now + self._seat.house.settings.close_seconds)

@@ -1,6 +1,7 @@
 """A place in the relay of one document, that can be left at any moment, also while it is being taken."""
 
 import asyncio
+from collections.abc import Callable
 
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
 from lorogo_client.overview import look
@@ -8,7 +9,7 @@ from lorogo_client.waiting import Door
 
 
 class NoSuchDocument(LorogoError):
-    """The document never was, and this gateway may not make one."""
+    """The document never was, and this member may not begin it."""
 
     code = "not-found"
 
@@ -16,11 +17,13 @@ class NoSuchDocument(LorogoError):
 class Membership:
     """One room's member of the relay."""
 
-    __slots__ = ("_client", "_door", "_listener", "_name", "_read_only", "_turn", "left", "member")
+    __slots__ = ("_client", "_door", "_listener", "_may_begin", "_name", "_turn", "left", "member")
 
-    def __init__(self, client: Client, name: str, listener: Listener, *, read_only: bool = False) -> None:
+    def __init__(
+        self, client: Client, name: str, listener: Listener, *, may_begin: Callable[[], bool]
+    ) -> None:
         self._client = client
-        self._read_only = read_only
+        self._may_begin = may_begin  # a document that never was
         self._name = name
         self._listener = listener
         self._door: Door[Member] | None = None
@@ -34,8 +37,8 @@ class Membership:
             if self.left:
                 raise SessionClosed("the room was left")
             if self.member is None:
-                if self._read_only and not (await look(self._client.transport, self._name)).known:
-                    raise NoSuchDocument(f"there is no document {self._name}, and this gateway only reads")
+                if not self._may_begin() and not (await look(self._client.transport, self._name)).known:
+                    raise NoSuchDocument(f"there is no document {self._name}, and you may only read")
                 door = self._client.relay(self._name, self._listener)
                 self.member = await door.__aenter__()
                 self._door = door

@@ -6,6 +6,7 @@ a large accepted update ──▶ Queue ──▶ the same; what is accepted aft
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.seat import Seat
@@ -16,14 +17,16 @@ _BYTES_PER_SECOND_MIN = 100 * KIB  # of a reader, after `join_seconds`
 _WAITING_MAX = 1024  # updates behind a large one
 
 
-async def deliver(seat: Seat, room: str, payload: bytes) -> None:
-    """Send all of it, with one deadline; a reader that is slower than that is dropped."""
+async def deliver(seat: Seat, room: str, payload: bytes, wanted: Callable[[], bool]) -> None:
+    """Send all of it while it is wanted, with one deadline; a reader that is slower than that is dropped."""
     house, size = seat.house, seat.house.settings.fragment_bytes
     batch = house.fanout.next_batch()
     seconds = house.settings.join_seconds + len(payload) / _BYTES_PER_SECOND_MIN
     try:
         async with asyncio.timeout(seconds):
             for frame in wire.update_frames(Crdt.LORO, room, payload, batch, fragment_bytes=size):
+                if not wanted():
+                    return
                 await seat.send_paced(frame)
     except TimeoutError:
         seat.slow()
@@ -34,12 +37,13 @@ async def deliver(seat: Seat, room: str, payload: bytes) -> None:
 class Queue:
     """Accepted updates of one room behind a large one, in order and bounded."""
 
-    __slots__ = ("_bytes", "_room", "_seat", "_waiting", "busy")
+    __slots__ = ("_bytes", "_over", "_room", "_seat", "_waiting", "busy")
 
     def __init__(self, seat: Seat, room: str) -> None:
         self.busy = False  # something is under way, and what comes must wait
         self._seat = seat
         self._room = room
+        self._over = False
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
 
@@ -58,11 +62,16 @@ class Queue:
         return True
 
     def drop(self) -> None:
-        """Forget what waits; what is half sent goes on."""
+        """Forget what waits; what is half sent goes on, unless it was stopped."""
         for payload in self._waiting:
             self._seat.house.large.give_back(payload)
         self._waiting.clear()
         self._bytes = 0
+
+    def stop(self) -> None:
+        """The reader left, or must not read any more."""
+        self._over = True
+        self.drop()
 
     async def _run(self) -> None:
         try:
@@ -70,7 +79,7 @@ class Queue:
                 payload = self._waiting.popleft()
                 self._bytes -= len(payload)
                 try:
-                    await deliver(self._seat, self._room, payload)
+                    await deliver(self._seat, self._room, payload, lambda: not self._over)
                 finally:
                     self._seat.house.large.give_back(payload)
         finally:

@@ -35,10 +35,10 @@ def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutErr
     seat.forget(crdt, name)
 
 
-def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: bytes) -> bool:
+def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool) -> bool:
     """Whether a batch is allowed and small enough; if not, it is Acked so."""
     settings = seat.house.settings
-    if settings.read_only:
+    if not allowed:
         seat.ack(prefix, ref, Status.PERMISSION_DENIED)
     elif any(len(data) > settings.presence_bytes_max for data in updates):
         seat.ack(prefix, ref, Status.PAYLOAD_TOO_LARGE)
@@ -47,7 +47,7 @@ def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: byte
     return False
 
 
-async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes) -> None:
+async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]) -> None:
     """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
     house = seat.house
     batch, size = house.fanout.next_batch(), house.settings.fragment_bytes
@@ -57,5 +57,7 @@ async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes) -> None:
                 await seat.line.writable()
         except TimeoutError:
             seat.slow()
+            return
+        if not wanted():
             return
         seat.send(frame)

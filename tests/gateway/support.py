@@ -120,14 +120,16 @@ class Peer:
                 return new
             self.waiting.append(new)
 
-    async def join(self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO) -> wire.JoinOk:
-        await self.send(wire.JoinRequest(crdt, room, b"", version))
+    async def join(
+        self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO, auth: str = ""
+    ) -> wire.JoinOk:
+        await self.send(wire.JoinRequest(crdt, room, auth.encode(), version))
         return await self.take(wire.JoinOk, lambda ok: (ok.crdt, ok.room) == (crdt, room))
 
     async def join_error(
-        self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO
+        self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO, auth: str = ""
     ) -> wire.JoinError:
-        await self.send(wire.JoinRequest(crdt, room, b"", version))
+        await self.send(wire.JoinRequest(crdt, room, auth.encode(), version))
         return await self.take(wire.JoinError)
 
     async def update(self, *updates: bytes, room: str = "doc", crdt: Crdt = Crdt.LORO) -> bytes:

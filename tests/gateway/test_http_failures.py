@@ -18,9 +18,12 @@ from lorogo_client.versions import BeforeAll
 from lorogo_gateway.http.failures import ERRORS, REASONS, problem_of
 from lorogo_gateway.http.operations import Answer, Operation
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.identity import NotAllowed, NotSignedIn
+from lorogo_gateway.identity.needs import Nothing
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport import errors as transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
 from tests.gateway.http_support import http_of, problem
@@ -60,6 +63,10 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (SnapshotDamaged("doc", "x"), 500, "snapshot-damaged", False),
     (MalformedMessage("x"), 502, "malformed-message", False),
     (Problem(418, "teapot", "x"), 418, "teapot", False),
+    (NotSignedIn("token-missing", "x"), 401, "token-missing", False),
+    (TokenRefused("token-expired", "x"), 401, "token-expired", False),
+    (TokenRefused("token-unchecked", "x"), 503, "token-unchecked", True),
+    (NotAllowed("x"), 403, "permission-denied", False),
     (Refused(Reason.BUSY, "x"), 503, "busy", True),
     (Refused(Reason.RATE_LIMITED, "x"), 429, "rate-limited", True),
     (Refused(Reason.DELETED, "x"), 410, "deleted", False),
@@ -76,6 +83,7 @@ STATUSES = {
     "storage-full": 507,
     "rate-limited": 429,
     "read-only": 403,
+    "permission-denied": 403,
     "invalid-request": 400,
     "invalid-document-id": 400,
     "unknown-verb": 501,
@@ -98,7 +106,7 @@ def failing(error: BaseException) -> Operation:
     async def handler(_: Request) -> Response:
         raise error
 
-    return Operation("POST", "/v1/fail", "fail", "Fails.", handler, {200: Answer("Never.")})
+    return Operation("POST", "/v1/fail", "fail", "Fails.", handler, {200: Answer("Never.")}, need=Nothing())
 
 
 @pytest.mark.parametrize(("error", "status", "code", "again"), ROWS, ids=lambda row: type(row).__name__)
@@ -145,6 +153,9 @@ def test_no_error_is_without_a_row() -> None:
 
 #: bases that nobody raises, and what never leaves the place where it is raised
 NEVER = {
+    "InvalidGrants",
+    "InvalidKey",
+    "SecretUnusable",
     "ClientError",
     "GivenUp",
     "InvalidVersion",

@@ -16,6 +16,7 @@ from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.reading import said
 from lorogo_gateway.http.routing import router
+from lorogo_gateway.identity.needs import Nothing
 from lorogo_gateway.settings import GatewaySettings
 from tests.gateway.http_support import app, http_of, problem
 
@@ -39,7 +40,14 @@ PARAMETERS = (
     Parameter("X-It", "header", "", {"type": "string", "maxLength": 3}),
 )
 GET = Operation(
-    "GET", "/v1/things/{id}", "get", "", echo, {200: Answer("", {JSON: {}, OCTETS: {}})}, PARAMETERS
+    "GET",
+    "/v1/things/{id}",
+    "get",
+    "",
+    echo,
+    {200: Answer("", {JSON: {}, OCTETS: {}})},
+    PARAMETERS,
+    need=Nothing(),
 )
 PUT = Operation(
     "PUT",
@@ -50,6 +58,7 @@ PUT = Operation(
     {200: Answer("", {JSON: {}})},
     PARAMETERS[:1],
     {JSON: {}, OCTETS: {}},
+    need=Nothing(),
 )
 POST = Operation(
     "POST",
@@ -61,8 +70,9 @@ POST = Operation(
     PARAMETERS[:1],
     {JSON: {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}},
     body_required=False,
+    need=Nothing(),
 )
-FIXED = Operation("GET", "/v1/things/fixed", "fixed", "", echo, {200: Answer("", {JSON: {}})})
+FIXED = Operation("GET", "/v1/things/fixed", "fixed", "", echo, {200: Answer("", {JSON: {}})}, need=Nothing())
 
 
 @pytest.fixture
@@ -334,7 +344,15 @@ async def test_bodies_together_have_a_bound() -> None:
     served = app(
         [
             Operation(
-                "PUT", "/v1/things/{id}", "put", "", hold, {200: Answer("")}, PARAMETERS[:1], {OCTETS: {}}
+                "PUT",
+                "/v1/things/{id}",
+                "put",
+                "",
+                hold,
+                {200: Answer("")},
+                PARAMETERS[:1],
+                {OCTETS: {}},
+                need=Nothing(),
             )
         ],
         SMALL,
@@ -355,7 +373,7 @@ async def test_large_answers_are_sent_in_parts_and_counted() -> None:
     async def give(_: Request) -> Response:
         return Response(large)
 
-    get = Operation("GET", "/v1/large", "large", "", give, {200: Answer("", {OCTETS: {}})})
+    get = Operation("GET", "/v1/large", "large", "", give, {200: Answer("", {OCTETS: {}})}, need=Nothing())
     served = app([get], GatewaySettings(body_bytes_max=1_500_000, bodies_bytes_max=1_500_000))
     taken, go_on = asyncio.Event(), asyncio.Event()
     parts: list[bytes] = []
@@ -405,7 +423,7 @@ async def test_a_handler_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError
 
     def slow(method: Any) -> Operation:
-        return Operation(method, "/v1/slow", method, "", hang, {200: Answer("")})
+        return Operation(method, "/v1/slow", method, "", hang, {200: Answer("")}, need=Nothing())
 
     async with http_of([slow("GET"), slow("POST")], SMALL) as http:
         assert "may have been done" not in problem(await http.get("/v1/slow"), 504, "timeout")["detail"]
@@ -447,7 +465,9 @@ def test_a_mistake_in_the_table_shows_at_the_start() -> None:
         router([GET, GET])
     unchecked: list[dict[str, Any]] = [{"multipleOf": 2}, {"pattern": "a"}, {"items": {"oneOf": []}}]
     for schema in (*unchecked, {"anyOf": [{"not": {}}]}):
-        bad = Operation("GET", "/v1/x", "x", "", echo, {}, (Parameter("p", "query", "", schema),))
+        bad = Operation(
+            "GET", "/v1/x", "x", "", echo, {}, (Parameter("p", "query", "", schema),), need=Nothing()
+        )
         with pytest.raises(ValueError, match=r"no check for|not anchored"):
             router([bad])
 

@@ -26,6 +26,7 @@ from starlette.responses import Response
 from lorogo_gateway.app import Gateway
 from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Answer, Operation
+from lorogo_gateway.identity.needs import Nothing
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from tests.client.support import client_of, new_world
@@ -176,7 +177,15 @@ def test_two_shapes_cannot_share_a_title() -> None:
     with pytest.raises(ValueError, match="two schemas"):
         openapi.document(
             [
-                Operation("GET", f"/v1/{at}", at, "", _never, {200: Answer("", {"application/json": schema})})
+                Operation(
+                    "GET",
+                    f"/v1/{at}",
+                    at,
+                    "",
+                    _never,
+                    {200: Answer("", {"application/json": schema})},
+                    need=Nothing(),
+                )
                 for at, schema in (
                     ("a", {"title": "X", "type": "string"}),
                     ("b", {"title": "X", "type": "null"}),

@@ -206,7 +206,7 @@ async def test_a_reader_that_takes_a_little_now_and_then_is_too_slow() -> None:
     reader = Reader(seconds=0.05)
     reader.reads.set()
     reader.pause = 0.02
-    await deliver(cast("Seat", reader), "doc", bytes(2_000))
+    await deliver(cast("Seat", reader), "doc", bytes(2_000), lambda: True)
     assert reader.was_slow
     assert len(reader.frames) < 20
     assert reader.house.counters.updates_out == 0

@@ -84,7 +84,7 @@ async def closed_nats(folder: Path) -> AsyncIterator[Closed]:
             taken_prefix=subjects.TAKEN,
         ) as server,
     ):
-        for spec in topology.specs():
+        for spec in topology.specs(guarded=True):
             await server.ensure(spec)
         source = KeySource.from_file(keys)
         async with (

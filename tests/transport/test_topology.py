@@ -1,5 +1,6 @@
 """The streams that lorogo needs, and what may be changed on one that exists."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from lorogo_transport.ports import StreamSpec
 
 SPECS = {spec.name: spec for spec in topology.specs(replicas=1, wal_bytes_max=1000)}
 WAL = SPECS[subjects.WAL_STREAM]
+GUARDED_WAL = replace(WAL, no_ack=True)
 STATUS = SPECS[subjects.STATUS_STREAM]
 REJECTED = SPECS[subjects.REJECTED_STREAM]
 PRESENCE = SPECS[subjects.PRESENCE_STREAM]
@@ -74,6 +76,8 @@ SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
     (WAL, {"allow_rollup_hdrs": True}, {"allow_rollup_hdrs": False}),
     (WAL, {"max_msgs_per_subject": 5}, {"max_msgs_per_subject": -1}),
     (WAL, {"discard_new_per_subject": True}, {"discard_new_per_subject": False}),
+    (WAL, {"no_ack": True}, {"no_ack": False}),
+    (GUARDED_WAL, {"no_ack": False}, {"no_ack": True}),
     (STATUS, {"deny_delete": False}, {"deny_delete": True}),
     (STATUS, {"allow_rollup_hdrs": False}, {"allow_rollup_hdrs": True}),
     (REJECTED, {"max_age": 0}, {"max_age": 604_800_000_000_000}),
@@ -98,7 +102,6 @@ UNSAFE: list[tuple[StreamSpec, dict[str, Any], str]] = [
     (WAL, {"retention": "workqueue"}, "retention is workqueue, not limits"),
     (WAL, {"persist_mode": "async"}, "persist_mode is async, not default"),
     (WAL, {"sealed": True}, "sealed is set"),
-    (WAL, {"no_ack": True}, "no_ack is set"),
     (WAL, {"deny_purge": True}, "deny_purge is set"),
     (WAL, {"deny_delete": True}, "deny_delete is set"),
     (WAL, {"mirror": {"name": "x"}}, "mirror is set"),
@@ -114,6 +117,7 @@ def test_what_is_not(spec: StreamSpec, existing: dict[str, Any], difference: str
 
 
 LEFT_ALONE: list[tuple[StreamSpec, dict[str, Any]]] = [
+    (replace(WAL, no_ack=None), {"no_ack": True}),  # whoever knows whether there are tokens says so
     (WAL, {"num_replicas": 5}),  # never fewer copies than there are
     (STATUS, {"max_msgs_per_subject": 5}),  # more history than we need
     (STATUS, {"max_bytes": 5000}),  # a limit where we ask for none

@@ -1,0 +1,139 @@
+"""`lorogo token mint` and `show`: tokens made, and looked at."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lorogo_cli.errors import Problem, brief
+from lorogo_cli.output import note, say, say_json, say_table
+from lorogo_cli.values import parse_lasting
+from lorogo_cli.versions import show_age, show_time
+from lorogo_client import tokens as minting
+from lorogo_protocol import tokens
+from lorogo_protocol.tokens import Keys, Token, TokenRefused
+from lorogo_transport.key_source import KeySource
+from lorogo_transport.secret_files import SECRET_BYTES_MAX, read_secret, write_secret
+
+_TOKEN = "LOROGO_TOKEN"
+_KEYS = "LOROGO_KEYS"
+
+
+def mint(
+    key: Path, *, subject: str, grants: Sequence[str], expires: str, token_id: str | None, out: Path | None
+) -> None:
+    """Mint and print, or write."""
+    documents = _documents(grants)
+    if out is not None and os.path.realpath(out) == os.path.realpath(key):
+        raise Problem("--out is the key itself: the token goes to another file")
+    try:
+        text = minting.mint(
+            key, subject=subject, documents=documents, expires=parse_lasting(expires), token_id=token_id
+        )
+    except ValueError as error:
+        raise Problem(str(error)) from None
+    if out is None:
+        say(text)
+    else:
+        write_secret(out, text, "the token", replace=True)
+        note(f"{out} has the token of {subject}")
+
+
+def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
+    """Say what the token says; False if it was to be verified and is not good."""
+    text, source = _token(token_file)
+    known, now = _keys(keys), time.time()
+    token, problem = _looked_at(text, known, now)
+    facts: dict[str, Any] = {
+        "subject": token.subject,
+        "token_id": token.token_id,
+        "key": token.key_id,
+        "issued": token.issued,
+        "expires": token.expires,
+        "documents": token.grants.words(),
+        "verified": None if known is None else not problem,
+        "problem": problem,
+    }
+    if as_json:
+        say_json(facts, pretty=False)
+        return not problem
+    say_table(
+        ("TOKEN", f"of {source}"),
+        [
+            ("subject", token.subject),
+            ("id", token.token_id + ("" if token.token_id != token.user else " (it has no jti)")),
+            ("key", token.key_id or "it names none"),
+            ("issued", "it does not say" if token.issued is None else _when(token.issued, now)),
+            ("expires", _when(token.expires, now)),
+            ("verified", _verdict(token, known, problem)),
+        ],
+    )
+    say("")
+    documents = [(pattern, access.word) for pattern, access in token.grants.table]
+    say_table(("DOCUMENT", "ACCESS"), documents or [("none", "-")])
+    return not problem
+
+
+def _documents(grants: Sequence[str]) -> dict[str, str]:
+    documents: dict[str, str] = {}
+    for grant in grants:
+        pattern, equals, access = grant.rpartition("=")  # an id may have = in it, access may not
+        if not equals or not pattern:
+            raise Problem(f"{brief(grant)} is no grant: write 'minutes-*=write'")
+        if documents.get(pattern, access) != access:
+            raise Problem(f"{brief(pattern)} is granted both {documents[pattern]} and {brief(access)}")
+        documents[pattern] = access
+    return documents
+
+
+def _token(path: Path | None) -> tuple[str, str]:
+    """The token, and where it is from."""
+    if path is not None and tokens.looks_like(str(path)):
+        raise Problem(
+            "a token is never an argument, everybody on this machine can list those: give a file, or stdin"
+        )
+    if path is not None and str(path) != "-":
+        text = read_secret(path=path, environment=_TOKEN, what="the token")
+        return text or "", str(path)
+    if path is None and (text := read_secret(path=None, environment=_TOKEN, what="the token")):
+        return text, _TOKEN if os.environ.get(_TOKEN) else f"{_TOKEN}_FILE"
+    if path is None and sys.stdin.isatty():
+        raise Problem(f"which token? Name a file with --token-file, set {_TOKEN}, or pipe it in")
+    return sys.stdin.buffer.read(SECRET_BYTES_MAX).decode(errors="replace").strip(), "stdin"
+
+
+def _keys(path: Path | None) -> Keys | None:
+    if path is None and (named := os.environ.get(f"{_KEYS}_FILE")) and not os.environ.get(_KEYS):
+        path = Path(named)
+    if path is not None:
+        return KeySource.from_file(path).keys
+    text = os.environ.get(_KEYS, "").strip()
+    return KeySource.from_text(text).keys if text else None
+
+
+def _looked_at(text: str, keys: Keys | None, now: float) -> tuple[Token, str]:
+    """What it says, and why it is not good; "" if it is, or if nobody can tell."""
+    token = tokens.peek(text)
+    try:
+        if keys is not None:
+            keys.verify(text, now=now)
+    except TokenRefused as error:
+        return token, str(error)
+    return token, ""
+
+
+def _verdict(token: Token, keys: Keys | None, problem: str) -> str:
+    if keys is None:
+        return "not verified: --keys names the keys to verify it with"
+    if problem:
+        return f"NO: {problem}"
+    return f"yes, by key {token.key_id or keys.all[0].key_id}; whether it was revoked is not looked at"
+
+
+def _when(seconds: float, now: float) -> str:
+    shown = show_time(int(seconds * 1e9))
+    if seconds > now:
+        return f"{shown} (in {show_age(seconds - now)})"
+    return f"{shown} ({show_age(now - seconds)} ago)"

@@ -1,0 +1,113 @@
+"""Who may ask the owner for what: the token that a call carries, against what its verb needs.
+
+A server without an authority is open and asks nobody. With one every call needs a good token, but for
+what services read to their own inboxes: whoever else names such an inbox gets no answer, since nobody
+but services may listen there (docs/decisions/0016). So nothing is won by naming it.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.grants import VERBS, Access
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_transport import audit
+from lorogo_transport.calls import Asked
+
+T = TypeVar("T")
+
+RESET: Final = "reset"
+SERVICE_VERBS: Final = frozenset({"sync", "version", "status"})
+_SERVICES: Final = tuple(
+    f"{inbox}." for inbox in (subjects.SERVER_INBOX, subjects.GATEWAY_INBOX, subjects.OPERATOR_INBOX)
+)
+_NEEDED: Final[Mapping[str, Access]] = {**VERBS, RESET: Access.ADMIN}
+_AUDITED: Final = {RESET: "reset", "compact": "compact"}
+
+
+class Verifier(Protocol):
+    """What `lorogo_transport.authority.Authority` is to us."""
+
+    def verify(self, text: str) -> Token: ...
+
+
+class Rights:
+    """What the authority, if there is one, lets callers do."""
+
+    def __init__(self, authority: Verifier | None = None) -> None:
+        self._authority = authority
+
+    @property
+    def closed(self) -> bool:
+        return self._authority is not None
+
+    def admit(self, verb: str, document_id: str, asked: Asked) -> Token | None:
+        """Whose call it is; None where nobody is asked. Raises Refused.
+
+        Asked of each chunk, before its body is kept. An unknown verb needs what reading needs: then it
+        is told that it is unknown.
+        """
+        if self._authority is None:
+            return None
+        needed = _NEEDED.get(verb, Access.READ)
+        if not asked.token:
+            if verb in SERVICE_VERBS and asked.reply.startswith(_SERVICES):
+                return None
+            raise self._denied(
+                verb, document_id, None, f"a token that grants {needed.word} on {document_id!r} is missing"
+            )
+        try:
+            token = self._authority.verify(asked.token)
+        except TokenRefused as error:
+            if error.code == "token-unchecked":
+                raise Refused(Reason.BUSY, str(error)) from None
+            raise self._denied(verb, document_id, None, str(error)) from None
+        self._need(token, needed, verb, document_id, document_id)
+        return token
+
+    def allow(
+        self, verb: str, document_id: str, arguments: Mapping[str, object], token: Token | None
+    ) -> None:
+        """What only the body tells: a fork's target, and whether a deletion is for good. Raises Refused."""
+        if self._authority is None:
+            return
+        if verb == "fork" and isinstance(target := arguments.get("to"), str):
+            self._need(token, Access.WRITE, verb, document_id, target)
+        if verb == "delete" and arguments.get("purge"):
+            self._need(token, Access.ADMIN, "erase", document_id, document_id)
+
+    def _need(self, token: Token | None, needed: Access, verb: str, document_id: str, target: str) -> None:
+        has = Access.NONE if token is None else token.grants.access(target)
+        if has < needed:
+            granted = f"grants {has.word} on {target[:128]!r}" if has else f"does not grant {target[:128]!r}"
+            raise self._denied(
+                verb, document_id, token, f"the token {granted}, and {verb} needs {needed.word} on it"
+            )
+
+    def _denied(self, verb: str, document_id: str, token: Token | None, why: str) -> Refused:
+        action = "erase" if verb == "erase" else _AUDITED.get(verb, "")
+        if action:
+            audit.record(action, document=document_id, token=token, outcome="denied", reason=why)
+        return Refused(Reason.PERMISSION_DENIED, why)
+
+
+def audited(verb: str, arguments: Mapping[str, object]) -> str:
+    """What this call is in the audit log; empty: nothing."""
+    return "erase" if verb == "delete" and arguments.get("purge") else _AUDITED.get(verb, "")
+
+
+async def recorded(action: str, document_id: str, token: Token | None, work: Awaitable[T]) -> T:
+    """Do it, and leave a line about how it ended; without an action just do it."""
+    if not action:
+        return await work
+    try:
+        done = await work
+    except Exception as error:
+        code = error.code if isinstance(error, LorogoError) else type(error).__name__
+        audit.record(action, document=document_id, token=token, outcome="failed", reason=code)
+        raise
+    audit.record(action, document=document_id, token=token, outcome="done")
+    return done

@@ -1,0 +1,64 @@
+"""Messages of the log's replication, as anybody who reaches the port may send them."""
+
+from collections.abc import Iterable
+
+
+from lorogo_log import replica_rules, wire
+from lorogo_log.batch import Record
+from lorogo_log.errors import LogError
+from lorogo_log.wire import Kind
+from tests.fuzz.source import Source
+from tests.fuzz.target import Target
+
+
+def _read(data: bytes) -> None:
+    header = wire.unpack_header(data[: wire.HEADER_BYTES])
+    body = wire.check_body(header, data[wire.HEADER_BYTES :])
+    if header.kind is Kind.FRAMES:
+        replica_rules.unpack_pieces(body)
+        return
+    if header.kind is Kind.RECORD:
+        record = wire.unpack_record(body)
+        assert wire.unpack_record(wire.pack_record(record)) == record
+        return
+    said = wire.unpack(header, body)
+    if isinstance(said, wire.Refused):
+        assert str(said.error)
+        return  # what is no UTF-8 was replaced
+    again = wire.message(said, header.number)
+    told = wire.unpack_header(again[: wire.HEADER_BYTES])
+    assert wire.unpack(told, wire.check_body(told, again[wire.HEADER_BYTES :])) == said
+
+
+def run(data: bytes) -> None:
+    """The first byte chooses: the bytes as they are, or a body with a header that fits it."""
+    source = Source(data)
+    if source.byte() % 2 == 0:
+        _read(source.rest())
+    else:
+        kind = source.pick(tuple(Kind))
+        _read(wire.pack(kind, source.rest(), 7))
+
+
+def _samples() -> Iterable[wire.Message]:
+    yield wire.Hello(next(iter(wire.Purpose)), name="replica")
+    yield wire.Head(1, 2, 3)
+    yield wire.Ack(1, 2, 3, caught_up=True)
+    yield wire.Lookup(5)
+    yield wire.Challenge(bytes(32), bytes(32))
+    yield wire.Proof(bytes(32))
+    yield wire.Catalog()
+
+
+def seeds() -> Iterable[bytes]:
+    kinds = tuple(Kind)
+    for said in _samples():
+        yield b"\0" + wire.message(said, 1)
+        yield bytes([1, kinds.index(said.kind)]) + said.pack()
+    record = wire.pack_record(Record(1, 2, b"key", b"payload"))
+    yield bytes([1, kinds.index(Kind.RECORD)]) + record
+    for kind in kinds:
+        yield bytes([1, kinds.index(kind)]) + bytes(range(160))
+
+
+TARGET = Target(run, seeds, (LogError,), bytes_max=2048)
