@@ -17,8 +17,10 @@ from lorogo_cli.options import (
     DocumentId,
     HostNames,
     Json,
+    Keys,
     Nats,
     NatsSeed,
+    Open,
     Origins,
     TokenFile,
     Verbose,
@@ -131,6 +133,14 @@ def serve(
     update_bytes_max: Annotated[
         str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
     ] = None,
+    document_bytes_max: Annotated[
+        str | None,
+        typer.Option(
+            "--document-bytes-max",
+            metavar="SIZE",
+            help="Limit of one document, 256MiB unless said otherwise; 0 for none.",
+        ),
+    ] = None,
     documents_max: Annotated[
         int | None, typer.Option("--documents-max", help="Documents open at once, per worker.")
     ] = None,
@@ -176,23 +186,29 @@ def serve(
     journal_advertise: Annotated[
         str | None, typer.Option("--journal-advertise", metavar="HOST", help="The host that others are told.")
     ] = None,
-    journal_secret: Annotated[
-        str | None,
+    journal_secret_file: Annotated[
+        Path | None,
         typer.Option(
-            "--journal-secret",
-            envvar="LOROGO_JOURNAL_SECRET",
-            show_envvar=True,
-            help="Shared by all servers that copy each other's journals; better in the environment.",
+            "--journal-secret-file",
+            metavar="FILE",
+            help="The secret of all servers that copy each other's journals (or LOROGO_JOURNAL_SECRET,"
+            " LOROGO_JOURNAL_SECRET_FILE).",
         ),
     ] = None,
+    keys: Keys = None,
+    nats_seed: NatsSeed = None,
+    open_: Open = False,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
 ) -> None:
     """Run document servers on a NATS that is already there."""
     configure("info", verbose=verbose)
     from lorogo_cli import serve as work
+    from lorogo_cli.guard import Guard
     from lorogo_cli.settings import server_settings
+    from lorogo_transport.secret_files import read_secret
 
+    guard = Guard.of("serve", keys=keys, nats_seed=nats_seed, open_=open_)
     settings = server_settings(
         idle_seconds=idle_seconds,
         history_days=history_days,
@@ -202,6 +218,7 @@ def serve(
         if kept_presence_bytes_max is None
         else parse_size(kept_presence_bytes_max),
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
+        document_bytes_max=None if document_bytes_max is None else parse_size(document_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
         archive=archive,
@@ -212,9 +229,11 @@ def serve(
         journal_replicas=journal_replicas,
         journal_listen=journal_listen,
         journal_advertise=journal_advertise,
-        journal_secret=journal_secret,
+        journal_secret=read_secret(
+            path=journal_secret_file, environment="LOROGO_JOURNAL_SECRET", what="the secret of journals"
+        ),
     )
-    serving = work.Serving(nats, data.absolute(), settings)
+    serving = work.Serving(nats, data.absolute(), settings, guard)
     if worker is not None:
         run_async(work.worker, serving, worker)
     elif workers == 1:

@@ -199,7 +199,7 @@ class Host:
     def adopt_snapshot(
         self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int, new_bytes: int
     ) -> None:
-        """That snapshot is the stored one now, and covers so many bytes: of the WAL, and of accepted updates."""
+        """That snapshot is the stored one now; it covers so many bytes of the WAL and of accepted updates."""
         self.loaded.snapshot, self.loaded.facts = head, facts
         intake = self.loaded.intake
         intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
