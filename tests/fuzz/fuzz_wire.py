@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+
 from lorogo_log import replica_rules, wire
 from lorogo_log.batch import Record
 from lorogo_log.errors import LogError
