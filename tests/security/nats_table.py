@@ -253,8 +253,8 @@ async def table() -> str:
 PAGE = """\
 # Who may do what on a closed NATS
 
-Made by `python -m tests.security.nats_table`, which tries all of it on the real nats-server with plain sockets; a test holds this
-page to it. Why it is so: [decisions/0016](decisions/0016-tokens-and-rights.md).
+Made by `python -m tests.security.nats_table`, which tries all of it on the real nats-server with plain
+sockets; a test holds this page to it. Why it is so: [decisions/0016](decisions/0016-tokens-and-rights.md).
 
 {table}
 """
