@@ -12,17 +12,22 @@ import typer
 from lorogo_cli import auth, doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
+from lorogo_cli.nats_tls import with_nats_tls
 from lorogo_cli.options import (
     NATS_DEFAULT,
     DocumentId,
     HostNames,
+    HstsDays,
     Json,
     Keys,
     Nats,
     NatsSeed,
     Open,
     Origins,
+    TlsCert,
+    TlsKey,
     TokenFile,
+    TrustedProxies,
     Verbose,
 )
 from lorogo_cli.runtime import run as run_async
@@ -101,13 +106,29 @@ def gateway(
     ] = False,
     origin: Origins = None,
     host_name: HostNames = None,
+    trusted_proxy: TrustedProxies = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    hsts_days: HstsDays = 0.0,
     verbose: Verbose = False,
 ) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     configure(verbose=verbose)
     from lorogo_cli.gateway import gateway as work
 
-    run_async(work, nats, host, port, read_only=read_only, origins=origin or [], host_names=host_name or [])
+    run_async(
+        work,
+        nats,
+        host,
+        port,
+        read_only=read_only,
+        origins=origin or [],
+        host_names=host_name or [],
+        trusted_proxies=tuple(trusted_proxy or []),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        hsts_seconds=hsts_days * 86400,
+    )
 
 
 @app.command()
@@ -383,6 +404,10 @@ def restore(
 
 
 # --- errors -------------------------------------------------------------------------------------------
+
+
+for commands in (app, doc.app, log.app, pipeline.app):
+    with_nats_tls(commands)
 
 
 def run(arguments: Sequence[str]) -> int:
