@@ -9,20 +9,25 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import doc, log, pipeline, token
+from lorogo_cli import auth, doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
+from lorogo_cli.nats_tls import with_nats_tls
 from lorogo_cli.options import (
     NATS_DEFAULT,
     DocumentId,
     HostNames,
+    HstsDays,
     Json,
     Keys,
     Nats,
     NatsSeed,
     Open,
     Origins,
+    TlsCert,
+    TlsKey,
     TokenFile,
+    TrustedProxies,
     Verbose,
 )
 from lorogo_cli.runtime import run as run_async
@@ -40,6 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(auth.app, name="auth")
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
@@ -72,14 +78,20 @@ def dev(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
         ".lorogo"
     ),
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Ask everybody for tokens, with keys of its own in the store.")
+    ] = False,
     origin: Origins = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages."""
+    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages.
+
+    It is open, to everybody on this machine and to nobody else, unless it is --closed.
+    """
     configure(verbose=verbose)
     from lorogo_cli.dev import dev as work
 
-    run_async(work, port, web_port, store, origin or [])
+    run_async(work, port, web_port, store, origin or [], closed=closed)
 
 
 @app.command()
@@ -94,13 +106,29 @@ def gateway(
     ] = False,
     origin: Origins = None,
     host_name: HostNames = None,
+    trusted_proxy: TrustedProxies = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    hsts_days: HstsDays = 0.0,
     verbose: Verbose = False,
 ) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     configure(verbose=verbose)
     from lorogo_cli.gateway import gateway as work
 
-    run_async(work, nats, host, port, read_only=read_only, origins=origin or [], host_names=host_name or [])
+    run_async(
+        work,
+        nats,
+        host,
+        port,
+        read_only=read_only,
+        origins=origin or [],
+        host_names=host_name or [],
+        trusted_proxies=tuple(trusted_proxy or []),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        hsts_seconds=hsts_days * 86400,
+    )
 
 
 @app.command()
@@ -376,6 +404,10 @@ def restore(
 
 
 # --- errors -------------------------------------------------------------------------------------------
+
+
+for commands in (app, doc.app, log.app, pipeline.app):
+    with_nats_tls(commands)
 
 
 def run(arguments: Sequence[str]) -> int:

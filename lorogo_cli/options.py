@@ -94,3 +94,29 @@ HostNames = Annotated[
         " names other than localhost; elsewhere any will do if none is given.",
     ),
 ]
+TrustedProxies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        metavar="CIDR",
+        help="A proxy whose X-Forwarded-For or Forwarded is believed, as in 10.0.0.0/8; may be repeated.",
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        help="Serve https with this certificate (PEM, with its chain); read again when it changes.",
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", help="Its key; readable by its owner only."),
+]
+HstsDays = Annotated[
+    float,
+    typer.Option(
+        "--hsts-days", min=0, max=3650, help="Tell browsers to use https only, for so long; 0: say nothing."
+    ),
+]

@@ -67,6 +67,7 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (TokenRefused("token-expired", "x"), 401, "token-expired", False),
     (TokenRefused("token-unchecked", "x"), 503, "token-unchecked", True),
     (NotAllowed("x"), 403, "permission-denied", False),
+    (ours.NotAllowed("x"), 403, "permission-denied", False),
     (Refused(Reason.BUSY, "x"), 503, "busy", True),
     (Refused(Reason.RATE_LIMITED, "x"), 429, "rate-limited", True),
     (Refused(Reason.DELETED, "x"), 410, "deleted", False),
@@ -155,7 +156,9 @@ def test_no_error_is_without_a_row() -> None:
 NEVER = {
     "InvalidGrants",
     "InvalidKey",
+    "InvalidSeed",
     "SecretUnusable",
+    "TooManyDocuments",
     "ClientError",
     "GivenUp",
     "InvalidVersion",
