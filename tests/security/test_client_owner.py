@@ -49,7 +49,7 @@ async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(clo
 
 
 async def test_an_admin_resets_a_document_through_a_server(closed: Closed) -> None:
-    """That it is in ERROR is told at once; a reset says whether it was; a token needs no bucket for either."""
+    """That it is in ERROR is told at once, a reset says whether it was; neither takes a bucket."""
     statuses = Statuses(closed.server)
     await statuses.write("broken", Failed("trace-1", 1), expected_revision=0)
     async with _client(closed, mint({"broken": "admin"})) as ann:
