@@ -105,6 +105,27 @@ async def test_a_fresh_token_in_time_keeps_the_room() -> None:
             assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
 
 
+async def test_a_room_is_asked_in_time_to_come_with_a_fresh_token() -> None:
+    """`rejoin_suggested` before the end of its own token, once; with a fresh one nothing ends."""
+    async with closed(replace(SETTINGS, renew_seconds=0.5)) as gate:
+        await gate.write("doc")
+        old, fresh = mint({"doc": "write"}, seconds=1.2), mint({"doc": "write"}, token_id="fresh")
+        async with gate.peer() as peer:
+            for crdt in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                await peer.join("doc", crdt=crdt, auth=old)
+            for crdt in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                asked = await peer.room_error(crdt)
+                assert (asked.error, asked.message[:20]) == (
+                    RoomErrorCode.REJOIN_SUGGESTED,
+                    "the token ends soon:",
+                )
+                await peer.join("doc", crdt=crdt, auth=mint({"doc": "write"}, token_id="fresh"))
+            assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
+            assert gate.gateway.guard.followed == 1
+            await gate.authority.revoke_token("fresh")
+            assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
+
+
 async def test_a_key_that_is_taken_away_takes_its_tokens_with_it(tmp_path: Path) -> None:
     """A new key set without the key: whoever it let in is gone."""
     path = tmp_path / "keys.jwks"
