@@ -78,7 +78,7 @@ def beyond(way: Way, what: str) -> None:
     """Raise if there is a token only, and this needs more."""
     if way.guarded:
         raise Problem(
-            f"{what} needs the NATS user of a service or operator (--nats-seed): a token only opens documents"
+            f"{what} needs the NATS user of an operator (--nats-seed): a token only opens documents"
         )
 
 

@@ -18,11 +18,23 @@ log = structlog.get_logger(__name__)
 
 
 async def gateway(
-    url: str, host: str, port: int, *, read_only: bool, origins: Sequence[str], host_names: Sequence[str]
+    url: str,
+    host: str,
+    port: int,
+    *,
+    read_only: bool,
+    origins: Sequence[str],
+    host_names: Sequence[str],
+    **more: Any,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile."""
     settings = chosen(
-        host=host, port=port, read_only=read_only, origins=tuple(origins), host_names=tuple(host_names)
+        host=host,
+        port=port,
+        read_only=read_only,
+        origins=tuple(origins),
+        host_names=tuple(host_names),
+        **more,
     )
     with stop_signals() as stop:
         try:

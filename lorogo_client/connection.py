@@ -71,8 +71,8 @@ def connect(
 
     `token` is what your app's backend minted, or an async function that gives a fresh one: it is asked
     before the old one ends and on every reconnect. With it the client may do what the token grants, and
-    nothing else of NATS. `seed` is the nkey seed of a service's NATS user instead; with both, the
-    connection is the service's and calls are made in the name of the token. Raises TokenRefused,
+    nothing else of NATS. `seed` is the nkey seed of an operator's NATS user instead; with both, the
+    connection is the operator's and calls are made in the name of the token. Raises TokenRefused,
     NotAuthorized, TokenExpired.
 
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
@@ -138,7 +138,7 @@ def _dialling(
             token=token if guarded else None,
             documents=documents,
             seed=seed,
-            inbox_prefix=subjects.SERVER_INBOX if seed is not None else "_INBOX",
+            inbox_prefix=subjects.OPERATOR_INBOX if seed is not None else "_INBOX",
         )
 
     return dial

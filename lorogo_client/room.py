@@ -88,6 +88,18 @@ class Room:
         return self.mirror.failure or passing or self.mirror.stalled
 
     @property
+    def obstacle(self) -> LorogoError | None:
+        """The problem, if waiting does not help.
+
+        That NATS does not let us in may pass: after a restart it does not know who may, until the service
+        that tells it is connected again. Only a token that has ended, and cannot be had anew, stays so.
+        """
+        unauthorized, holder = self.unauthorized, self._context.holder
+        if unauthorized is None or self.mirror.failure is not None:
+            return self.problem
+        return unauthorized if holder.expired and not holder.renewable else None
+
+    @property
     def unauthorized(self) -> NotAuthorized | None:
         """Why NATS does not let us in, if that is why there is no connection."""
         problem = None if self._bus.connected else self._bus.problem

@@ -11,10 +11,13 @@ from lorogo_client import Client
 from lorogo_gateway.collector import Collector
 from lorogo_gateway.http import documents, facts, machines
 from lorogo_gateway.http.feed import Feeds
+from lorogo_gateway.http.headers import Headers
 from lorogo_gateway.http.hosts import Hosts
 from lorogo_gateway.http.routing import router
 from lorogo_gateway.http.signing import Signing
 from lorogo_gateway.identity import Guard, Verifier
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import Limits
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets
@@ -33,8 +36,9 @@ class Gateway:
     ) -> None:
         """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
         self.guard = Guard(authority)
-        self.sockets = Sockets(client, settings, self.guard)
-        self.feeds = Feeds(client, settings, self.guard)
+        self.limiter = Limiter(settings)
+        self.sockets = Sockets(client, settings, self.guard, self.limiter)
+        self.feeds = Feeds(client, settings, self.guard, self.limiter.refusals)
         self.collector = Collector(client.transport, settings)
         operations = (
             *documents.operations(client, settings),
@@ -47,6 +51,7 @@ class Gateway:
             self.collector,
             feeds=self.feeds,
             sockets=self.sockets.stats,
+            refused=self.limiter.refusals.facts,
             guard=self.guard,
             metrics_open=settings.metrics_open,
         )
@@ -57,7 +62,12 @@ class Gateway:
                 *machinery,
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
-            middleware=[Middleware(Hosts, settings), *_cors(settings)],
+            middleware=[
+                Middleware(Limits, self.limiter, tokens=not self.guard.open),
+                Middleware(Headers, settings),
+                Middleware(Hosts, settings),
+                *_cors(settings),
+            ],
         )
 
     async def __aenter__(self) -> Self:

@@ -3,15 +3,19 @@
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from lorogo_gateway.http.uvicorn_http import http_protocol
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
+from lorogo_gateway.tls import Certificate, keep_fresh
 from lorogo_protocol.errors import LorogoError
 
 _BACKLOG = 2048
@@ -24,13 +28,36 @@ class CannotListen(LorogoError):
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, secure: ssl.SSLContext | None, seconds: float) -> None:
         super().__init__(config)
+        self._secure = secure
+        self._seconds = seconds  # for a handshake of TLS
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's, with a context whose certificate can change, and a deadline for handshakes."""
+        assert sockets is not None
+        loop = asyncio.get_running_loop()
+        await self.lifespan.startup()
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=one,
+                ssl=self._secure,
+                backlog=self.config.backlog,
+                ssl_handshake_timeout=None if self._secure is None else self._seconds,
+            )
+            for one in sockets
+        ]
+        self.started = True
         self.listens.set()
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -39,10 +66,21 @@ class _Uvicorn(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, settings: GatewaySettings) -> AsyncIterator[str]:
-    """Serve the app; gives the address as people type it. Raises CannotListen."""
+async def listening(
+    app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None = None
+) -> AsyncIterator[str]:
+    """Serve the app; gives the address as people type it. Raises CannotListen, TlsUnusable."""
+    certificate: Certificate | None = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        certificate = await asyncio.to_thread(Certificate, settings.tls_cert, settings.tls_key)
     listener = _bind(settings.host, settings.port)
-    server = _Uvicorn(_config(app, settings))
+    secure = None if certificate is None else certificate.context
+    server = _Uvicorn(_config(app, settings, limiter), secure, settings.head_seconds)
+    fresh = (
+        None
+        if certificate is None
+        else asyncio.create_task(keep_fresh(certificate, settings.tls_check_seconds), name="certificate")
+    )
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="uvicorn")
     listens = asyncio.create_task(server.listens.wait())
     try:
@@ -50,25 +88,29 @@ async def listening(app: ASGIApp, settings: GatewaySettings) -> AsyncIterator[st
         if serving.done():
             await serving
             raise CannotListen("the gateway ended before it began; its log says why")
-        yield _address(listener)
+        yield _address(listener, "http" if secure is None else "https")
     finally:
         listens.cancel()
+        if fresh is not None:
+            fresh.cancel()
+            await asyncio.gather(fresh, return_exceptions=True)
         server.should_exit = True
         await serving
 
 
-def _config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None) -> uvicorn.Config:
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(logging.WARNING)
     uvicorn_log.addFilter(_is_news)
     return uvicorn.Config(
         app,
-        http=http_protocol(settings),
+        http=http_protocol(settings, limiter),
         **uvicorn_options(settings),
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # uvicorn would believe everybody on this machine; limiting.addresses decides
         backlog=_BACKLOG,
         timeout_keep_alive=max(1, round(settings.idle_seconds)),
         timeout_graceful_shutdown=max(1, round(settings.close_seconds)),
@@ -99,7 +141,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    return f"{scheme}://{shown}:{port}"

@@ -5,7 +5,7 @@ docs/OPERATIONS.md has the table.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
@@ -97,6 +97,7 @@ class Own:
     feeds_opened: int = 0
     feed_events: int = 0
     sockets: Mapping[str, Any] | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)  # by reason, of limiting.reasons.Why
 
 
 def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
@@ -228,6 +229,12 @@ def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
     yield GaugeMetricFamily("lorogo_gateway_feeds", "Open feeds", own.feeds_open)
     yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds that were opened", own.feeds_opened)
     yield CounterMetricFamily("lorogo_gateway_feed_events", "Events that were sent to feeds", own.feed_events)
+    refused = CounterMetricFamily(
+        "lorogo_gateway_refused", "What was turned away or cut off because of a limit", labels=["reason"]
+    )
+    for reason, count in own.refused.items():
+        refused.add_metric([reason], count)
+    yield refused
     sockets = own.sockets
     if sockets is None:
         return

@@ -40,7 +40,7 @@ _COMPRESSED = {"br": ".br", "gzip": ".gz"}  # the better one first
 # Scripts, styles and sockets of this gateway alone. Loro is WebAssembly; editors set styles on elements.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none'; base-uri 'none';"
+    " img-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none';"
     " form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {

@@ -34,7 +34,7 @@ async def running(
     async with (
         lorogo_client.connect(where) as client,
         Gateway(client, settings, authority) as gateway,
-        listening(gateway.app, settings) as address,
+        listening(gateway.app, settings, gateway.limiter) as address,
     ):
         try:
             yield address

@@ -1,9 +1,27 @@
 """The gateway's settings: one frozen value, checked when it is made."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from lorogo_gateway import origins
+from lorogo_gateway.limiting.addresses import check_network
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB, MIB, UPDATE_BYTES_MAX
+
+_NO_BOUNDS = frozenset(
+    {
+        "host",
+        "port",
+        "read_only",
+        "metrics_open",
+        "origins",
+        "host_names",
+        "limit_loopback",
+        "trusted_proxies",
+        "tls_cert",
+        "tls_key",
+        "hsts_seconds",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +73,33 @@ class GatewaySettings:
     feed_comment_seconds: float = 15.0
     feeds_max: int = 100  # of the gateway
 
+    # Of one address (of IPv6: its /64), all its connections together. An office behind one address fits in;
+    # this machine itself is not limited unless `limit_loopback` says so
+    address_connections_max: int = 2_000
+    address_connects_per_second: float = 200.0  # new connections
+    address_requests_per_second: float = 1_000.0  # HTTP, and the handshakes of WebSockets
+    address_bytes_per_second: float = 64.0 * MIB  # of bodies
+    auth_failures_per_minute: float = 60.0  # tokens that were refused; then none is looked at for a while
+    auth_block_seconds: float = 60.0
+    limit_loopback: bool = False
+    limit_keys_max: int = 100_000  # addresses and tokens remembered, for each rate
+    trusted_proxies: tuple[str, ...] = ()  # whose X-Forwarded-For or Forwarded is believed: networks
+
+    # Of one token, all its connections together; who has none is counted by address
+    token_connections_max: int = 1_000  # WebSockets
+    token_documents_max: int = 2_000  # open at once
+    token_requests_per_second: float = 500.0
+    token_bytes_per_second: float = 32.0 * MIB  # of bodies
+    token_updates_per_second: float = 5_000.0
+    token_update_bytes_per_second: float = 64.0 * MIB
+    token_joins_per_second: float = 200.0
+
+    # TLS
+    tls_cert: Path | None = None  # with the chain, PEM; read again when it changes
+    tls_key: Path | None = None
+    tls_check_seconds: float = 10.0  # between two looks at the files
+    hsts_seconds: float = 0.0  # 0: no Strict-Transport-Security
+
     # What operators see
     sample_seconds: float = 5.0  # between two looks at servers and stream
     samples_max: int = 720  # kept for the charts: an hour
@@ -64,11 +109,16 @@ class GatewaySettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "origins", tuple(origins.check(one) for one in self.origins))
         object.__setattr__(self, "host_names", tuple(origins.check_name(one) for one in self.host_names))
+        object.__setattr__(self, "trusted_proxies", tuple(check_network(one) for one in self.trusted_proxies))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("a TLS certificate and its key go together: --tls-cert FILE --tls-key FILE")
+        if not 0 <= self.hsts_seconds <= 10 * 365 * 86400:
+            raise ValueError(f"hsts_seconds must be from 0 to ten years, not {self.hsts_seconds!r}")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("host", "port", "read_only", "metrics_open", "origins", "host_names"):
+            if field.name in _NO_BOUNDS:
                 continue
             if not value > 0:
                 raise ValueError(f"{field.name} must be above 0, not {value!r}")

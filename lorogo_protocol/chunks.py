@@ -152,6 +152,32 @@ class _Partial:
     refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
 
 
+class Room:
+    """How many bytes of unfinished updates several assemblers may hold together.
+
+    They say what they keep; somebody measures now and then what is really held. So nothing has to be
+    given back, and whatever ends without a word is forgotten at the next measurement.
+    """
+
+    __slots__ = ("_held", "_kept", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._held = 0
+        self._kept = 0  # since then
+
+    def measured(self, held: int) -> None:
+        """So much is held now."""
+        self._held, self._kept = held, 0
+
+    def keep(self, size: int) -> None:
+        self._kept += size
+
+    @property
+    def full(self) -> bool:
+        return self._held + self._kept > self.bytes_max
+
+
 class Assembler:
     """Puts the updates of one document together, in bounded memory.
 
@@ -171,6 +197,7 @@ class Assembler:
         grace_seconds: float = limits.CHUNK_GRACE_SECONDS,
         remember_seconds: float = limits.REMEMBER_ACKED_SECONDS,
         remember_max: int = limits.REMEMBER_ACKED_MAX,
+        room: Room | None = None,
     ) -> None:
         self._update_bytes_max = update_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
@@ -179,6 +206,7 @@ class Assembler:
         self._grace_seconds = grace_seconds
         self._remember_seconds = remember_seconds
         self._remember_max = remember_max
+        self._room = room
         self._partials: OrderedDict[str, _Partial] = OrderedDict()  # oldest first
         self._bytes = 0
         self._acked: OrderedDict[str, tuple[float, str, int]] = OrderedDict()  # oldest first
@@ -240,6 +268,10 @@ class Assembler:
         """From now on, whole updates may have so many bytes."""
         self._update_bytes_max = update_bytes_max
 
+    def share(self, room: Room | None) -> None:
+        """From now on others count, too; or not."""
+        self._room = room
+
     def next_deadline(self) -> float | None:
         """When `expire()` next has something to do."""
         return min((self._deadline(partial) for partial in self._partials.values()), default=None)
@@ -292,6 +324,8 @@ class Assembler:
         partial.chunks[chunk.index] = chunk.data
         partial.size += len(chunk.data)
         self._bytes += len(chunk.data)
+        if self._room is not None:
+            self._room.keep(len(chunk.data))
         if partial.size > (most := self._limit(again=partial.again)):
             self._forget_bytes(partial, f"it has more than {most} bytes")
         elif chunk.index >= CHUNKS_MAX or len(partial.sequences) > 4 * CHUNKS_MAX:
@@ -341,6 +375,9 @@ class Assembler:
         return _rejected(final, reason, message, tuple(partial.sequences))
 
     def _bound(self) -> Outcome:
+        if self._room is not None and self._room.full and self._bytes:
+            largest = max(self._partials, key=lambda log_id: self._partials[log_id].size)
+            return self._drop(largest, Reason.CHUNK_MISSING, "too many unfinished updates of all documents")
         excess = self._bytes - self._unfinished_bytes_max
         if excess > 0 and any(partial.again for partial in self._partials.values()):
             excess = self._bytes - max(self._unfinished_bytes_max, limits.UNFINISHED_BYTES_MAX)

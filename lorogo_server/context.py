@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.epoch import Epochs
 from lorogo_server.journal import Journal
@@ -73,6 +74,7 @@ class Context:
     tally: Tally
     load_slots: asyncio.Semaphore
     reply_budget: Budget
+    unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     rights: Rights = field(default_factory=Rights)

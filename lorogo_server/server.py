@@ -15,6 +15,7 @@ import nanoid
 
 from lorogo_log import Storage
 from lorogo_protocol import __version__, ids, subjects
+from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
 from lorogo_server import compaction, verbs, whereabouts
@@ -149,6 +150,7 @@ class Server:
             check_epoch=self._check_epoch,
             erased=self._erased,
             reply_budget=Budget(_REPLY_BYTES_MAX),
+            unfinished=Room(self.settings.unfinished_total_bytes_max),
             rights=Rights(authority),
         )
         self.reconciler = self._make_reconciler(data, storage)
@@ -407,6 +409,7 @@ class Server:
             "intake_waiting_bytes": sum(queued for _, queued, _ in depths),
             "acks_waiting": sum(acks for _, _, acks in depths),
             "loads_waiting": self.context.counters.loads_waiting,
+            "unfinished_bytes": sum(host.unfinished_bytes for host in self.hosts.values()),
             "snapshot_bytes": sum(host.snapshot_bytes_stored for host in self.hosts.values()),
         }
 
@@ -582,6 +585,7 @@ class Server:
         while True:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
             now = self._clock.now()
+            self.context.unfinished.measured(sum(host.unfinished_bytes for host in self.hosts.values()))
             for host in list(self.hosts.values()):
                 if host.is_up:
                     self._look_after(host, now)

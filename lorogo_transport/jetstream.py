@@ -35,7 +35,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
-from lorogo_transport import services, streams
+from lorogo_transport import nats_tls, services, streams
 from lorogo_transport.addresses import parse_servers, refuses_us, why
 from lorogo_transport.answering import Answering
 from lorogo_transport.bus import JetStreamBus
@@ -79,8 +79,8 @@ async def connect(
     With `wait_seconds` it comes after that time whether NATS has answered or not, and goes on trying.
 
     `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
-    or `tls://...`. Raises Unreachable, with a sentence that says why, if none answers in time;
-    NotAuthorized if NATS does not take us.
+    or `tls://...`; behind a `?` it may name files for TLS (`nats_tls`). Raises Unreachable, with a sentence
+    that says why, if none answers in time; NotAuthorized if NATS does not take us.
 
     Who we are is said by a `token` (a function is asked for it before each connection), for the
     `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
@@ -88,6 +88,9 @@ async def connect(
     A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
     but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
     """
+    url, files = nats_tls.split(url)
+    if tls is None and files:
+        tls = await asyncio.to_thread(nats_tls.context_of, files)
     options = Options(
         parse_servers(url),
         name,

@@ -18,7 +18,13 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.revocation import Revocation
 from lorogo_protocol.tokens import Token
 from lorogo_transport.clock import Clock
-from lorogo_transport.errors import OutcomeUnknown, StorageFull, TransportError, WrongLastSequence
+from lorogo_transport.errors import (
+    OutcomeUnknown,
+    RequestTimeout,
+    StorageFull,
+    TransportError,
+    WrongLastSequence,
+)
 from lorogo_transport.listeners import Listener, Listeners
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Stored, Subscription, Transport
@@ -120,6 +126,14 @@ class Revocations:
         """
         await self._revoke(revocation.subject_key(subject), revocation.of_subject(self._now(), until))
 
+    async def read(self) -> None:
+        """Read the list now, for those who do not keep it up to date. Raises TransportError."""
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                await self._load()
+        except TimeoutError:
+            raise RequestTimeout("the list of what is revoked takes too long to read") from None
+
     async def _keep(self) -> None:
         while True:
             seconds = RETRY_SECONDS if self._trouble or not self._known else self._poll_seconds
@@ -135,10 +149,9 @@ class Revocations:
             if self._subscription is None:
                 self._subscription = await self._bus.subscribe(subjects.REVOKED_ALL, self._on_message)
             await self._bus.barrier()  # from now on we hear; then we read: nothing falls between
-            async with asyncio.timeout(LOAD_SECONDS):
-                await self._load()
-        except (LorogoError, TimeoutError) as error:
-            trouble = str(error) or "it takes too long"
+            await self.read()
+        except LorogoError as error:
+            trouble = str(error)
             if trouble != self._trouble:
                 log.warning("the list of what is revoked cannot be read", problem=trouble, known=self._known)
             self._trouble = trouble

@@ -24,8 +24,10 @@ from lorogo_client.waiting import Door
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.schemas import DOCUMENT_ID
+from lorogo_gateway.http.uvicorn_http import LastWords, last_words
 from lorogo_gateway.identity import Guard, Principal
 from lorogo_gateway.identity.needs import SomeDocument
+from lorogo_gateway.limiting.reasons import Refusals, Why
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
@@ -48,10 +50,15 @@ class Feeds:
     """The feeds that readers of one gateway have open."""
 
     def __init__(
-        self, client: Client, settings: GatewaySettings | None = None, guard: Guard | None = None
+        self,
+        client: Client,
+        settings: GatewaySettings | None = None,
+        guard: Guard | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._client = client
         self._guard = guard or Guard()
+        self._refusals = refusals or Refusals()
         self._settings = settings or GatewaySettings()
         self._open = 0
         self._ended = asyncio.Event()
@@ -123,6 +130,7 @@ class Feeds:
         values = asked(request).values
         since = _since(values.get("last-event-id", "").strip() or values["since"])
         if self._open >= self._settings.feeds_max:
+            self._refusals.count(Why.FEEDS)
             raise Problem(
                 503,
                 "too-many-feeds",
@@ -157,9 +165,13 @@ class Feeds:
         if not self._open:
             self._idle.set()
 
-    async def stream(self, feed: UpdateFeed, who: Principal, receive: Receive, send: Send) -> None:
+    async def stream(
+        self, feed: UpdateFeed, who: Principal, receive: Receive, send: Send, words: LastWords | None = None
+    ) -> None:
         """Send events until the reader is gone, takes nothing any more, its token ends, or we end."""
         self.opened += 1
+        if words is not None:  # who comes back to read finds out why it ended
+            words.text, words.why = _STALLED, Why.FEED_STALLED
         over = asyncio.Event()
         forget = self._guard.follow(who, lambda _: over.set())
         if not self._guard.still(who):  # while the feed was opened
@@ -179,6 +191,11 @@ class Feeds:
             await asyncio.gather(*tasks, return_exceptions=True)
         if failure is not None and not left:
             _tell(failure)
+        if isinstance(failure, _Slow) and not left:
+            if words is None:
+                self._refusals.count(Why.FEED_STALLED)
+            else:
+                words.say()
         if not left and not isinstance(failure, _Slow | OSError):
             with suppress(_Slow, OSError):
                 await self._put(send, b"", more=False)
@@ -228,9 +245,13 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._undo:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            await self._feeds.stream(self._feed, self._who, receive, send)
+            await self._feeds.stream(self._feed, self._who, receive, send, last_words(scope))
 
 
+_STALLED = (
+    b"event: ended\ndata: "
+    b'{"code":"slow-reader","detail":"you took nothing for too long; go on with Last-Event-ID"}\n\n'
+)
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),

@@ -1,7 +1,7 @@
 """For machines: `/healthz`, `/readyz`, `/metrics`. None of them can be used to load NATS."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -43,11 +43,14 @@ def routes(
     *,
     feeds: Feeds | None = None,
     sockets: Sockets | None = None,
+    refused: Callable[[], Mapping[str, int]] | None = None,
     guard: Guard | None = None,
     metrics_open: bool = False,
 ) -> list[Route]:
     """The three of them. With keys, `/metrics` is for operators unless it is open, and so are details."""
-    machines = _Machines(client, collector, feeds, sockets, guard or Guard(), metrics_open=metrics_open)
+    machines = _Machines(
+        client, collector, feeds, sockets, refused, guard or Guard(), metrics_open=metrics_open
+    )
     return [
         Route("/healthz", machines.healthz),
         Route("/readyz", machines.readyz),
@@ -64,6 +67,7 @@ class _Machines:
         collector: Collector,
         feeds: Feeds | None,
         sockets: Sockets | None,
+        refused: Callable[[], Mapping[str, int]] | None,
         guard: Guard,
         *,
         metrics_open: bool,
@@ -74,6 +78,7 @@ class _Machines:
         self._collector = collector
         self._feeds = feeds
         self._sockets = sockets
+        self._refused = refused
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
@@ -127,6 +132,7 @@ class _Machines:
             0 if feeds is None else feeds.opened,
             0 if feeds is None else feeds.events_sent,
             None if sockets is None else sockets(),
+            {} if self._refused is None else self._refused(),
         )
 
 

@@ -12,8 +12,10 @@ from lorogo_client import InvalidDocumentId, LorogoError
 from lorogo_gateway import wire
 from lorogo_gateway.identity import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
 from lorogo_gateway.identity.presented import in_message
+from lorogo_gateway.limiting.bucket import Bucket
+from lorogo_gateway.limiting.reasons import Why
+from lorogo_gateway.limiting.visits import Share, unlimited
 from lorogo_gateway.sockets import joining
-from lorogo_gateway.sockets.bucket import Bucket
 from lorogo_gateway.sockets.document import DocumentRoom
 from lorogo_gateway.sockets.ephemeral import EphemeralRoom
 from lorogo_gateway.sockets.house import House
@@ -49,9 +51,21 @@ def _nothing() -> None:
 class Connection:
     """A client, and the rooms that it is in."""
 
-    def __init__(self, house: House, line: Line, principal: Principal | None = OPEN, *, now: float) -> None:
-        """`principal`: who came with the handshake; None: nobody yet, JoinRequests must bring a token."""
+    def __init__(
+        self,
+        house: House,
+        line: Line,
+        principal: Principal | None = OPEN,
+        share: Share | None = None,
+        *,
+        now: float,
+    ) -> None:
+        """`principal`: who came with the handshake; None: nobody yet, JoinRequests must bring a token.
+
+        `share`: its part in what its address and its token may do together; None: without limits.
+        """
         settings = house.settings
+        self.share = share or unlimited(house.limiter)
         self._principal = principal
         self._bad_tokens = 0
         self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # rooms with a token of their own
@@ -99,6 +113,7 @@ class Connection:
             for room in self.rooms.values():
                 self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
             self.rooms.clear()
+            self.share.close()
 
     @property
     def unacked(self) -> int:
@@ -140,6 +155,7 @@ class Connection:
         if self._assembler is not None:
             self._assembler.forget(crdt, name)
         if room is not None:
+            self.share.leave_document(name)
             room.stop()
             self.house.tasks.spawn(room.leave(), name=f"leave {name}")
 
@@ -172,6 +188,8 @@ class Connection:
             case wire.DocUpdate() as frame:
                 return self._update(frame.crdt, frame.room, frame.updates, frame.batch)
             case wire.JoinRequest() as frame:
+                if seconds := self.share.join():
+                    return self._join_later(frame, seconds)
                 self._join(frame)
             case wire.Fragment() as frame:
                 return self._fragment(frame)
@@ -195,8 +213,19 @@ class Connection:
         elif text != "pong":
             raise MalformedFrame("the only texts are ping and pong")
 
+    async def _join_later(self, request: wire.JoinRequest, seconds: float) -> None:
+        """A token joins too quickly: its connections are not read until it may. A refusal would be final."""
+        while seconds:
+            await asyncio.sleep(seconds)
+            seconds = self.share.join()
+        if not self.closing:
+            self._join(request)
+
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
+        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1"))) is not None:
+            self.close(1013, f"{no.detail}; come back later", "token")
+            return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
         if kind is None:
             self._refuse_join(request, "unsupported_crdt", f"there are no rooms of {request.crdt} here")
@@ -210,10 +239,16 @@ class Connection:
         except (NotSignedIn, TokenRefused, NotAllowed) as error:
             self._turn_away(request, error)
             return
+        if not self._counted(rights.principal):
+            return
         if room is None:
             if len(self.rooms) >= self.house.settings.rooms_max:
                 most = self.house.settings.rooms_max
+                self.house.limiter.refusals.count(Why.ROOMS)
                 self._refuse_join(request, "too_many_rooms", f"a connection has at most {most} rooms")
+                return
+            if (full := self.share.enter_document(request.room)) is not None:
+                self._refuse_join(request, "too_many_documents", full.detail)
                 return
             room = self.rooms[key] = kind(self, request.room, rights)
         room.rights = rights
@@ -221,6 +256,15 @@ class Connection:
         if self._assembler is not None:
             self._assembler.forget(*key)
         room.join(request.version)
+
+    def _counted(self, who: Principal) -> bool:
+        """Whether the token has room for this connection; the first that is known counts for all of it."""
+        if self.share.identified or who.token is None:
+            return True
+        no = self.share.identify(who.token.user)
+        if no is not None:
+            self.close(1013, f"{no.detail}; come back", "too_many")
+        return no is None
 
     def _refuse_join(self, request: wire.JoinRequest, app_code: str, message: str) -> None:
         self.send(wire.encode(joining.refused(request.crdt, request.room, app_code, message)))
@@ -264,6 +308,7 @@ class Connection:
         self.send(wire.encode(joining.not_let_in(request.crdt, request.room, error)))
         self.forget(request.crdt, request.room)
         if isinstance(error, TokenRefused):
+            self.share.failed()
             self._bad_tokens += 1
             if self._bad_tokens >= _BAD_TOKENS_MAX:
                 self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
@@ -310,7 +355,11 @@ class Connection:
         size, most = sum(map(len, updates)), self.house.settings.unacked_updates_max
         self.house.counters.updates_in += len(updates)
         if not (self._updates.take(min(len(updates), most), now=now) and self._bytes.take(size, now=now)):
+            self.house.limiter.refusals.count(Why.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
+            room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+            return None
+        if seconds := self.share.update(min(len(updates), most), size):
             room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
             return None
         if len(updates) > most:  # each would be a message of its own

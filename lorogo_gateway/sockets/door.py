@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope, Send
 from lorogo_client import Client
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.identity import UNCHECKED, Guard, NotSignedIn, presented
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.visits import visit_of
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.connection import TOKEN_ENDED, Connection
@@ -30,10 +32,16 @@ _REASON_CHARS_MAX = 120  # of a close frame, which has room for 123 bytes
 class Sockets:
     """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
 
-    def __init__(self, client: Client, settings: GatewaySettings, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        guard: Guard | None = None,
+        limiter: Limiter | None = None,
+    ) -> None:
         self._settings = settings
         self._guard = guard or Guard()
-        self._house = House(client, settings, Tasks(_broke), self._guard)
+        self._house = House(client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings))
         self._connections: set[Connection] = set()
         self._closing = False
         self._all_gone = asyncio.Event()
@@ -90,23 +98,32 @@ class Sockets:
             return
         await send({"type": "websocket.accept"})
         if self._closing or len(self._connections) >= self._settings.connections_max:
-            self._house.counters.closed["too_many"] += 1
-            await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
+            await self._too_many(send)
             return
+        visit = visit_of(scope, self._house.limiter)
         try:
             principal = self._guard.known(headers)
         except (NotSignedIn, TokenRefused) as error:
             self._house.counters.closed["token"] += 1
+            if error.code != UNCHECKED:
+                visit.failed()
             code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
             reason = f"{error.code}: {error}"[:_REASON_CHARS_MAX]
             await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        share = visit.share()
+        if (
+            share.open(None if principal is None or principal.token is None else principal.token.user)
+            is not None
+        ):
+            await self._too_many(send)
             return
         line: Line | None = line_of(scope)
         writer: asyncio.Task[None] | None = None
         if line is None:
             line = queued = AsgiLine(send)
             writer = asyncio.create_task(queued.run())
-        connection = Connection(self._house, line, principal, now=asyncio.get_running_loop().time())
+        connection = Connection(self._house, line, principal, share, now=asyncio.get_running_loop().time())
         self._connections.add(connection)
         self._all_gone.clear()
         self._house.counters.opened += 1
@@ -119,6 +136,10 @@ class Sockets:
             if writer is not None:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
+
+    async def _too_many(self, send: Send) -> None:
+        self._house.counters.closed["too_many"] += 1
+        await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
 
     def _is_forged(self, headers: Headers) -> bool:
         """Whether a page of others may have sent it with our cookie: browsers always say their Origin."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from lorogo_client import Client
 from lorogo_gateway.identity import Guard
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.cursors import Cursors
@@ -26,6 +27,7 @@ class House:
     settings: GatewaySettings
     tasks: Tasks  # what goes on after a connection is over
     guard: Guard = field(default_factory=Guard)
+    limiter: Limiter = field(default_factory=lambda: Limiter(GatewaySettings()))
     counters: Counters = field(default_factory=Counters)
     cursors: dict[str, Cursors] = field(default_factory=dict)  # of documents whose presence is followed
     fanout: Fanout = field(init=False)

@@ -6,6 +6,7 @@ for each reader, where a queue, a task and ASGI's `send` take 15. uvicorn takes 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
@@ -45,6 +46,13 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
 
     unread_bytes_max: ClassVar[int]
     pongs = 0  # since the client last took what was sent
+    gone: Callable[[], None] | None = None  # told once when the connection is over
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end."""
+        if self.gone is not None:
+            self.gone()
+        super().connection_lost(exc)
 
     def handle_connect(self, event: Request) -> None:
         """The handshake came: the app is started with the line in its scope."""

@@ -59,6 +59,10 @@ def _size(text: str) -> None:
     assert values.parse_size(text) >= 0
 
 
+def _lasting(text: str) -> None:
+    assert values.parse_lasting(text) >= 0
+
+
 def _path(text: str) -> None:
     tokens = paths.parse_path(text)
     assert paths.parse_path(paths.pointer(tokens)) == tokens
@@ -141,6 +145,7 @@ DOORS: tuple[tuple[Callable[[str], None], str], ...] = (
     (_at, "2026-11-16T10:30:00.5+01:00"),
     (_at_http, "2026-11-16T10:30:00Z"),
     (_size, "64MiB"),
+    (_lasting, "1h30m"),
     (_path, "tasks.0.done"),
     (_pointer, "/a~1b/0/~0"),
     (_json, '{"a": [1, 2.5, "x", null]}'),

@@ -12,6 +12,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_gateway import wire
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.sockets.connection import Connection
 from lorogo_gateway.sockets.counters import Counters
 from lorogo_gateway.sockets.fanout import Fanout
@@ -122,6 +123,7 @@ class Reader:
                 fanout=Fanout(100, random.Random(1)),
                 counters=Counters(),
                 large=Shared(10_000),
+                limiter=Limiter(settings),
                 tasks=Tasks(self._broke),
             ),
         )

@@ -12,9 +12,9 @@ from websockets import Origin
 from websockets.exceptions import InvalidStatus
 
 from lorogo_gateway import wire
+from lorogo_gateway.limiting.bucket import Bucket
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets
-from lorogo_gateway.sockets.bucket import Bucket
 from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from lorogo_transport.memory import MemoryNats

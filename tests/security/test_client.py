@@ -37,7 +37,7 @@ SECONDS = 30.0
 async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
     async with (
         closed_nats(tmp_path) as made,
-        Server(made.server, ServerSettings(), data=tmp_path / "server"),
+        Server(made.server, ServerSettings(), data=tmp_path / "server", authority=made.authority),
     ):
         yield made
 

@@ -23,6 +23,11 @@ class Bucket:
         self._level -= amount
         return True
 
+    def charge(self, amount: float, *, now: float) -> None:
+        """It has passed already: it is paid back by those who come next."""
+        self._filled(now)
+        self._level -= amount
+
     def seconds(self, *, now: float) -> float:
         """How long until a second's worth may pass again."""
         return max(0.0, (min(self._rate, self._full) - self._filled(now)) / self._rate)

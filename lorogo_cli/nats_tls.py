@@ -1,0 +1,52 @@
+"""`--nats-ca`, `--nats-cert` and `--nats-key` for every command that has `--nats`."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _option(name: str, words: str) -> Any:
+    variable = f"LOROGO_NATS_{name.upper()}"
+    option = typer.Option(f"--nats-{name}", metavar="FILE", envvar=variable, help=words)
+    return Annotated[Path | None, option]
+
+
+_OPTIONS = {
+    "nats_ca": _option("ca", "Who signs the certificate of NATS, if not a public authority: PEM."),
+    "nats_cert": _option("cert", "Our own certificate for NATS, if it asks for one: PEM."),
+    "nats_key": _option("key", "Its key; readable by its owner only."),
+}
+
+
+def with_nats_tls(app: typer.Typer) -> None:
+    """Give all commands with `--nats` these options; what they name becomes part of the address."""
+    for command in app.registered_commands:
+        if command.callback is not None and "nats" in inspect.signature(command.callback).parameters:
+            command.callback = _with(command.callback)
+
+
+def _with(work: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    def command(*, nats: str | None, **options: Any) -> Any:
+        named = [options.pop(name) for name in _OPTIONS]
+        if nats is not None and any(named):
+            from lorogo_transport.nats_tls import TlsFiles, name_files
+
+            files = TlsFiles(*(None if path is None else str(path.absolute()) for path in named))
+            nats = name_files(nats, files)
+        return work(nats=nats, **options)
+
+    signature = inspect.signature(work, eval_str=True)
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _OPTIONS.items()
+    ]
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    whole = signature.replace(parameters=[*own, *more])
+    command.__signature__ = whole  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {**inspect.get_annotations(work, eval_str=True), **_OPTIONS}
+    return command

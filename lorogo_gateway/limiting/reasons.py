@@ -1,0 +1,53 @@
+"""Why somebody was turned away, in words that are labels of a metric: a set that never grows by itself."""
+
+from collections import Counter
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """A reason of `lorogo_gateway_refused_total`."""
+
+    # of the gateway as a whole
+    CONNECTIONS = "connections"
+    FEEDS = "feeds"
+    # of an address
+    ADDRESS_CONNECTIONS = "address-connections"
+    ADDRESS_CONNECTS = "address-connects"
+    ADDRESS_REQUESTS = "address-requests"
+    ADDRESS_BYTES = "address-bytes"
+    AUTH_FAILURES = "auth-failures"
+    # of a token, or of an address without one
+    TOKEN_CONNECTIONS = "token-connections"
+    TOKEN_REQUESTS = "token-requests"
+    TOKEN_BYTES = "token-bytes"
+    TOKEN_UPDATES = "token-updates"
+    TOKEN_UPDATE_BYTES = "token-update-bytes"
+    TOKEN_JOINS = "token-joins"
+    TOKEN_DOCUMENTS = "token-documents"
+    # of a connection or a request
+    UPDATES = "updates"
+    ROOMS = "rooms"
+    HEAD_BYTES = "head-bytes"
+    HEAD_SECONDS = "head-seconds"
+    PIPELINE = "pipeline"
+    BODY_BYTES = "body-bytes"
+    BODY_SECONDS = "body-seconds"
+    SLOW_READER = "slow-reader"
+    FEED_STALLED = "feed-stalled"
+
+
+class Refusals:
+    """How often each reason was given, since the start."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: Counter[Why] = Counter()
+
+    def count(self, why: Why) -> None:
+        """Once more."""
+        self._counts[why] += 1
+
+    def facts(self) -> dict[str, int]:
+        """Every reason, also those that were never given: a rate needs its zero."""
+        return {why.value: self._counts[why] for why in Why}

@@ -1,0 +1,108 @@
+"""Limits of a token over all its WebSockets; who has none is counted by address."""
+
+from dataclasses import replace
+
+from loro import LoroDoc
+
+from lorogo_gateway import wire
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from tests.client.support import eventually
+from tests.gateway.support import type_in
+from tests.gateway.whole import whole
+
+SETTINGS = GatewaySettings(
+    port=0, close_seconds=1.0, rejoin_seconds=0.05, burst_seconds=1.0, trusted_proxies=("127.0.0.1",)
+)
+ONE = {"X-Forwarded-For": "198.51.100.1"}
+OTHER = {"X-Forwarded-For": "198.51.100.2"}
+
+
+async def test_updates_add_up_over_connections_and_heal() -> None:
+    """Each connection is far below its own rate; the one that is too much is asked to join again later."""
+    settings = replace(SETTINGS, token_updates_per_second=1.0, burst_seconds=4.0)
+    async with (
+        whole(settings) as served,
+        served.peer(**ONE) as one,
+        served.peer(**ONE) as two,
+        served.peer(**OTHER) as other,
+    ):
+        for peer in (one, two, other):
+            await peer.join()
+        docs = {peer: LoroDoc() for peer in (one, two, other)}
+        limited, found = one, list[Status]()
+        while Status.RATE_LIMITED not in found:
+            limited = (one, two)[len(found) % 2]
+            found.append(await limited.save(type_in(docs[limited], "x")))
+        assert found[:4] == [Status.OK] * 4
+        assert served.refused("token-updates") == 1
+        assert served.refused("updates") == 0
+        assert await other.save(type_in(docs[other], "y")) is Status.OK
+        error = await limited.room_error()
+        assert error.error is RoomErrorCode.REJOIN_SUGGESTED
+        await limited.join()
+
+
+async def test_bytes_of_updates_add_up_over_connections() -> None:
+    settings = replace(SETTINGS, token_update_bytes_per_second=100.0, burst_seconds=5.0)
+    async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**ONE) as two:
+        await one.join()
+        await two.join()
+        assert await one.save(type_in(LoroDoc(), "x" * 3000)) is Status.OK
+        assert await two.save(type_in(LoroDoc(), "x")) is Status.RATE_LIMITED
+        assert served.refused("token-update-bytes") == 1
+
+
+async def test_joins_above_the_rate_wait_for_their_turn_and_none_is_lost() -> None:
+    settings = replace(SETTINGS, token_joins_per_second=20.0, burst_seconds=0.1)
+    async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**OTHER) as other:
+        for number in range(8):
+            await one.send(wire.JoinRequest(Crdt.PERSISTED, f"room-{number}", b"", b""))
+        await other.join("mine")
+        joined = {(await one.take(wire.JoinOk)).room for _ in range(8)}
+        assert joined == {f"room-{number}" for number in range(8)}
+        assert served.refused("token-joins") > 0
+
+
+async def test_open_documents_add_up_over_connections() -> None:
+    """Presence of a document and the document itself are one; what is left makes room."""
+    async with (
+        whole(replace(SETTINGS, token_documents_max=2)) as served,
+        served.peer(**ONE) as one,
+        served.peer(**ONE) as two,
+        served.peer(**OTHER) as other,
+    ):
+        await one.join("a")
+        await one.join("a", crdt=Crdt.EPHEMERAL)
+        await two.join("b")
+        refused = await two.join_error("c")
+        assert refused.app_code == "too_many_documents"
+        await other.join("c")
+        await one.send(wire.Leave(Crdt.LORO, "a"))
+        assert (await two.join_error("c")).app_code == "too_many_documents"
+        await one.send(wire.Leave(Crdt.EPHEMERAL, "a"))
+        assert await one.quiet() == []
+        await two.join("c")
+        assert served.refused("token-documents") == 2
+
+
+async def test_what_a_connection_had_is_free_when_it_ends() -> None:
+    settings = replace(SETTINGS, token_documents_max=1, token_connections_max=1)
+    async with whole(settings) as served:
+        async with served.peer(**ONE) as one:
+            await one.join("a")
+            async with served.peer(**ONE) as two:
+                code, reason = await two.closed()
+                assert (code, "too many" in reason) == (1013, True)
+            assert served.refused("token-connections") == 1
+        await eventually(lambda: served.gateway.sockets.stats()["connections"] == 0)
+        async with served.peer(**ONE) as again:
+            await again.join("b")
+
+
+async def test_rooms_of_one_connection_have_their_own_bound() -> None:
+    async with whole(replace(SETTINGS, rooms_max=2)) as served, served.peer() as one:
+        await one.join("a")
+        await one.join("b")
+        assert (await one.join_error("c")).app_code == "too_many_rooms"
+        assert served.refused("rooms") == 1

@@ -1,0 +1,180 @@
+"""Limits of tokens at a whole gateway that asks for them: each has its own, from wherever it comes."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from loro import LoroDoc
+from websockets.exceptions import InvalidStatus
+
+from lorogo_gateway import wire
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.wire import Crdt, Status
+from lorogo_protocol import tokens
+from lorogo_protocol.tokens import Token
+from tests.client.support import eventually
+from tests.gateway.http_support import problem
+from tests.gateway.support import type_in
+from tests.gateway.whole import whole
+
+SETTINGS = GatewaySettings(port=0, close_seconds=1.0, burst_seconds=10.0)
+STRICT = replace(SETTINGS, limit_loopback=True)
+KEY = tokens.make_key("HS256", "k", b"x" * 32)
+
+
+class Keys:
+    """Who verifies, without a list of what is revoked."""
+
+    def __init__(self) -> None:
+        self._keys = tokens.Keys([KEY])
+
+    def verify(self, text: str) -> Token:
+        return self._keys.verify(text, now=time.time())
+
+    def still(self, token: Token) -> bool:
+        return token.expires > time.time()
+
+    def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+def mint(subject: str) -> str:
+    now = time.time()
+    grants = {"*": "write"}
+    return tokens.mint(KEY, subject=subject, documents=grants, expires=now + 600, now=now, token_id=subject)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+ANN, BOB = bearer(mint("ann")), bearer(mint("bob"))
+
+
+async def test_requests_of_a_token_have_their_own_rate() -> None:
+    async with (
+        whole(replace(SETTINGS, token_requests_per_second=0.5), Keys()) as served,
+        served.http() as http,
+    ):
+        answers = [await http.get("/v1/session", headers=ANN) for _ in range(8)]
+        assert [answer.status_code for answer in answers[:5]] == [200] * 5
+        assert problem(answers[-1], 429, "rate-limited")["detail"]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (await http.get("/v1/session", headers=BOB)).status_code == 200
+        assert served.refused("token-requests") >= 1
+
+
+async def test_bytes_of_a_token_have_their_own_rate() -> None:
+    async with (
+        whole(replace(SETTINGS, token_bytes_per_second=100.0), Keys()) as served,
+        served.http() as http,
+    ):
+        assert (await http.put("/v1/documents/a", json={"t": "x" * 3000}, headers=ANN)).status_code == 201
+        problem(await http.put("/v1/documents/b", json={"t": "x"}, headers=ANN), 429, "rate-limited")
+        assert (await http.put("/v1/documents/b", json={"t": "x"}, headers=BOB)).status_code == 201
+        assert served.refused("token-bytes") == 1
+
+
+async def test_guessing_tokens_is_slowed_for_its_address_alone() -> None:
+    """After too many bad ones no new one is looked at for a while; who has none or a known one is served."""
+    settings = replace(SETTINGS, auth_failures_per_minute=4.5, trusted_proxies=("127.0.0.1",))
+    async with whole(settings, Keys()) as served, served.http() as http:
+        here, there = {"X-Forwarded-For": "198.51.100.1"}, {"X-Forwarded-For": "198.51.100.2"}
+        assert (await http.get("/v1/session", headers={**BOB, **there})).status_code == 200
+        found = [
+            await http.get("/v1/session", headers={**bearer(f"a.b.{number}"), **here}) for number in range(10)
+        ]
+        assert [answer.status_code for answer in found[:5]] == [401] * 5
+        problem(found[-1], 429, "rate-limited")
+        assert int(found[-1].headers["retry-after"]) > 30
+        problem(await http.get("/v1/session", headers={**ANN, **here}), 429, "rate-limited")
+        assert (await http.get("/v1/session", headers={**BOB, **here})).status_code == 200
+        async with served.peer(**BOB, **here) as known:
+            assert await known.quiet() == []
+        body = {"token": "a.b.c"}
+        problem(await http.post("/v1/session", json=body, headers=here), 429, "rate-limited")
+        assert (await http.get("/healthz", headers=here)).status_code == 200
+        assert (await http.get("/v1/session", headers={**ANN, **there})).status_code == 200
+        with pytest.raises(InvalidStatus) as caught:
+            async with served.peer(**bearer(mint("eve")), **here):
+                pytest.fail("it was let in")
+        assert caught.value.response.status_code == 429
+        assert served.refused("auth-failures") >= 3
+
+
+@pytest.mark.parametrize("way", ["sign in", "handshake", "join"])
+async def test_every_door_for_tokens_counts_bad_ones(way: str) -> None:
+    settings = replace(STRICT, auth_failures_per_minute=0.5)
+    async with whole(settings, Keys()) as served, served.http() as http:
+        for number in range(2):
+            if way == "sign in":
+                answer = await http.post("/v1/session", json={"token": f"a.b.{number}"})
+                assert answer.status_code == 401
+            elif way == "handshake":
+                async with served.peer(**bearer(f"a.b.{number}")) as one:
+                    assert (await one.closed())[0] == 4401
+            else:
+                async with served.peer() as one:
+                    await one.send(wire.JoinRequest(Crdt.LORO, "doc", f"a.b.{number}".encode(), b""))
+                    await one.take(wire.JoinError)
+        problem(await http.get("/v1/session", headers=ANN), 429, "rate-limited")
+        async with served.peer() as late:
+            await late.send(wire.JoinRequest(Crdt.LORO, "doc", mint("ann").encode(), b""))
+            assert (await late.closed())[0] == 1013
+
+
+async def test_who_has_no_token_is_told_so_and_never_blocked() -> None:
+    settings = replace(STRICT, auth_failures_per_minute=1.0)
+    async with whole(settings, Keys()) as served, served.http() as http:
+        for _ in range(5):
+            assert (await http.get("/v1/documents")).status_code == 401
+        assert (await http.get("/v1/session", headers=ANN)).status_code == 200
+
+
+@pytest.mark.parametrize("when", ["handshake", "join"])
+async def test_connections_and_documents_of_a_token_add_up(when: str) -> None:
+    settings = replace(SETTINGS, token_connections_max=2, token_documents_max=2)
+    first = mint("ann")
+    headers, auth = (bearer(first), b"") if when == "handshake" else ({}, first.encode())
+    async with (
+        whole(settings, Keys()) as served,
+        served.peer(**headers) as one,
+        served.peer(**headers) as two,
+        served.peer(**BOB) as bob,
+    ):
+        for peer, room in ((one, "a"), (two, "b")):
+            await peer.send(wire.JoinRequest(Crdt.LORO, room, auth, b""))
+            await peer.take(wire.JoinOk)
+        await two.send(wire.JoinRequest(Crdt.LORO, "c", auth, b""))
+        assert (await two.take(wire.JoinError)).app_code == "too_many_documents"
+        async with served.peer(**headers) as three:
+            if when == "join":
+                await three.send(wire.JoinRequest(Crdt.LORO, "a", auth, b""))
+            assert (await three.closed())[0] == 1013
+        await bob.join("c")
+        assert served.refused("token-connections") == 1
+        await two.socket.close()
+        await eventually(lambda: served.gateway.sockets.stats()["connections"] == 2)
+        async with served.peer(**headers) as again:
+            await again.send(wire.JoinRequest(Crdt.LORO, "c", auth, b""))
+            await again.take(wire.JoinOk)
+
+
+async def test_updates_of_a_token_add_up_over_its_connections() -> None:
+    settings = replace(SETTINGS, token_updates_per_second=0.2, burst_seconds=20.0)
+    async with (
+        whole(settings, Keys()) as served,
+        served.peer(**ANN) as one,
+        served.peer(**ANN) as two,
+        served.peer(**BOB) as bob,
+    ):
+        docs = {peer: LoroDoc() for peer in (one, two, bob)}
+        for peer in docs:
+            await peer.join()
+        found: list[Status] = []
+        while Status.RATE_LIMITED not in found:
+            peer = (one, two)[len(found) % 2]
+            found.append(await peer.save(type_in(docs[peer], "x")))
+        assert 4 <= len(found) <= 6
+        assert await bob.save(type_in(docs[bob], "y")) is Status.OK
