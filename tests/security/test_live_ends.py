@@ -119,7 +119,7 @@ async def test_a_room_is_asked_in_time_to_come_with_a_fresh_token() -> None:
                     RoomErrorCode.REJOIN_SUGGESTED,
                     "the token ends soon:",
                 )
-                await peer.join("doc", crdt=crdt, auth=mint({"doc": "write"}, token_id="fresh"))
+                await peer.join("doc", crdt=crdt, auth=fresh)
             assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
             assert gate.gateway.guard.followed == 1
             await gate.authority.revoke_token("fresh")
