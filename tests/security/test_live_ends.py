@@ -85,7 +85,7 @@ async def test_the_end_of_a_rooms_own_token_ends_the_room_alone(
             assert (await ended(peer, Crdt.LORO)).startswith(f"auth_failed: {code}")
             await peer.quiet()
             assert await peer.save(type_in(LoroDoc(), "x"), room="one") is Status.PERMISSION_DENIED
-            await gate.client.document("one").patch([{"op": "add", "path": "/secret", "value": "s"}])
+            await gate.patch("one", {"op": "add", "path": "/secret", "value": "s"})
             assert await peer.save(type_in(LoroDoc(), "y"), room="two") is Status.OK
             heard = [frame for frame in await peer.quiet() if isinstance(frame, DocUpdate)]
             assert not [frame for frame in heard if frame.room == "one"]
