@@ -19,6 +19,7 @@ from lorogo_gateway.pages import Pages
 from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
+from lorogo_server.tasting import Taster
 from lorogo_server.server import new_nanoid
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
@@ -64,7 +65,7 @@ async def _serve(
         try:
             settings = ServerSettings(server_id=server_id)
             async with (
-                Server(transport, settings, pulse=Pulse(nats.url), data=data),
+                Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
                 running(nats.url, web) as address,
             ):
                 say(screen(nats.url, address))

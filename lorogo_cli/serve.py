@@ -16,6 +16,7 @@ from lorogo_cli.runtime import stop_signals
 from lorogo_protocol.subjects import PRESENCE_STREAM
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
+from lorogo_server.tasting import Taster
 from lorogo_server.server import new_nanoid
 from lorogo_transport import topology
 from lorogo_transport.errors import StorageFull, TransportError, Unreachable
@@ -68,7 +69,7 @@ async def _serve(
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
     try:
-        async with transport, Server(transport, settings, pulse=Pulse(serving.url), data=folder):
+        async with transport, Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder):
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
