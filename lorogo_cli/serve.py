@@ -69,7 +69,10 @@ async def _serve(
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
     try:
-        async with transport, Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder):
+        async with (
+            transport,
+            Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder),
+        ):
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error

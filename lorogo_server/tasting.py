@@ -151,7 +151,9 @@ def _wait(fd: int, event: int, deadline: float) -> None:
 
 def decode(update: bytes) -> None:
     """All that Loro does to foreign bytes before they are in a document; whatever it raises is no matter here."""
-    with suppress(BaseException):  # errors of Loro are bare ones, and panics their own; the server meets them itself
+    with suppress(
+        BaseException
+    ):  # errors of Loro are bare ones, and panics their own; the server meets them itself
         LoroDoc.decode_import_blob_meta(update, False)
         doc = LoroDoc()
         doc.detach()  # the history only: the state costs more, and is worked out from what was decoded

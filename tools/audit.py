@@ -87,13 +87,17 @@ def report(audits: Sequence[Audit]) -> tuple[int, str]:
     if any(audit.against for audit in audits):
         return FOUND, "\n".join([*lines, "== there are known vulnerabilities"])
     if any(audit.unknown for audit in audits) or not audits:
-        return UNKNOWN, "\n".join([*lines, "== not everything could be looked up: this says nothing about what is missing"])
+        return UNKNOWN, "\n".join(
+            [*lines, "== not everything could be looked up: this says nothing about what is missing"]
+        )
     return 0, "\n".join([*lines, "== nothing is known against any package"])
 
 
 def _run(command: Sequence[str], folder: Path) -> tuple[str, str]:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     return done.stdout, done.stderr

@@ -183,8 +183,14 @@ def seeds() -> Iterable[bytes]:
     for operations in (
         [{"op": "add", "path": "/map/new", "value": {"a": [1, "x", {"$bytes": "YWI="}]}}],
         [{"op": "move", "from": "/list/0", "path": "/movable/-"}, {"op": "remove", "path": "/list/0"}],
-        [{"op": "replace", "path": "/text", "value": "hello"}, {"op": "add", "path": "/text/2", "value": "é"}],
-        [{"op": "test", "path": "/counter", "value": 3}, {"op": "replace", "path": "/counter", "value": -1.5}],
+        [
+            {"op": "replace", "path": "/text", "value": "hello"},
+            {"op": "add", "path": "/text/2", "value": "é"},
+        ],
+        [
+            {"op": "test", "path": "/counter", "value": 3},
+            {"op": "replace", "path": "/counter", "value": -1.5},
+        ],
         [{"op": "copy", "from": "/map", "path": "/new"}],
         [{"op": "replace", "path": "", "value": {"list": [1], "map": {}}}],
         [{"op": "replace", "path": "/tree/0/meta/name", "value": "other"}],

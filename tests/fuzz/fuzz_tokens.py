@@ -25,8 +25,37 @@ _ED25519 = {
 }
 _KEYS = tokens.keys_of({"keys": [_HMAC, _ED25519]})
 _NOW = 1_000_000.0
-_CLAIMS = ("aud", "sub", "exp", "documents", "jti", "iat", "nbf", "lorogo", "read", "write", "admin", "doc-*", "*")
-_MEMBERS = ("kty", "crv", "kid", "x", "d", "k", "alg", "keys", "OKP", "oct", "Ed25519", "EdDSA", "HS256", "none")
+_CLAIMS = (
+    "aud",
+    "sub",
+    "exp",
+    "documents",
+    "jti",
+    "iat",
+    "nbf",
+    "lorogo",
+    "read",
+    "write",
+    "admin",
+    "doc-*",
+    "*",
+)
+_MEMBERS = (
+    "kty",
+    "crv",
+    "kid",
+    "x",
+    "d",
+    "k",
+    "alg",
+    "keys",
+    "OKP",
+    "oct",
+    "Ed25519",
+    "EdDSA",
+    "HS256",
+    "none",
+)
 
 
 def _packed(value: bytes) -> str:
@@ -106,7 +135,9 @@ def _keys(jwk: object) -> None:
 def _secret_in(jwk: object, message: str) -> bool:
     if not isinstance(jwk, Mapping):
         return False
-    return any(isinstance(value := jwk.get(name), str) and len(value) > 8 and value in message for name in "dk")
+    return any(
+        isinstance(value := jwk.get(name), str) and len(value) > 8 and value in message for name in "dk"
+    )
 
 
 def run(data: bytes) -> None:

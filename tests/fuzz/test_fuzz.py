@@ -131,7 +131,10 @@ def test_one_death_is_told_from_another_by_what_was_said_last() -> None:
 
 def test_the_table_has_a_line_for_each_target() -> None:
     """Target, engine, executions, seconds, edges, findings."""
-    results = [Result("one", "atheris", 12, 3.2, "7"), Result("second", "random", 5, 1.0, findings=[("x", Path())])]
+    results = [
+        Result("one", "atheris", 12, 3.2, "7"),
+        Result("second", "random", 5, 1.0, findings=[("x", Path())]),
+    ]
     head, first, second = run.table(results).splitlines()
     assert head.split() == ["target", "engine", "executions", "seconds", "edges", "findings"]
     assert first.split() == ["one", "atheris", "12", "3", "7", "0"]

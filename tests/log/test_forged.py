@@ -7,7 +7,16 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, CorruptionError, MemoryStorage, Options, Reader, Recovery, limits, maintain
+from lorogo_log import (
+    BlockingLog,
+    CorruptionError,
+    MemoryStorage,
+    Options,
+    Reader,
+    Recovery,
+    limits,
+    maintain,
+)
 from lorogo_log.format import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
 from lorogo_log.memory import MemoryDirectory
 from lorogo_log.names import is_ours, parse_segment
@@ -65,7 +74,9 @@ def fit(data: bytearray) -> None:
 
 
 def values(storage: MemoryStorage) -> list[str]:
-    return [record.value for batch in Reader.open("log", storage=storage).read() for record in batch.records()]
+    return [
+        record.value for batch in Reader.open("log", storage=storage).read() for record in batch.records()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: Tast
     taster.taste(writer.type("good"))
 
 
-@pytest.mark.parametrize("data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"])
+@pytest.mark.parametrize(
+    "data", [b"", b"loro", b"x" * 100, bytes(300_000)], ids=["empty", "cut", "junk", "large"]
+)
 def test_what_is_no_update_is_let_through(taster: Taster, data: bytes) -> None:
     """What is wrong with it is found, and told, by who imports it."""
     taster.taste(data)
