@@ -16,8 +16,8 @@ from lorogo_cli.runtime import stop_signals
 from lorogo_protocol.subjects import PRESENCE_STREAM
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
-from lorogo_server.tasting import Taster
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.errors import StorageFull, TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect

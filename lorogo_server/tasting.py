@@ -1,10 +1,11 @@
 """Updates of others, read by another process first: what ends that one must not end the server.
 
-A forged update can make Loro ask for more memory than there is, and then Rust ends the process: no panic, nothing
-to catch (docs/decisions/0004). The message stays in the WAL, so whoever takes the document next would end, too.
-The taster is a small process that decodes each update before the server does, about 25 us for a small one. If
-one ends it, that update is refused for good and another taster is started. If it does not answer in time, or
-ends for another reason, nobody knows anything about the update, and it is taken as it would be without a taster.
+A forged update can make Loro ask for more memory than there is, and then Rust ends the process: no panic,
+nothing to catch (docs/decisions/0004). The message stays in the WAL, so whoever takes the document next would
+end, too. The taster is a small process that decodes each update before the server does, about 25 us for a
+small one. If an update ends it, that update is refused for good and another taster is started. If it does not
+answer in time, or ends for another reason, nobody knows anything about the update, and it is taken as it
+would be without a taster.
 
 It reads `length (4) | update` from its standard input and answers with one byte; the end of input is the end.
 """
@@ -47,7 +48,7 @@ class _Gone(Exception):
 
 
 class Taster:
-    """The server's end: starts the process, and asks it. The server waits for the answer, which is soon there."""
+    """The server's end: starts the process, and asks it. The server waits for the answer, for 2 s at most."""
 
     def __init__(self, *, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
@@ -150,10 +151,9 @@ def _wait(fd: int, event: int, deadline: float) -> None:
 
 
 def decode(update: bytes) -> None:
-    """All that Loro does to foreign bytes before they are in a document; whatever it raises is no matter here."""
-    with suppress(
-        BaseException
-    ):  # errors of Loro are bare ones, and panics their own; the server meets them itself
+    """All that Loro does to foreign bytes before they are in a document; what it raises is no matter here."""
+    # errors of Loro are bare BaseExceptions, and panics of a kind of their own: the server meets them itself
+    with suppress(BaseException):
         LoroDoc.decode_import_blob_meta(update, False)
         doc = LoroDoc()
         doc.detach()  # the history only: the state costs more, and is worked out from what was decoded

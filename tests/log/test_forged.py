@@ -1,4 +1,4 @@
-"""Bytes whose checksums fit and which make no sense all the same: a forger's, or a bug's. Found by fuzzing."""
+"""Bytes whose checksums fit and which make no sense all the same: a forger's, or a bug's."""
 
 from __future__ import annotations
 
