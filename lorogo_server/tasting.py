@@ -21,9 +21,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from loro import LoroDoc
-
-from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol import crdt
+from lorogo_protocol.errors import CrdtError, InvalidUpdate
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -150,16 +149,6 @@ def _wait(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
-def decode(update: bytes) -> None:
-    """All that Loro does to foreign bytes before they are in a document; what it raises is no matter here."""
-    # errors of Loro are bare BaseExceptions, and panics of a kind of their own: the server meets them itself
-    with suppress(BaseException):
-        LoroDoc.decode_import_blob_meta(update, False)
-        doc = LoroDoc()
-        doc.detach()  # the history only: the state costs more, and is worked out from what was decoded
-        doc.import_(update)
-
-
 def main() -> None:
     """The process's door."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -172,5 +161,6 @@ def main() -> None:
             update = source.read(size)
             if len(update) < size:
                 return
-            decode(update)
+            with suppress(CrdtError):  # the server meets it itself, and says so
+                crdt.try_decoding(update)
             os.write(answers, _DONE)

@@ -30,15 +30,20 @@ def test_every_target_has_a_small_corpus_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(target.names()) - _IN_A_PROCESS))
-def test_a_target_holds_on_its_seeds_and_near_them(name: str) -> None:
+def test_a_target_holds_on_its_seeds_and_near_them(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A few hundred inputs raise nothing but what the target may refuse."""
     one = target.load(name)
+    slate = Slate.create(tmp_path / "slate", one.bytes_max)
+    watch = child.Watch(name, one, slate, tmp_path / "found")
     for data in islice(mutated(target.corpus(name), Random(7), one.bytes_max), _INPUTS):
-        try:
-            one.check(data)
-        except BaseException as error:
-            error.add_note(f"{name} with {data!r}")
-            raise
+        watch.one(data)
+    assert slate.executions == _INPUTS
+    found = [
+        (json.loads(line)["text"], json.loads(line)["path"]) for line in capsys.readouterr().out.splitlines()
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", sorted(_IN_A_PROCESS))

@@ -27,7 +27,7 @@ def taster() -> Iterator[Taster]:
 
 def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
     """The reason for all of this: should it fail one day, Loro has mended it."""
-    code = "import sys; from lorogo_server.tasting import decode; decode(sys.stdin.buffer.read())"
+    code = "import sys; from lorogo_protocol import crdt; crdt.try_decoding(sys.stdin.buffer.read())"
     done = subprocess.run(
         [sys.executable, "-c", code], input=deadly(), capture_output=True, timeout=60, check=False
     )
