@@ -19,6 +19,7 @@ from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
@@ -81,6 +82,7 @@ async def _serve(
     pulse = Pulse(serving.url, seed=serving.guard.seed)
     keys = serving.guard.keys
     try:
+<<<<<<< HEAD
         async with transport, AsyncExitStack() as stack:
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             await stack.enter_async_context(
@@ -88,6 +90,12 @@ async def _serve(
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)
+=======
+        async with (
+            transport,
+            Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder),
+        ):
+>>>>>>> fuzz
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error

@@ -98,7 +98,7 @@ def _name(text: str) -> None:
     token = callout.token_named(text)
     if token is not None:
         again = callout.token_named(callout.name_of(token))
-        assert again == token or token.expires != token.expires or token.issued != token.issued  # noqa: PLR0124 - NaN
+        assert again == token or token.expires != token.expires or token.issued != token.issued
         token.expired(_NOW)
 
 
