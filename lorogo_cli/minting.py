@@ -42,8 +42,8 @@ def mint(
 def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
     """Say what the token says; False if it was to be verified and is not good."""
     text, source = _token(token_file)
-    source, now = keys_of(keys), time.time()
-    known = None if source is None else source.keys
+    trusted, now = keys_of(keys), time.time()
+    known = None if trusted is None else trusted.keys
     token, problem = _looked_at(text, known, now)
     facts: dict[str, Any] = {
         "subject": token.subject,
