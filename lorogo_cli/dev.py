@@ -21,6 +21,7 @@ from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
 
@@ -80,6 +81,7 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
 async def _until_stopped(
     nats: EmbeddedNats, serving: AbstractAsyncContextManager[str], stop: asyncio.Event
 ) -> None:
+<<<<<<< HEAD
     """Serve until we are asked to stop, or nats-server ends."""
     ended = asyncio.create_task(nats.wait())
     stopped = asyncio.create_task(stop.wait())
@@ -95,6 +97,27 @@ async def _until_stopped(
     finally:
         ended.cancel()
         stopped.cancel()
+=======
+    async with await connect(nats.url, name="lorogo dev") as transport:
+        ended = asyncio.create_task(nats.wait())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            settings = ServerSettings(server_id=server_id)
+            async with (
+                Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
+                running(nats.url, web) as address,
+            ):
+                say(screen(nats.url, address))
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():
+                    raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
+                say("stopping")
+        except CannotListen as error:
+            raise Problem(f"{one_line(error)}; --web-port chooses another") from None
+        finally:
+            ended.cancel()
+            stopped.cancel()
+>>>>>>> fuzz
 
 
 async def _answers(port: int) -> bool:

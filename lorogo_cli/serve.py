@@ -15,10 +15,11 @@ from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Identity
 from lorogo_cli.runtime import stop_signals
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
@@ -81,6 +82,7 @@ async def _serve(
     pulse = Pulse(serving.url, seed=serving.guard.seed)
     keys = serving.guard.keys
     try:
+<<<<<<< HEAD
         async with transport, AsyncExitStack() as stack:
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             await stack.enter_async_context(
@@ -88,6 +90,12 @@ async def _serve(
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)
+=======
+        async with (
+            transport,
+            Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder),
+        ):
+>>>>>>> fuzz
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
@@ -104,6 +112,11 @@ def _not_so(error: TransportError, settings: ServerSettings) -> TransportError |
         return Problem(
             f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
             " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
+        )
+    if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
+        return Problem(
+            f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
+            f" {one_line(error)}; give NATS more (max_file_store, disk)"
         )
     return error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -94,6 +95,8 @@ def recover(
     cleaning = _cleaners_out(directory, mode)
     try:
         return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
+    except struct.error as error:
+        raise FormatError(f"{directory.path} holds numbers that no log reaches: {error}") from None
     finally:
         if cleaning is not None:
             cleaning.release()

@@ -98,7 +98,7 @@ def _name(text: str) -> None:
     token = callout.token_named(text)
     if token is not None:
         again = callout.token_named(callout.name_of(token))
-        assert again == token or token.expires != token.expires or token.issued != token.issued  # noqa: PLR0124 - NaN
+        assert again == token or token.expires != token.expires or token.issued != token.issued
         token.expired(_NOW)
 
 
@@ -142,7 +142,11 @@ def seeds() -> Iterable[bytes]:
     yield bytes([1, 3, 1, 0, 3, *b"a,b", 0, 1, 0, 2, 0, 4, 0, 1, 1])
     yield b"\x03" + callout.name_of(_TOKEN).encode()
     yield b"\x03u t k - - nan some body"
-    for text in ('{"at": 1.5, "until": null}', '{"at": 2, "until": 3e5}', '{"at": 1%s, "until": null}' % ("0" * 400)):
+    for text in (
+        '{"at": 1.5, "until": null}',
+        '{"at": 2, "until": 3e5}',
+        '{"at": 1%s, "until": null}' % ("0" * 400),
+    ):
         yield b"\x04\0" + text.encode()
         yield b"\x04\x01" + text.encode()
 
