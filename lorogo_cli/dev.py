@@ -72,7 +72,7 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
     settings = ServerSettings(server_id=server_id)
     async with (
         await connect(nats.url, name="lorogo dev") as transport,
-        Server(transport, settings, pulse=Pulse(nats.url), data=data),
+        Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
         running(nats.url, web) as address,
     ):
         yield screen(nats.url, address)
@@ -81,7 +81,6 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
 async def _until_stopped(
     nats: EmbeddedNats, serving: AbstractAsyncContextManager[str], stop: asyncio.Event
 ) -> None:
-<<<<<<< HEAD
     """Serve until we are asked to stop, or nats-server ends."""
     ended = asyncio.create_task(nats.wait())
     stopped = asyncio.create_task(stop.wait())
@@ -97,27 +96,6 @@ async def _until_stopped(
     finally:
         ended.cancel()
         stopped.cancel()
-=======
-    async with await connect(nats.url, name="lorogo dev") as transport:
-        ended = asyncio.create_task(nats.wait())
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            settings = ServerSettings(server_id=server_id)
-            async with (
-                Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
-                running(nats.url, web) as address,
-            ):
-                say(screen(nats.url, address))
-                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                if ended.done():
-                    raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
-                say("stopping")
-        except CannotListen as error:
-            raise Problem(f"{one_line(error)}; --web-port chooses another") from None
-        finally:
-            ended.cancel()
-            stopped.cancel()
->>>>>>> fuzz
 
 
 async def _answers(port: int) -> bool:

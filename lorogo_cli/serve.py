@@ -82,20 +82,13 @@ async def _serve(
     pulse = Pulse(serving.url, seed=serving.guard.seed)
     keys = serving.guard.keys
     try:
-<<<<<<< HEAD
         async with transport, AsyncExitStack() as stack:
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             await stack.enter_async_context(
-                Server(transport, settings, pulse=pulse, data=folder, authority=authority)
+                Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)
-=======
-        async with (
-            transport,
-            Server(transport, settings, pulse=Pulse(serving.url), taster=Taster(), data=folder),
-        ):
->>>>>>> fuzz
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error

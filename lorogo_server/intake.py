@@ -91,10 +91,7 @@ class Intake:
         *,
         head: int,
         deleted: bool,
-<<<<<<< HEAD
-=======
         taste: Taste = untasted,
->>>>>>> fuzz
     ) -> None:
         self.replica = replica
         self.history = history

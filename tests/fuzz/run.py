@@ -33,12 +33,8 @@ _DEATHS_MAX = 500
 _POLL_SECONDS = 0.5
 _EDGES = re.compile(r"cov: ([0-9]+)")
 _LAST_WORDS = re.compile(
-<<<<<<< HEAD
-    r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)|panicked at|libFuzzer: "
-=======
     r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)"
     r"|panicked at|libFuzzer: "
->>>>>>> fuzz
 )
 _FRAME = re.compile(r"^ +[0-9]+: (.*(?:loro_|serde_columnar|postcard).*)")
 

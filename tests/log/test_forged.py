@@ -10,10 +10,7 @@ from crc32c import crc32c
 from lorogo_log import (
     BlockingLog,
     CorruptionError,
-<<<<<<< HEAD
-=======
     FormatError,
->>>>>>> fuzz
     MemoryStorage,
     Options,
     Reader,
