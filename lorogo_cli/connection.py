@@ -68,7 +68,7 @@ def unauthorized(error: NotAuthorized, way: Way) -> Problem:
     if way.guarded:
         return Problem(
             f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
-            " was revoked, or is for another NATS"
+            " was revoked, or is for another NATS; or `lorogo auth` is not running"
         )
     if way.seed is not None:
         return Problem(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
