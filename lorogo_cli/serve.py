@@ -15,7 +15,7 @@ from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Identity
 from lorogo_cli.runtime import stop_signals
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
@@ -104,6 +104,11 @@ def _not_so(error: TransportError, settings: ServerSettings) -> TransportError |
         return Problem(
             f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
             " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
+        )
+    if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
+        return Problem(
+            f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
+            f" {one_line(error)}; give NATS more (max_file_store, disk)"
         )
     return error
 

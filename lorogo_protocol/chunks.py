@@ -155,8 +155,8 @@ class _Partial:
 class Room:
     """How many bytes of unfinished updates several assemblers may hold together.
 
-    They say what they keep; somebody measures now and then what is really held. So nothing has to be
-    given back, and whatever ends without a word is forgotten at the next measurement.
+    They say what they keep and let go; somebody measures now and then what is really held. So whatever
+    ends without a word is forgotten at the next measurement, and no room is lost for good.
     """
 
     __slots__ = ("_held", "_kept", "bytes_max")
@@ -171,6 +171,7 @@ class Room:
         self._held, self._kept = held, 0
 
     def keep(self, size: int) -> None:
+        """So much more is held; or less."""
         self._kept += size
 
     @property
@@ -251,7 +252,7 @@ class Assembler:
         """Remember an update that was ACKed; what came of it twice meanwhile is forgotten: its sequences."""
         forgotten: tuple[int, ...] = ()
         if (partial := self._partials.pop(log_id, None)) is not None:
-            self._bytes -= partial.size
+            self._release(partial.size)
             forgotten = tuple(partial.sequences)
         self._acked[log_id] = (now, digest_, sequence)
         self._acked.move_to_end(log_id)
@@ -262,7 +263,7 @@ class Assembler:
     def forget_unfinished(self) -> None:
         """Drop what is not whole: its chunks are no longer where they were."""
         self._partials.clear()
-        self._bytes = 0
+        self._release(self._bytes)
 
     def set_limit(self, update_bytes_max: int) -> None:
         """From now on, whole updates may have so many bytes."""
@@ -336,13 +337,18 @@ class Assembler:
         """How many bytes a whole update may have; of one that was accepted once, the wire's limit."""
         return max(self._update_bytes_max, limits.UPDATE_BYTES_MAX) if again else self._update_bytes_max
 
+    def _release(self, size: int) -> None:
+        self._bytes -= size
+        if self._room is not None:
+            self._room.keep(-size)
+
     def _forget_bytes(self, partial: _Partial, why: str) -> None:
-        self._bytes -= partial.size
+        self._release(partial.size)
         partial.chunks, partial.size, partial.refused = {}, 0, why
 
     def _join(self, log_id: str, partial: _Partial, final: Chunk) -> Outcome:
         del self._partials[log_id]
-        self._bytes -= partial.size
+        self._release(partial.size)
         payload = b"".join(partial.chunks[index] for index in range(final.count))
         return self._whole(
             final, payload, tuple(partial.sequences), partial.final_sequence, again=partial.again
@@ -370,7 +376,7 @@ class Assembler:
 
     def _drop(self, log_id: str, reason: Reason, message: str) -> Rejected:
         partial = self._partials.pop(log_id)
-        self._bytes -= partial.size
+        self._release(partial.size)
         final = partial.final or Chunk(log_id, 0, b"")
         return _rejected(final, reason, message, tuple(partial.sequences))
 

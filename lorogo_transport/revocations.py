@@ -159,6 +159,8 @@ class Revocations:
             self._trouble = "unexpected"
             log.exception("the list of what is revoked cannot be read")
         else:
+            if self._trouble:
+                log.info("the list of what is revoked can be read again", entries=len(self._kept))
             self._trouble = ""
 
     async def _load(self) -> None:

@@ -82,6 +82,7 @@ STATUSES = {
     "deleted": 410,
     "not-owner": 503,
     "storage-full": 507,
+    "document-full": 413,
     "rate-limited": 429,
     "read-only": 403,
     "permission-denied": 403,
