@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import doc, log, pipeline, token
+from lorogo_cli import auth, doc, log, pipeline, token
 from lorogo_cli.errors import one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.nats_tls import with_nats_tls
@@ -19,8 +19,10 @@ from lorogo_cli.options import (
     HostNames,
     HstsDays,
     Json,
+    Keys,
     Nats,
     NatsSeed,
+    Open,
     Origins,
     TlsCert,
     TlsKey,
@@ -43,6 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(auth.app, name="auth")
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
@@ -75,14 +78,20 @@ def dev(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Where everything is kept.")] = Path(
         ".lorogo"
     ),
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Ask everybody for tokens, with keys of its own in the store.")
+    ] = False,
     origin: Origins = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages."""
+    """Run everything here: an embedded nats-server, a document server, and the gateway with its pages.
+
+    It is open, to everybody on this machine and to nobody else, unless it is --closed.
+    """
     configure(verbose=verbose)
     from lorogo_cli.dev import dev as work
 
-    run_async(work, port, web_port, store, origin or [])
+    run_async(work, port, web_port, store, origin or [], closed=closed)
 
 
 @app.command()
@@ -92,8 +101,14 @@ def gateway(
         str, typer.Option("--host", help="Where to listen; 0.0.0.0 or :: for every interface.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    keys: Keys = None,
+    nats_seed: NatsSeed = None,
+    open_: Open = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Everybody may read through it, nobody may write.")
+        bool, typer.Option("--read-only", help="Nobody may write through it, whatever their token allows.")
+    ] = False,
+    metrics_open: Annotated[
+        bool, typer.Option("--metrics-open", help="With keys: /metrics asks for no operator's token.")
     ] = False,
     origin: Origins = None,
     host_name: HostNames = None,
@@ -106,13 +121,16 @@ def gateway(
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     configure(verbose=verbose)
     from lorogo_cli.gateway import gateway as work
+    from lorogo_cli.guard import Guard
 
     run_async(
         work,
         nats,
+        Guard.of("gateway", keys=keys, nats_seed=nats_seed, open_=open_),
         host,
         port,
         read_only=read_only,
+        metrics_open=metrics_open,
         origins=origin or [],
         host_names=host_name or [],
         trusted_proxies=tuple(trusted_proxy or []),
@@ -151,6 +169,14 @@ def serve(
     ] = None,
     update_bytes_max: Annotated[
         str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
+    ] = None,
+    document_bytes_max: Annotated[
+        str | None,
+        typer.Option(
+            "--document-bytes-max",
+            metavar="SIZE",
+            help="Limit of one document, 256MiB unless said otherwise; 0 for none.",
+        ),
     ] = None,
     documents_max: Annotated[
         int | None, typer.Option("--documents-max", help="Documents open at once, per worker.")
@@ -197,23 +223,29 @@ def serve(
     journal_advertise: Annotated[
         str | None, typer.Option("--journal-advertise", metavar="HOST", help="The host that others are told.")
     ] = None,
-    journal_secret: Annotated[
-        str | None,
+    journal_secret_file: Annotated[
+        Path | None,
         typer.Option(
-            "--journal-secret",
-            envvar="LOROGO_JOURNAL_SECRET",
-            show_envvar=True,
-            help="Shared by all servers that copy each other's journals; better in the environment.",
+            "--journal-secret-file",
+            metavar="FILE",
+            help="The secret of all servers that copy each other's journals (or LOROGO_JOURNAL_SECRET,"
+            " LOROGO_JOURNAL_SECRET_FILE).",
         ),
     ] = None,
+    keys: Keys = None,
+    nats_seed: NatsSeed = None,
+    open_: Open = False,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
     verbose: Verbose = False,
 ) -> None:
     """Run document servers on a NATS that is already there."""
     configure("info", verbose=verbose)
     from lorogo_cli import serve as work
+    from lorogo_cli.guard import Guard
     from lorogo_cli.settings import server_settings
+    from lorogo_transport.secret_files import read_secret
 
+    guard = Guard.of("serve", keys=keys, nats_seed=nats_seed, open_=open_)
     settings = server_settings(
         idle_seconds=idle_seconds,
         history_days=history_days,
@@ -223,6 +255,7 @@ def serve(
         if kept_presence_bytes_max is None
         else parse_size(kept_presence_bytes_max),
         update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
+        document_bytes_max=None if document_bytes_max is None else parse_size(document_bytes_max),
         documents_max=documents_max,
         compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
         archive=archive,
@@ -233,9 +266,11 @@ def serve(
         journal_replicas=journal_replicas,
         journal_listen=journal_listen,
         journal_advertise=journal_advertise,
-        journal_secret=journal_secret,
+        journal_secret=read_secret(
+            path=journal_secret_file, environment="LOROGO_JOURNAL_SECRET", what="the secret of journals"
+        ),
     )
-    serving = work.Serving(nats, data.absolute(), settings)
+    serving = work.Serving(nats, data.absolute(), settings, guard)
     if worker is not None:
         run_async(work.worker, serving, worker)
     elif workers == 1:
@@ -380,7 +415,7 @@ def restore(
 # --- errors -------------------------------------------------------------------------------------------
 
 
-for commands in (app, doc.app, log.app, pipeline.app):
+for commands in (app, auth.app, doc.app, log.app, pipeline.app, token.app):
     with_nats_tls(commands)
 
 

@@ -1,83 +1,52 @@
-"""`lorogo auth`: says to nats-server who comes in by a token; `lorogo auth setup` prepares a closed NATS."""
+"""`lorogo auth`: lets people with tokens into NATS, and prepares a NATS that lets in nobody else."""
 
-import asyncio
-import shlex
-import shutil
-import sys
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from lorogo_cli import closed_folder
-from lorogo_cli.errors import Problem
-from lorogo_cli.output import say
-from lorogo_cli.program import typed
-from lorogo_cli.runtime import stop_signals
-from lorogo_transport import closed, seeds
-from lorogo_transport.auth_service import NEEDED, running
-from lorogo_transport.key_source import KeySource
-from lorogo_transport.secret_files import read_secret
-from lorogo_transport.strangers import lets_strangers_in
+import typer
 
-_LOOK_SECONDS = 5.0
+from lorogo_cli.logs import configure
+from lorogo_cli.options import NATS_DEFAULT, Keys, Nats, Verbose
+from lorogo_cli.runtime import run
+
+app = typer.Typer(invoke_without_command=True)
 
 
-async def auth(url: str, keys: KeySource, found: Mapping[str, str]) -> None:
-    """Run until SIGTERM or Ctrl-C."""
-    with stop_signals() as stop:
-        if await lets_strangers_in(url, _LOOK_SECONDS):
-            raise Problem(
-                "this NATS lets everybody in, so no token is asked for: `lorogo auth setup DIR` makes the"
-                " configuration of one that does not"
-            )
-        async with running(url, keys, found):
-            say("lorogo auth is running    (Ctrl-C stops it)")
-            await stop.wait()
-            say("stopping")
+@app.callback()
+def auth(
+    context: typer.Context,
+    nats: Nats = NATS_DEFAULT,
+    keys: Keys = None,
+    seeds: Annotated[
+        Path | None,
+        typer.Option(
+            "--seeds",
+            metavar="DIR",
+            help="The folder with issuer.seed, auth.seed, auth-list.seed and system.seed (or each in the"
+            " environment: LOROGO_ISSUER_SEED_FILE and so on).",
+        ),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Let people with tokens into NATS, and nobody else, until Ctrl-C. Several of it may run.
+
+    While none runs nobody new comes in; who is in stays. `lorogo auth setup DIR` makes all that it needs.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    configure("info", verbose=verbose)
+    from lorogo_cli import authorizing
+
+    run(authorizing.auth, nats, keys, seeds)
 
 
-def seeds_of(folder: Path | None) -> dict[str, str]:
-    """The seeds that the service needs, from a folder or from the environment."""
-    found = {}
-    for name in NEEDED:
-        word = name.upper().replace("-", "_")
-        seed = read_secret(
-            path=None if folder is None else folder / f"{name}.seed",
-            environment=f"LOROGO_{word}_SEED",
-            what=f"the seed of {name}",
-        )
-        if seed is None:
-            raise Problem(
-                f"the seed of {name} is missing: --seeds names the folder that `lorogo auth setup` made, or"
-                f" LOROGO_{word}_SEED_FILE a file"
-            )
-        found[name] = seed
-        seeds.public_of(seed, closed.KINDS[name], f"the seed of {name}")
-    return found
+@app.command()
+def setup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    verbose: Verbose = False,
+) -> None:
+    """Write all that a closed NATS needs: its configuration, seeds of services, keys of tokens."""
+    configure(verbose=verbose)
+    from lorogo_cli import authorizing
 
-
-async def setup(folder: Path) -> None:
-    """Write everything, and say what to do with it."""
-    made = await asyncio.to_thread(closed_folder.make, folder)
-    say(next_steps(made.path))
-
-
-def next_steps(folder: Path) -> str:
-    """What to do next, in commands that work from here."""
-    lorogo = typed(sys.argv[0], sys.executable, Path.cwd(), shutil.which)
-    here = shlex.quote(str(folder))
-    return f"""\
-{folder} has everything that a closed NATS needs. Keep it as you keep passwords.
-
-  1. nats-server -c {here}/nats.conf
-  2. {lorogo} auth --seeds {here} --keys {here}/keys.jwks
-  3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks
-  4. {lorogo} gateway --nats-seed {here}/gateway.seed --keys {here}/keys.jwks
-
-A token for somebody, for an hour:
-  {lorogo} token mint --key {here}/tokens.jwk --subject ann --grant 'minutes-*=write' --expires 1h
-
-  tokens.jwk     mints tokens: for your app's backend, and nobody else
-  keys.jwks      verifies them: for serve, gateway and auth
-  issuer.seed    signs who comes in, with auth.seed, auth-list.seed and system.seed: for `lorogo auth`
-  server.seed    for `lorogo serve`, gateway.seed for `lorogo gateway`, operator.seed for you
-"""
+    run(authorizing.setup, folder)

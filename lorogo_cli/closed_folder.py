@@ -3,7 +3,6 @@
 Everything secret in it is for its owner's eyes only; what is there already is never written over.
 """
 
-import base64
 import json
 import os
 import secrets
@@ -11,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_cli.errors import Problem
-from lorogo_protocol import tokens
+from lorogo_client.tokens import new_key
 from lorogo_transport import closed
-from lorogo_transport.secret_files import SecretUnusable, read_secret_file, write_file, write_secret
+from lorogo_transport.secret_files import read_secret_file, write_file, write_secret
 
 CONF = "nats.conf"
 SIGNING_KEY = "tokens.jwk"  # mints tokens: for the app's backend, and nobody else
@@ -45,18 +44,21 @@ class ClosedFolder:
 def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
     """Write everything that a closed NATS needs, into a folder that is new or empty."""
     path = path.absolute()
-    _make_private(path)
+    make_private(path, empty=True)
     seeds = closed.new_seeds(secrets.token_bytes)
-    jwk = _new_jwk()
-    public = tokens.key_of(jwk).public()
+    key = new_key("EdDSA", None)
     conf = closed.server_conf(closed.public_keys(seeds), store=str(path / STORE), listen=listen)
     for name, seed in seeds.items():
         write_secret(path / f"{name}.seed", seed, f"the seed of {name}")
-    write_secret(path / SIGNING_KEY, json.dumps(jwk, indent=2), "the key that mints tokens")
+    write_secret(path / SIGNING_KEY, json.dumps(key.private(), indent=2), "the key that mints tokens")
     write_file(path / CONF, conf.rstrip(), "the configuration", mode=0o600, replace=False)
     # the last: a folder without it is half made
     write_file(
-        path / KEY_SET, json.dumps({"keys": [public]}, indent=2), "the key set", mode=0o600, replace=False
+        path / KEY_SET,
+        json.dumps({"keys": [key.public()]}, indent=2),
+        "the key set",
+        mode=0o600,
+        replace=False,
     )
     return ClosedFolder(path, seeds)
 
@@ -76,37 +78,14 @@ def make_once(path: Path) -> ClosedFolder:
     return make(path)
 
 
-def _make_private(path: Path) -> None:
-    """The folder, for us alone. Raises Problem if there is something in it already."""
+def make_private(path: Path, *, empty: bool = False) -> None:
+    """The folder, for us alone. Raises Problem, with `empty` also if there is something in it already."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        if empty and any(path.iterdir()):
             raise Problem(f"{path} is not empty: nothing in it was changed; choose a new folder")
         path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise Problem(f"nothing can be written to {path}")
     except OSError as error:
         raise Problem(f"{path} cannot be made: {error.strerror}") from None
-
-
-def _new_jwk() -> dict[str, str]:
-    """An Ed25519 key of its own name, with its private part."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    private = secrets.token_bytes(32)
-    public = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-    return {
-        "kty": "OKP",
-        "crv": "Ed25519",
-        "alg": "EdDSA",
-        "kid": f"k{secrets.token_hex(4)}",
-        "x": _base64(public),
-        "d": _base64(private),
-    }
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-__all__ = ["ClosedFolder", "SecretUnusable", "make", "make_once", "read"]

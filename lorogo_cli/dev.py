@@ -5,10 +5,11 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from lorogo_cli import identity
+from lorogo_cli import closed_folder, dev_closed, identity
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.gateway import chosen
 from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
@@ -20,15 +21,19 @@ from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
 
 _LOOK_SECONDS = 1.0
 
 
-async def dev(port: int, web_port: int, store: Path, origins: Sequence[str]) -> None:
+async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, closed: bool = False) -> None:
     """Run all until Ctrl-C or SIGTERM; browsers are let go first, then documents, nats-server last."""
     web = chosen(port=web_port, origins=tuple(origins))
+    if closed:  # apart from what is open: another account of NATS has other documents
+        store /= "closed"
+        await asyncio.to_thread(closed_folder.make_private, store)
     with stop_signals() as stop:
         if port and await _answers(port):
             other = port % 65535 + 1
@@ -44,39 +49,53 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str]) -> 
                 f" `lorogo dev --web-port {web_port % 65535 + 1}`"
             )
         with identity.held(store / "server", 0, new_nanoid, option="--store") as server_id:
-            nats = EmbeddedNats(store / "nats", port=port)
+            keys = await asyncio.to_thread(closed_folder.make_once, store / "keys") if closed else None
+            accounts = "" if keys is None else keys.accounts
+            nats = EmbeddedNats(store / "nats", port=port, configuration=accounts)
             try:
                 await nats.start()
             except EmbeddedError as error:
                 raise Problem(f"{one_line(error)}; --port and --store choose others") from None
+            data = identity.folder(store / "server", 0)
             try:
-                await _serve(nats, server_id, identity.folder(store / "server", 0), web, stop)
+                if keys is None:
+                    await _until_stopped(nats, _open(nats, server_id, data, web), stop)
+                else:
+                    await _until_stopped(nats, dev_closed.running(nats, keys, server_id, data, web), stop)
             finally:
                 await nats.stop()
 
 
-async def _serve(
-    nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings, stop: asyncio.Event
+@asynccontextmanager
+async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySettings) -> AsyncIterator[str]:
+    """A server and a gateway that ask nobody who they are; gives the screen."""
+    settings = ServerSettings(server_id=server_id)
+    async with (
+        await connect(nats.url, name="lorogo dev") as transport,
+        Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
+        running(nats.url, web) as address,
+    ):
+        yield screen(nats.url, address)
+
+
+async def _until_stopped(
+    nats: EmbeddedNats, serving: AbstractAsyncContextManager[str], stop: asyncio.Event
 ) -> None:
-    async with await connect(nats.url, name="lorogo dev") as transport:
-        ended = asyncio.create_task(nats.wait())
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            settings = ServerSettings(server_id=server_id)
-            async with (
-                Server(transport, settings, pulse=Pulse(nats.url), data=data),
-                running(nats.url, web) as address,
-            ):
-                say(screen(nats.url, address))
-                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                if ended.done():
-                    raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
-                say("stopping")
-        except CannotListen as error:
-            raise Problem(f"{one_line(error)}; --web-port chooses another") from None
-        finally:
-            ended.cancel()
-            stopped.cancel()
+    """Serve until we are asked to stop, or nats-server ends."""
+    ended = asyncio.create_task(nats.wait())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        async with serving as words:
+            say(words)
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise Problem(f"nats-server ended with code {ended.result()}; see {nats.log_path}")
+            say("stopping")
+    except CannotListen as error:
+        raise Problem(f"{one_line(error)}; --web-port chooses another") from None
+    finally:
+        ended.cancel()
+        stopped.cancel()
 
 
 async def _answers(port: int) -> bool:
@@ -108,6 +127,7 @@ lorogo is running    (Ctrl-C stops it; documents stay)
 {pages}\
   HTTP        {web}/v1/documents
   NATS        {url}
+It is open: everybody on this machine may read and write; `{lorogo} dev --closed` asks for tokens.
 
 Try, in a second terminal:
   {lorogo} doc set hello title '"Hello"'{at}

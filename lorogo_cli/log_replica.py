@@ -25,9 +25,10 @@ _PIECE_BYTES = 1 << 20
 def parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT; an IPv6 host in brackets. Raises Problem."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not colon or not host or not 0 < number < 1 << 16:
         raise Problem(f"{brief(text)} is not an address: write HOST:PORT, as in 10.0.0.5:7400")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number
 
 
 class Source:

@@ -11,6 +11,8 @@ NATS_DEFAULT = "nats://127.0.0.1:4222"
 NATS_ENVIRONMENT = "LOROGO_NATS"
 TOKEN_ENVIRONMENT = "LOROGO_TOKEN"
 SEED_ENVIRONMENT = "LOROGO_NATS_SEED"
+KEYS_ENVIRONMENT = "LOROGO_KEYS"
+OPEN_ENVIRONMENT = "LOROGO_OPEN"
 
 
 def no_password(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
@@ -48,6 +50,22 @@ NatsSeed = Annotated[
         "--nats-seed",
         metavar="FILE",
         help=f"The nkey seed of a service or operator (or {SEED_ENVIRONMENT}, {SEED_ENVIRONMENT}_FILE).",
+    ),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        help=f"The keys that verify tokens, a JWK set (or {KEYS_ENVIRONMENT}, {KEYS_ENVIRONMENT}_FILE).",
+    ),
+]
+Open = Annotated[
+    bool,
+    typer.Option(
+        "--open",
+        envvar=OPEN_ENVIRONMENT,
+        help="No keys: everybody who reaches it may read and change every document.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON, for scripts.")]

@@ -4,12 +4,22 @@ Exit codes: 0 all is well; 1 the job did its work and found something wrong (dam
 document that is not whole); 2 it could not be done, with one sentence.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lorogo_cli.options import NATS_DEFAULT, Json, Nats, Verbose
+from lorogo_cli.options import (
+    NATS_DEFAULT,
+    SEED_ENVIRONMENT,
+    Json,
+    Keys,
+    Nats,
+    NatsSeed,
+    Verbose,
+    no_password,
+)
 
 FOUND = 1
 
@@ -50,6 +60,13 @@ Conf = Annotated[
 ]
 
 
+def _say_seed(file: Path | None) -> None:
+    """Spark's workers find the seed where we do: the environment names its file, and nothing shows it."""
+    if file is not None:
+        os.environ.pop(SEED_ENVIRONMENT, None)
+        os.environ[f"{SEED_ENVIRONMENT}_FILE"] = str(file.absolute())
+
+
 def _leave(whole: bool) -> None:
     if not whole:
         raise typer.Exit(FOUND)
@@ -69,8 +86,14 @@ def ingest(
     ] = 10.0,
     nats: Annotated[
         str | None,
-        typer.Option("--nats", metavar="URL", help="Take what JetStream holds now, too (or only that)."),
+        typer.Option(
+            "--nats",
+            metavar="URL",
+            callback=no_password,
+            help="Take what JetStream holds now, too (or only that).",
+        ),
     ] = None,
+    nats_seed: NatsSeed = None,
     json: Json = False,
     master: Master = None,
     remote: Remote = None,
@@ -78,6 +101,7 @@ def ingest(
     verbose: Verbose = False,
 ) -> None:
     """Read journals into the tables updates, events and answers: what is new, each fact once."""
+    _say_seed(nats_seed)
     from lorogo_cli import pipeline_jobs as jobs
 
     door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
@@ -142,6 +166,7 @@ def report(
 def audit(
     journal: Journals = None,
     nats: Nats = NATS_DEFAULT,
+    nats_seed: NatsSeed = None,
     through_servers: Annotated[
         bool,
         typer.Option("--through-servers", help="Start documents that nobody serves, and ask their owners."),
@@ -157,6 +182,7 @@ def audit(
     verbose: Verbose = False,
 ) -> None:
     """Replay the journals, and compare every document with what is served. Exit 1 if anything differs."""
+    _say_seed(nats_seed)
     from lorogo_cli import pipeline_jobs as jobs
 
     door = jobs.Door("", master, remote, conf or [], as_json=json, verbose=verbose)
@@ -166,6 +192,8 @@ def audit(
 @app.command()
 def compact(
     nats: Nats = NATS_DEFAULT,
+    nats_seed: NatsSeed = None,
+    keys: Keys = None,
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="Where the job keeps its own journal, for good.")
     ] = Path(".lorogo/server"),
@@ -182,12 +210,24 @@ def compact(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compact the documents that nobody has edited for long: snapshot each, purge the WAL once."""
+    """Compact the documents that nobody has edited for long: snapshot each, purge the WAL once.
+
+    On a closed NATS it needs a server's seed and the keys that verify tokens, as `lorogo serve` does.
+    """
+    _say_seed(nats_seed)
     from lorogo_cli import pipeline_jobs as jobs
 
     _leave(
         jobs.compact(
-            nats, data, cold, document or [], batch=batch, dry_run=dry_run, as_json=json, verbose=verbose
+            nats,
+            data,
+            cold,
+            document or [],
+            keys=keys,
+            batch=batch,
+            dry_run=dry_run,
+            as_json=json,
+            verbose=verbose,
         )
     )
 

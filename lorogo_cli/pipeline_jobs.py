@@ -337,6 +337,7 @@ def compact(
     cold: str,
     documents: Sequence[str],
     *,
+    keys: Path | None,
     batch: int,
     dry_run: bool,
     as_json: bool,
@@ -347,6 +348,9 @@ def compact(
     with _installed():
         from lorogo_pipeline.fleet import compact_fleet
         from lorogo_pipeline.fleet_report import FleetOptions, Progress
+    from lorogo_cli.guard import keys_of
+
+    found_keys = keys_of(keys)
     now = time.time_ns()
     options = FleetOptions(
         data=data.absolute(),
@@ -360,7 +364,7 @@ def compact(
         def told(step: Progress) -> None:
             show(step.stage, step.done, step.total)
 
-        found = run_async(compact_fleet, nats, options, told)
+        found = run_async(compact_fleet, nats, options, told, keys=found_keys)
     if as_json:
         say_json(found.as_dict(), pretty=False)
         return not found.failures

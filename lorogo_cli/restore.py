@@ -16,7 +16,7 @@ from lorogo_cli.output import progress_bar, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_cli.way import Way
-from lorogo_protocol import ids
+from lorogo_protocol import ids, subjects
 from lorogo_server import ServerSettings
 from lorogo_server.restore_run import NothingAsOld, Outcome, Report, Wanted
 from lorogo_server.restore_run import restore as run
@@ -53,7 +53,9 @@ async def restore(
         if not dry_run:
             try:
                 transport = await stack.enter_async_context(
-                    await connect(way.url, seed=way.seed, name="lorogo restore")
+                    await connect(
+                        way.url, seed=way.seed, inbox_prefix=subjects.OPERATOR_INBOX, name="lorogo restore"
+                    )
                 )
             except NotAuthorized as error:
                 raise unauthorized(error, way) from None

@@ -11,14 +11,12 @@ from lorogo_cli.values import parse_lasting
 from lorogo_cli.versions import show_time
 from lorogo_cli.way import Way
 from lorogo_protocol import revocation, tokens
+from lorogo_transport import audit
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissing, Unreachable
 from lorogo_transport.jetstream import connect
-from lorogo_transport.logs import get_logger
 from lorogo_transport.revocations import Revocations
 from lorogo_transport.secret_files import read_secret, read_secret_file
-
-audit = get_logger("lorogo.audit")
 
 
 async def revoke(
@@ -47,7 +45,9 @@ async def revoke(
         assert subject is not None
         await _write(Way(url, seed=seed), None, _checked(subject), until)
         what, said = {"subject": subject}, f"every token that {subject} has"
-    audit.info("revoke", outcome="done", **{f"revoked_{name}": value for name, value in what.items()})
+    audit.record(
+        "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
+    )
     if as_json:
         say_json({**what, "until": until}, pretty=False)
         return
@@ -59,10 +59,9 @@ async def revoke(
 
 async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> None:
     try:
-        async with (
-            await connect(way.url, name="lorogo", seed=way.seed) as transport,
-            Revocations(transport, SystemClock()) as revocations,
-        ):
+        async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
+            revocations = Revocations(transport, SystemClock())
+            await revocations.read()  # to remove what is over
             if token_id is not None:
                 await revocations.revoke_token(token_id, until)
             if subject is not None:

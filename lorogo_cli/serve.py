@@ -4,7 +4,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -12,12 +13,16 @@ import structlog
 from lorogo_cli import identity
 from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.guard import Guard, Identity
 from lorogo_cli.runtime import stop_signals
-from lorogo_protocol.subjects import PRESENCE_STREAM
+from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport import topology
+from lorogo_transport.authority import Authority
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import StorageFull, TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect
 
@@ -34,17 +39,24 @@ _BAD_INPUT = 2
 class Serving:
     """What every worker needs to know."""
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     data: Path
     settings: ServerSettings
+    guard: Guard
+
+    @property
+    def identity(self) -> Identity:
+        """Who we are to NATS."""
+        return self.guard.identity(subjects.SERVER_INBOX)
 
 
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
     _warn_of_open_port(serving.settings)
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
+        await serving.guard.check_nats(serving.url)
         try:
-            transport = await connect(serving.url, name="lorogo server")
+            transport = await connect(serving.url, name="lorogo server", **serving.identity)
         except Unreachable as error:
             raise unreachable(error) from None
         await _serve(transport, serving, server_id, 0, stop)
@@ -55,7 +67,7 @@ async def worker(serving: Serving, number: int) -> None:
     with stop_signals() as stop, identity.held(serving.data, number, new_nanoid) as server_id:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
         try:
-            transport = await _connect_patiently(serving.url, stop)
+            transport = await _connect_patiently(serving, stop)
             if transport is not None:
                 await _serve(transport, serving, server_id, number, stop)
         finally:
@@ -67,8 +79,16 @@ async def _serve(
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
+    pulse = Pulse(serving.url, seed=serving.guard.seed)
+    keys = serving.guard.keys
     try:
-        async with transport, Server(transport, settings, pulse=Pulse(serving.url), data=folder):
+        async with transport, AsyncExitStack() as stack:
+            authority = None if keys is None else Authority(keys, transport, SystemClock())
+            await stack.enter_async_context(
+                Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
+            )
+            if authority is not None:  # behind the server, which makes the bucket of what is revoked
+                await stack.enter_async_context(authority)
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
@@ -80,11 +100,16 @@ def _not_so(error: TransportError, settings: ServerSettings) -> TransportError |
         return Problem(
             f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
         )
-    if isinstance(error, StorageFull) and PRESENCE_STREAM in str(error):
+    if isinstance(error, StorageFull) and subjects.PRESENCE_STREAM in str(error):
         size = settings.kept_presence_bytes_max
         return Problem(
             f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
             " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
+        )
+    if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
+        return Problem(
+            f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
+            f" {one_line(error)}; give NATS more (max_file_store, disk)"
         )
     return error
 
@@ -100,12 +125,12 @@ def _warn_of_open_port(settings: ServerSettings) -> None:
             )
 
 
-async def _connect_patiently(url: str, stop: asyncio.Event) -> JetStreamTransport | None:
+async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
     """A worker that is started again while NATS is away waits for it; None if it is to stop."""
     failures = 0
     while not stop.is_set():
         try:
-            return await connect(url, name="lorogo server")
+            return await connect(serving.url, name="lorogo server", **serving.identity)
         except Unreachable as error:
             log.warning("waiting for NATS", problem=one_line(error))
             await _pause(stop, restart_seconds(failures))
@@ -145,8 +170,9 @@ async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> No
 
 async def _check(serving: Serving, workers: int) -> None:
     """What would make every worker fail is said once, here."""
+    await serving.guard.check_nats(serving.url)
     try:
-        async with await connect(serving.url, name="lorogo serve") as transport:
+        async with await connect(serving.url, name="lorogo serve", **serving.identity) as transport:
             settings = serving.settings
             for spec in topology.specs(
                 replicas=settings.replicas,

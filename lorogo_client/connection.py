@@ -71,8 +71,8 @@ def connect(
 
     `token` is what your app's backend minted, or an async function that gives a fresh one: it is asked
     before the old one ends and on every reconnect. With it the client may do what the token grants, and
-    nothing else of NATS. `seed` is the nkey seed of a service's NATS user instead; with both, the
-    connection is the service's and calls are made in the name of the token. Raises TokenRefused,
+    nothing else of NATS. `seed` is the nkey seed of an operator's NATS user instead; with both, the
+    connection is the operator's and calls are made in the name of the token. Raises TokenRefused,
     NotAuthorized, TokenExpired.
 
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
@@ -101,7 +101,7 @@ def connect(
             )
             dial = None
             if isinstance(where, str):
-                dial = _dialling(where, name, chosen, seed, patient=kept is not None, guarded=guarded)
+                dial = _dialling(where, name, chosen, seed, guarded=guarded)
             links = Links(shared, dial)
             undo.push_async_callback(links.close)
             await links.open(None if isinstance(where, str) else where)
@@ -123,10 +123,10 @@ async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
     return store
 
 
-def _dialling(
-    url: str, name: str, settings: ClientSettings, seed: str | None, *, patient: bool, guarded: bool
-) -> Dial:
-    async def dial(documents: Sequence[str], token: Callable[[], Awaitable[str]]) -> Renewing:
+def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *, guarded: bool) -> Dial:
+    async def dial(
+        documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
+    ) -> Renewing:
         # nats-py is loaded only when it is needed: an app may bring another transport
         from lorogo_transport import jetstream  # noqa: PLC0415
 
@@ -138,7 +138,7 @@ def _dialling(
             token=token if guarded else None,
             documents=documents,
             seed=seed,
-            inbox_prefix=subjects.SERVER_INBOX if seed is not None else "_INBOX",
+            inbox_prefix=subjects.OPERATOR_INBOX if seed is not None else "_INBOX",
         )
 
     return dial

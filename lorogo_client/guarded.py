@@ -21,7 +21,7 @@ from lorogo_transport.ports import (
     Transport,
 )
 
-_NEEDS: Final = "needs the NATS user of a service (connect(..., seed=...)): a token only opens documents"
+_NEEDS: Final = "needs the NATS user of an operator (connect(..., seed=...)): a token only opens documents"
 
 
 def beyond_token(what: str) -> NotAllowed:

@@ -3,6 +3,7 @@
 from loro import LoroDoc
 
 from lorogo_client.errors import (
+    NotAuthorized,
     NotServed,
     OfflineBufferFull,
     ReadOnly,
@@ -97,7 +98,8 @@ class Session:
         """Commit, and return when every local edit is ACKed: the newest receipt.
 
         None if this replica never sent anything. Raises Timeout, and whatever keeps edits from being
-        saved: UpdateRefused, DocumentDeleted, DocumentFailed, StorageFull, SessionClosed.
+        saved: UpdateRefused, DocumentDeleted, DocumentFailed, NotAllowed, TokenExpired, StorageFull,
+        SessionClosed.
         """
         self._check_open()
         room, outbox = self._room, self._mirror.outbox
@@ -107,7 +109,8 @@ class Session:
         commit = outbox.commits
         self._raise_failure()
         if not await within(timeout, self._saved(commit)):
-            why = f": {room.hindrance}" if room.hindrance else ""
+            hindrance = room.unauthorized or room.hindrance
+            why = f": {hindrance}" if hindrance else ""
             raise Timeout(f"{outbox.unsaved} update(s) of {self.document_id} have no ACK yet{why}")
         self._raise_failure()
         ack = self._mirror.receipt
@@ -154,8 +157,8 @@ class Session:
         """Return when the document is synced once. Raises what stands in the way."""
         room = self._room
         if not await within(timeout, self._synced()):
-            match room.hindrance:
-                case NotServed() as why:
+            match room.unauthorized or room.hindrance:
+                case NotServed() | NotAuthorized() as why:
                     raise why
                 case why:
                     raise NotServed(self.document_id, str(why or f"no answer in {timeout:g} s"))
@@ -197,7 +200,7 @@ class Session:
     async def _saved(self, commit: int) -> None:
         while not self._mirror.outbox.saved_through(commit):
             self._check_open()
-            if (problem := self._room.problem) is not None:
+            if (problem := self._room.obstacle) is not None:
                 raise problem
             await self._room.standing.progress()
 
@@ -212,7 +215,7 @@ class Session:
     async def _synced(self) -> None:
         while not self._mirror.ready:
             self._check_open()
-            if (problem := self._room.problem) is not None:
+            if (problem := self._room.obstacle) is not None:
                 raise problem
             await self._room.standing.progress()
 

@@ -132,7 +132,7 @@ def make_room(connections: int) -> int:
     """How many files this process may have open, after raising that to what so many connections need."""
     if sys.platform == "win32":
         return connections + _OTHER_FILES
-    import resource
+    import resource  # noqa: PLC0415  # Windows has none
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES

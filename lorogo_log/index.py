@@ -129,7 +129,10 @@ class IndexBuilder:
 def _check(positions: Sequence[int], counts: Sequence[int], hashes: bytes, footer: Footer) -> None:
     """ValueError for an index that leads nowhere; its checksum fits, so whoever wrote it wrote nonsense."""
     blocks = footer.blocks
-    if not len(positions) == len(counts) == blocks or not len(hashes) == 4 * sum(counts) == 4 * footer.postings:
+    if (
+        not len(positions) == len(counts) == blocks
+        or not len(hashes) == 4 * sum(counts) == 4 * footer.postings
+    ):
         raise ValueError("the trailer does not hold what its footer says")
     places = [SEGMENT_HEADER_BYTES - 1, *positions, footer.trailer_position]
     if not all(before < place for before, place in pairwise(places)):

@@ -18,6 +18,7 @@ from lorogo_client import ClientSettings, NotServed
 from lorogo_client.connection import new_nanoid
 from lorogo_pipeline.at_once import each, over
 from lorogo_pipeline.audit_compare import LiveDocument, State
+from lorogo_pipeline.nats_door import connect
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.calls import Refused, need
 from lorogo_protocol.crdt import Replica
@@ -31,7 +32,6 @@ from lorogo_server.settings import ServerSettings
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError
-from lorogo_transport.jetstream import connect
 from lorogo_transport.ports import Transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 from lorogo_transport.statuses import Statuses

@@ -10,9 +10,10 @@ A document that somebody opens meanwhile is served until its batch is done.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from lorogo_pipeline import nats_door
 from lorogo_pipeline.fleet_plan import Choice, Prefix, Rest, Seen, choose, keep_from, plan
 from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, FleetStopped, Progress
 from lorogo_protocol import ids, subjects
@@ -24,8 +25,11 @@ from lorogo_server.lease import LeaseLost
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.purging import Held, NotHeld, purge_one, purge_prefix
 from lorogo_server.server import NotTaken, new_nanoid
+from lorogo_transport.authority import Authority
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.jetstream import connect
+from lorogo_transport.key_source import KeySource
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 
@@ -44,14 +48,22 @@ Tell = Callable[[Progress], None]
 
 
 async def compact_fleet(
-    nats: str | Transport, options: FleetOptions, on_progress: Tell | None = None
+    nats: str | Transport,
+    options: FleetOptions,
+    on_progress: Tell | None = None,
+    *,
+    keys: KeySource | None = None,
 ) -> FleetReport:
     """Compact every cold document; says what was done. Safe beside servers and other jobs.
 
-    Raises FleetStopped, HomeInUse, HomeUnusable, JournalStopped, TransportError.
+    It owns documents for a while, as servers do: on a closed NATS it needs a server's seed, in the
+    environment, and `keys`, which verify the tokens of those who ask it meanwhile.
+
+    Raises FleetStopped, HomeInUse, HomeUnusable, JournalStopped, TransportError, SecretUnusable.
     """
     with identity.held(options.home, new_nanoid) as server_id:
-        async with _transport(nats) as transport:
+        async with AsyncExitStack() as stack:
+            transport = await stack.enter_async_context(_transport(nats, closed=keys is not None))
             settings = replace(
                 options.settings,
                 server_id=server_id,
@@ -60,10 +72,15 @@ async def compact_fleet(
                 compact_every_seconds=_FOR_EVER_SECONDS,
                 documents_max=max(options.settings.documents_max, options.batch_documents),
             )
-            pulse = Pulse(nats) if isinstance(nats, str) else None
-            server = Server(transport, settings, data=options.home, pulse=pulse, takes_inits=False)
-            async with server:
-                return await _Fleet(server, options, on_progress or _silent).run()
+            pulse = Pulse(nats, seed=nats_door.seed()) if isinstance(nats, str) else None
+            authority = None if keys is None else Authority(keys, transport, SystemClock())
+            server = Server(
+                transport, settings, data=options.home, pulse=pulse, takes_inits=False, authority=authority
+            )
+            await stack.enter_async_context(server)
+            if authority is not None:
+                await stack.enter_async_context(authority)
+            return await _Fleet(server, options, on_progress or _silent).run()
 
 
 def _silent(_: Progress) -> None:
@@ -71,11 +88,18 @@ def _silent(_: Progress) -> None:
 
 
 @asynccontextmanager
-async def _transport(nats: str | Transport) -> AsyncIterator[Transport]:
+async def _transport(nats: str | Transport, *, closed: bool) -> AsyncIterator[Transport]:
     if not isinstance(nats, str):
         yield nats
         return
-    async with await connect(nats, name="lorogo compact") as transport:
+    async with await connect(
+        nats,
+        name="lorogo compact",
+        seed=nats_door.seed(),
+        inbox_prefix=subjects.SERVER_INBOX,
+        taken_prefix=subjects.TAKEN if closed else "",
+        answer_users_only=closed,
+    ) as transport:
         yield transport
 
 

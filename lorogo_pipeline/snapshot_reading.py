@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import pyarrow as pa
 
+from lorogo_pipeline.nats_door import connect
 from lorogo_pipeline.row_batches import Row, RowBatch
 from lorogo_pipeline.snapshot_rows import Share, SnapshotOptions, Window, damaged_row, whole_row
 from lorogo_pipeline.stream_reading import NAME, PAUSES
@@ -16,7 +17,6 @@ from lorogo_protocol import subjects
 from lorogo_protocol.limits import MIB
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TooLarge
-from lorogo_transport.jetstream import connect
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pyarrow as pa
 
+from lorogo_pipeline.nats_door import connect
 from lorogo_pipeline.row_batches import Row, RowBatch
 from lorogo_pipeline.source_errors import StreamBehind
 from lorogo_pipeline.stream_ranges import Range, Seen, StreamOptions, check_unchanged
@@ -16,7 +17,6 @@ from lorogo_pipeline.stream_rows import LookBack, Open, RowMaker, Updates
 from lorogo_protocol import subjects
 from lorogo_server import epoch
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing
-from lorogo_transport.jetstream import connect
 from lorogo_transport.ports import Stored, Stream, Transport
 
 NAME = "lorogo pipeline"

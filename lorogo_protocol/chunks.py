@@ -152,6 +152,33 @@ class _Partial:
     refused: str = ""  # why it is too large; its bytes are gone, its final chunk gets the answer
 
 
+class Room:
+    """How many bytes of unfinished updates several assemblers may hold together.
+
+    They say what they keep and let go; somebody measures now and then what is really held. So whatever
+    ends without a word is forgotten at the next measurement, and no room is lost for good.
+    """
+
+    __slots__ = ("_held", "_kept", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._held = 0
+        self._kept = 0  # since then
+
+    def measured(self, held: int) -> None:
+        """So much is held now."""
+        self._held, self._kept = held, 0
+
+    def keep(self, size: int) -> None:
+        """So much more is held; or less."""
+        self._kept += size
+
+    @property
+    def full(self) -> bool:
+        return self._held + self._kept > self.bytes_max
+
+
 class Assembler:
     """Puts the updates of one document together, in bounded memory.
 
@@ -171,6 +198,7 @@ class Assembler:
         grace_seconds: float = limits.CHUNK_GRACE_SECONDS,
         remember_seconds: float = limits.REMEMBER_ACKED_SECONDS,
         remember_max: int = limits.REMEMBER_ACKED_MAX,
+        room: Room | None = None,
     ) -> None:
         self._update_bytes_max = update_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
@@ -179,6 +207,7 @@ class Assembler:
         self._grace_seconds = grace_seconds
         self._remember_seconds = remember_seconds
         self._remember_max = remember_max
+        self._room = room
         self._partials: OrderedDict[str, _Partial] = OrderedDict()  # oldest first
         self._bytes = 0
         self._acked: OrderedDict[str, tuple[float, str, int]] = OrderedDict()  # oldest first
@@ -223,7 +252,7 @@ class Assembler:
         """Remember an update that was ACKed; what came of it twice meanwhile is forgotten: its sequences."""
         forgotten: tuple[int, ...] = ()
         if (partial := self._partials.pop(log_id, None)) is not None:
-            self._bytes -= partial.size
+            self._release(partial.size)
             forgotten = tuple(partial.sequences)
         self._acked[log_id] = (now, digest_, sequence)
         self._acked.move_to_end(log_id)
@@ -234,11 +263,15 @@ class Assembler:
     def forget_unfinished(self) -> None:
         """Drop what is not whole: its chunks are no longer where they were."""
         self._partials.clear()
-        self._bytes = 0
+        self._release(self._bytes)
 
     def set_limit(self, update_bytes_max: int) -> None:
         """From now on, whole updates may have so many bytes."""
         self._update_bytes_max = update_bytes_max
+
+    def share(self, room: Room | None) -> None:
+        """From now on others count, too; or not."""
+        self._room = room
 
     def next_deadline(self) -> float | None:
         """When `expire()` next has something to do."""
@@ -292,6 +325,8 @@ class Assembler:
         partial.chunks[chunk.index] = chunk.data
         partial.size += len(chunk.data)
         self._bytes += len(chunk.data)
+        if self._room is not None:
+            self._room.keep(len(chunk.data))
         if partial.size > (most := self._limit(again=partial.again)):
             self._forget_bytes(partial, f"it has more than {most} bytes")
         elif chunk.index >= CHUNKS_MAX or len(partial.sequences) > 4 * CHUNKS_MAX:
@@ -302,13 +337,18 @@ class Assembler:
         """How many bytes a whole update may have; of one that was accepted once, the wire's limit."""
         return max(self._update_bytes_max, limits.UPDATE_BYTES_MAX) if again else self._update_bytes_max
 
+    def _release(self, size: int) -> None:
+        self._bytes -= size
+        if self._room is not None:
+            self._room.keep(-size)
+
     def _forget_bytes(self, partial: _Partial, why: str) -> None:
-        self._bytes -= partial.size
+        self._release(partial.size)
         partial.chunks, partial.size, partial.refused = {}, 0, why
 
     def _join(self, log_id: str, partial: _Partial, final: Chunk) -> Outcome:
         del self._partials[log_id]
-        self._bytes -= partial.size
+        self._release(partial.size)
         payload = b"".join(partial.chunks[index] for index in range(final.count))
         return self._whole(
             final, payload, tuple(partial.sequences), partial.final_sequence, again=partial.again
@@ -336,11 +376,14 @@ class Assembler:
 
     def _drop(self, log_id: str, reason: Reason, message: str) -> Rejected:
         partial = self._partials.pop(log_id)
-        self._bytes -= partial.size
+        self._release(partial.size)
         final = partial.final or Chunk(log_id, 0, b"")
         return _rejected(final, reason, message, tuple(partial.sequences))
 
     def _bound(self) -> Outcome:
+        if self._room is not None and self._room.full and self._bytes:
+            largest = max(self._partials, key=lambda log_id: self._partials[log_id].size)
+            return self._drop(largest, Reason.CHUNK_MISSING, "too many unfinished updates of all documents")
         excess = self._bytes - self._unfinished_bytes_max
         if excess > 0 and any(partial.again for partial in self._partials.values()):
             excess = self._bytes - max(self._unfinished_bytes_max, limits.UNFINISHED_BYTES_MAX)

@@ -7,6 +7,9 @@
     │   ├── InvalidUpdate           the bytes do not decode as a Loro update
     │   ├── TooManyPeers            importing it would hold up everybody
     │   └── HistoryTrimmed          it needs history from before the shallow start
+    ├── InvalidKey                  yours: not a key that mints or verifies tokens (lorogo_protocol.tokens)
+    ├── InvalidGrants               yours: a token cannot grant that (lorogo_protocol.grants)
+    ├── TokenRefused                the token is not good: malformed, expired, early, revoked, unchecked
     └── Refused                     the server answered no, with a reason (see lorogo_protocol.reasons)
 
 `lorogo_transport.errors` and `lorogo_client.errors` hang their own branches on LorogoError.

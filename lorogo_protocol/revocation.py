@@ -76,7 +76,7 @@ def decode(key: str, data: bytes) -> Revocation:
         at, until = value["at"], value["until"]
         if not _number(at) or not (until is None or _number(until)):
             raise ValueError("not Unix seconds")
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Revocation(kind, math.inf, None)
     return Revocation(kind, float(at), None if until is None else float(until))
 

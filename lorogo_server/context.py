@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.epoch import Epochs
 from lorogo_server.journal import Journal
@@ -13,6 +14,7 @@ from lorogo_server.quarantine import Quarantine
 from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tally import Tally
+from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
@@ -73,7 +75,9 @@ class Context:
     tally: Tally
     load_slots: asyncio.Semaphore
     reply_budget: Budget
+    unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     rights: Rights = field(default_factory=Rights)
+    taste: Taste = untasted
     counters: Counters = field(default_factory=Counters)

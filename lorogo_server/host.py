@@ -78,6 +78,7 @@ class Host:
         self._verbs = verbs
         self._lease: Lease | None = None
         self._answers: Answers | None = None
+        self._responder: Responder | None = None
         self._journalling: Journalling | None = None
         self._loaded: Loaded | None = None
         self._queue: deque[_Heard] = deque()
@@ -143,6 +144,12 @@ class Host:
         return len(self._queue), self._queued_bytes, acks
 
     @property
+    def unfinished_bytes(self) -> int:
+        """Held for updates and calls that wait for chunks."""
+        held = 0 if self._loaded is None else self._loaded.intake.unfinished_bytes
+        return held if self._responder is None else held + self._responder.unfinished_bytes
+
+    @property
     def snapshot_bytes_stored(self) -> int:
         """Of the stored snapshot; 0 if there is none or it is not known yet."""
         head = None if self._loaded is None else self._loaded.snapshot
@@ -199,7 +206,7 @@ class Host:
     def adopt_snapshot(
         self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int, new_bytes: int
     ) -> None:
-        """That snapshot is the stored one now, and covers so many bytes: of the WAL, and of accepted updates."""
+        """That snapshot is the stored one now; it covers so many bytes of the WAL and of accepted updates."""
         self.loaded.snapshot, self.loaded.facts = head, facts
         intake = self.loaded.intake
         intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
@@ -316,7 +323,7 @@ class Host:
         await self._listen(subjects.committed(document_id), self._on_committed)
         await bus.barrier()
         await self._unless_closing(self._first_load())
-        responder = Responder(
+        responder = self._responder = Responder(
             bus,
             context.clock,
             self._serve,
@@ -324,6 +331,7 @@ class Host:
             budget=context.reply_budget,
             door=self._door,
             on_refused=context.counters.refused_call,
+            room=context.unfinished,
         )
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
@@ -364,11 +372,13 @@ class Host:
                 epoch=self.epoch,
                 checked=self._checked,
                 covered=self.journalling.covered,
+                taste=context.taste,
             )
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
                 self._loaded = loaded
+                loaded.intake.share(context.unfinished)
                 self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)
                 self._checked = False
                 self.lease.head = loaded.intake.head
@@ -489,6 +499,8 @@ class Host:
             self._presence_bytes = 0
             self._exported = None
             self.presence.sweep()
+            if self._responder is not None:
+                self._responder.expire()  # else chunks of a call wait for the next call
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.wants_compaction = self.wants_compaction or "the WAL is long"
         elif self.loaded.intake.nearly_full:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
-from lorogo_protocol.chunks import Assembled, Assembler, Repeated
+from lorogo_protocol.chunks import Assembled, Assembler, Repeated, Room
 from lorogo_protocol.chunks import Rejected as NotWhole
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage, TooManyPeers
@@ -19,6 +19,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
 from lorogo_server.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
+from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.ports import Stored
 
 ORIGIN = "wal"
@@ -83,7 +84,14 @@ class Intake:
     """One document's replica and everything that is on its way into it."""
 
     def __init__(
-        self, replica: Replica, history: History, settings: ServerSettings, *, head: int, deleted: bool
+        self,
+        replica: Replica,
+        history: History,
+        settings: ServerSettings,
+        *,
+        head: int,
+        deleted: bool,
+        taste: Taste = untasted,
     ) -> None:
         self.replica = replica
         self.history = history
@@ -97,6 +105,7 @@ class Intake:
         self._settings = settings
         # What any server accepted must be accepted again when it is loaded: here only the wire's own
         # limit counts, and this server's from `go_live()` on.
+        self._taste = taste
         self._assembler = Assembler(
             update_bytes_max=UPDATE_BYTES_MAX,
             unfinished_bytes_max=settings.unfinished_bytes_max,
@@ -107,6 +116,12 @@ class Intake:
         # From the first to the last message that was dropped and is still in the WAL: a load judges it anew.
         self._dropped = range(0)
         self._live = False
+        self._room: Room | None = None
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held for updates that wait for chunks."""
+        return self._assembler.unfinished_bytes
 
     @property
     def document_bytes(self) -> int:
@@ -133,7 +148,14 @@ class Intake:
     def go_live(self) -> None:
         """The WAL is read: from now on this server's own limits count."""
         self._live = True
+        self._assembler.share(self._room)
         self._assembler.set_limit(self._settings.update_bytes_max)
+
+    def share(self, room: Room) -> None:
+        """What all documents of this server hold unfinished counts from now on, too, while it is live."""
+        self._room = room
+        if self._live:
+            self._assembler.share(room)
 
     def forget_content(self) -> None:
         """The document is erased: nothing of it stays in memory."""
@@ -145,6 +167,7 @@ class Intake:
     def begin_again(self) -> None:
         """The stream lost messages: what is unfinished or waits must be found there again."""
         self._live = False
+        self._assembler.share(None)  # what a load finds is taken, however much others hold
         self._assembler.forget_unfinished()
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
@@ -215,6 +238,7 @@ class Intake:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
+            self._taste(update.payload)
             applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
@@ -258,7 +282,8 @@ class Intake:
             return None
         if self.document_bytes + len(update.payload) <= most or self._adds_nothing(update):
             return None
-        why = f"the document has {self.document_bytes} bytes, and may have {most}"
+        size = len(update.payload)
+        why = f"the document has {self.document_bytes} bytes and may have {most}: {size} more are too many"
         return _refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
 
     def _adds_nothing(self, update: Assembled) -> bool:

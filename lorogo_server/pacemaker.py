@@ -17,11 +17,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Starting, Up
+from lorogo_protocol.subjects import SERVER_INBOX
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.jetstream import connect
@@ -42,10 +43,11 @@ _LINE_BYTES_MAX = 64 * 1024
 class PacemakerSettings:
     """What the process is told when it starts."""
 
-    nats: str
+    nats: str = field(repr=False)  # it may hold a password
     server_id: str
     server_pid: int
     renew_seconds: float
+    seed: str | None = field(default=None, repr=False)  # the server's nkey
 
 
 class Pacemaker:
@@ -144,7 +146,12 @@ async def run() -> None:
     settings = PacemakerSettings(**json.loads(await reader.readline()))
     pacemaker = Pacemaker(settings, clock.now())
     async with (
-        await connect(settings.nats, name=f"pacemaker-{settings.server_id}") as transport,
+        await connect(
+            settings.nats,
+            name=f"pacemaker-{settings.server_id}",
+            seed=settings.seed,
+            inbox_prefix="_INBOX" if settings.seed is None else SERVER_INBOX,
+        ) as transport,
         asyncio.TaskGroup() as group,
     ):
         watching = group.create_task(_watch(transport, pacemaker, clock))
@@ -164,15 +171,17 @@ async def _watch(transport: Transport, pacemaker: Pacemaker, clock: Clock) -> No
 class Pulse:
     """The server's end: starts the process, tells it what is held, beats."""
 
-    def __init__(self, nats: str) -> None:
+    def __init__(self, nats: str, *, seed: str | None = None) -> None:
+        """Address and seed go to the process by its standard input: nobody can list them."""
         self._nats = nats
+        self._seed = seed
         self._held: dict[str, int] = {}
         self._settings: PacemakerSettings | None = None
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, server_id: str, renew_seconds: float) -> None:
         """Start the process."""
-        self._settings = PacemakerSettings(self._nats, server_id, os.getpid(), renew_seconds)
+        self._settings = PacemakerSettings(self._nats, server_id, os.getpid(), renew_seconds, self._seed)
         await self._launch()
 
     async def _launch(self) -> None:

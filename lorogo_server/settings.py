@@ -50,6 +50,7 @@ class ServerSettings:
     update_bytes_max: int = limits.UPDATE_BYTES_MAX
     document_bytes_max: int = limits.DOCUMENT_BYTES_MAX  # 0: without a limit
     unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    unfinished_total_bytes_max: int = 4 * limits.UNFINISHED_BYTES_MAX  # of all documents, calls included
     unfinished_seconds: float = limits.UNFINISHED_SECONDS
     pending_bytes_max: int = limits.PENDING_BYTES_MAX
     pending_updates_max: int = limits.PENDING_UPDATES_MAX
@@ -119,6 +120,10 @@ class ServerSettings:
             (
                 0 < self.update_bytes_max <= limits.UPDATE_BYTES_MAX,
                 f"update_bytes_max must be positive, and not above the wire's {limits.UPDATE_BYTES_MAX}",
+            ),
+            (
+                self.unfinished_bytes_max <= self.unfinished_total_bytes_max,
+                "unfinished_total_bytes_max must hold what one document may have unfinished",
             ),
             (self.document_bytes_max >= 0, "document_bytes_max must be positive, or 0 for no limit"),
             (

@@ -15,6 +15,8 @@ from lorogo_transport.kicking import Kicker
 #: the seeds that it needs
 NEEDED: Final = (closed.ISSUER, closed.AUTH, closed.AUTH_LIST, closed.SYSTEM)
 
+RECONNECT_SECONDS_MAX: Final = 0.2  # while it is away nobody comes in
+
 
 @asynccontextmanager
 async def running(
@@ -35,6 +37,7 @@ async def running(
                     seed=found[name],
                     inbox_prefix=closed.AUTH_INBOX,
                     answer_nats_only=name == closed.AUTH,
+                    reconnect_seconds_max=RECONNECT_SECONDS_MAX,
                 )
             )
             for name in (closed.AUTH, closed.AUTH_LIST, closed.SYSTEM)

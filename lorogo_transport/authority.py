@@ -25,7 +25,7 @@ __all__ = ["Authority", "KeySource"]
 
 log = get_logger(__name__)
 
-REMEMBERED_MAX: Final = 10_000  # verified tokens, some 2 KiB each at most
+REMEMBERED_MAX: Final = 10_000  # verified tokens, some 15 KiB each at most
 REFRESH_SECONDS: Final = 5.0
 
 

@@ -33,7 +33,6 @@ from lorogo_transport.wire import Handler, Listener, NewWire, Options, Wire
 
 log = get_logger(__name__)
 
-_RECONNECT_SECONDS_MAX = 2.0
 _REFUSED_SECONDS_MAX = 10.0  # a token that is not taken now is hardly taken in a second
 _REFUSALS_SAID_MAX = 1000
 _CLOSE_SECONDS = 1.0
@@ -384,7 +383,9 @@ class JetStreamBus:
         while True:
             await self._lost.wait()
             longest = (
-                _REFUSED_SECONDS_MAX if isinstance(self._problem, NotAuthorized) else _RECONNECT_SECONDS_MAX
+                _REFUSED_SECONDS_MAX
+                if isinstance(self._problem, NotAuthorized)
+                else self._options.reconnect_seconds_max
             )
             bound = min(longest, 0.05 * 2 ** min(attempt, 10))
             await asyncio.sleep(self._options.rng.uniform(0, bound))

@@ -266,6 +266,7 @@ class Responder:
         calls_max: int = 64,
         door: Door | None = None,
         on_refused: Callable[[Reason], None] | None = None,
+        room: chunks.Room | None = None,
     ) -> None:
         """`door` is asked about every message, and may serve those who come in in another way."""
         self._bus = bus
@@ -281,7 +282,17 @@ class Responder:
             update_bytes_max=calls.CALL_BYTES_MAX,
             unfinished_bytes_max=2 * calls.CALL_BYTES_MAX,
             unfinished_updates_max=_UNFINISHED_CALLS_MAX,
+            room=room,
         )
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held for calls that wait for chunks."""
+        return self._assembler.unfinished_bytes
+
+    def expire(self) -> None:
+        """Drop what waited too long for chunks."""
+        self._assembler.expire(self._clock.now())
 
     def on_message(self, message: Message) -> None:
         """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""

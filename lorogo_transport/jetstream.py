@@ -44,7 +44,7 @@ from lorogo_transport.headers import parse_headers
 from lorogo_transport.login import Login, TokenSource
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import NO_HEADERS, Message, Refusal, ServiceInfo, StreamSpec, Subscription
-from lorogo_transport.wire import Listener, Options, Wire
+from lorogo_transport.wire import RECONNECT_SECONDS_MAX, Listener, Options, Wire
 
 log = get_logger(__name__)
 
@@ -73,6 +73,7 @@ async def connect(
     answer_nats_only: bool = False,
     rng: random.Random | None = None,
     wait_seconds: float | None = None,
+    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
 ) -> "JetStreamTransport":
     """A connected transport; it reconnects for ever from then on.
 
@@ -101,6 +102,7 @@ async def connect(
         taken_prefix,
         Answering(users_only=answer_users_only, nats_only=answer_nats_only),
         rng if rng is not None else random.Random(),
+        reconnect_seconds_max,
     )
     bus = JetStreamBus(options, _Wire)
     if wait_seconds is None:

@@ -5,13 +5,15 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from lorogo_transport.answering import Answering
 from lorogo_transport.login import Login
 from lorogo_transport.ports import Message, Refusal
 
 Handler = Callable[[Message], None]
+
+RECONNECT_SECONDS_MAX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Options:
     taken_prefix: str = ""  # where "go on" is heard; empty: in an inbox
     answering: Answering = field(default_factory=Answering)
     rng: random.Random = field(default_factory=random.Random)  # spreads the reconnects
+    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX  # the longest pause between two attempts
 
 
 class Wire(Protocol):

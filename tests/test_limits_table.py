@@ -19,7 +19,7 @@ METRICS = set(re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", PAGE, re.MULTILINE))
 
 
 def rows() -> list[list[str]]:
-    part = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    part = PAGE.partition("\n## Limits\n")[2].partition("\n### ")[0]
     found = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in found[1:]]
 

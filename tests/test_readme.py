@@ -18,7 +18,14 @@ from tests.journals import in_memory
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/PROTOCOL.md"]
+PAGES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/PROTOCOL.md",
+    "docs/SECURITY.md",
+]
 PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "decisions").glob("*.md"))
 ADDRESS = "nats://127.0.0.1:4222"
 RUN_SECONDS = 60.0

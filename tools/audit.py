@@ -2,9 +2,9 @@
 
     python tools/audit.py --pip-audit build/audit/bin/pip-audit requirements.lock ...
 
-Exit code 0: every package was looked up, and nothing is known against any. 1: something is known. 3: some or all
-could not be looked up (the service was not reached, or does not know them), so nobody can say. pip-audit itself
-calls that "no known vulnerabilities".
+Exit code 0: every package was looked up, and nothing is known against any. 1: something is known. 3: some or
+all could not be looked up (the service was not reached, or does not know them), so nobody can say. pip-audit
+itself calls that "no known vulnerabilities".
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Audit:
 def of_pip_audit(lock: str, output: str, errors: str) -> Audit:
     """What pip-audit's JSON says; without any, what it complained of."""
     try:
-        rows = json.loads(output)["dependencies"]
+        rows = list(json.loads(output)["dependencies"])
     except (ValueError, KeyError, TypeError):
         return Audit(lock, unknown=(_last_line(errors) or "pip-audit said nothing",))
     against = [
@@ -87,13 +87,17 @@ def report(audits: Sequence[Audit]) -> tuple[int, str]:
     if any(audit.against for audit in audits):
         return FOUND, "\n".join([*lines, "== there are known vulnerabilities"])
     if any(audit.unknown for audit in audits) or not audits:
-        return UNKNOWN, "\n".join([*lines, "== not everything could be looked up: this says nothing about what is missing"])
+        return UNKNOWN, "\n".join(
+            [*lines, "== not everything could be looked up: this says nothing about what is missing"]
+        )
     return 0, "\n".join([*lines, "== nothing is known against any package"])
 
 
 def _run(command: Sequence[str], folder: Path) -> tuple[str, str]:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     return done.stdout, done.stderr

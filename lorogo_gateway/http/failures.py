@@ -50,6 +50,7 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (NotSignedIn, 401),
     (TokenRefused, 401),
     (NotAllowed, 403),
+    (ours.NotAllowed, 403),
     (InvalidDocumentId, 400),
     (InvalidPosition, 400),
     (ours.InvalidMoment, 400),

@@ -118,7 +118,7 @@ class _Resource:
         if operation is None:
             detail = f"{request.method[:20]} is not for this path; {self._allow} are"
             raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
-        request.state.principal = NOBODY
+        request.state.principal = OPEN if self._guard.open else NOBODY
         with self._noting(operation, request):
             return await self._done(operation, request)
 

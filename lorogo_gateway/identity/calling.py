@@ -6,4 +6,4 @@ from lorogo_gateway.identity.principal import Principal
 
 def document_of(client: Client, document_id: str, principal: Principal) -> DocumentApi:
     """The document, called in the name of this principal."""
-    return client.document(document_id)
+    return client.document(document_id, token=principal.text)

@@ -73,7 +73,7 @@ class DocumentRoom:
         self.state = State.JOINING
         self.prefix = wire.room_prefix(Crdt.LORO, name)
         self._seat = seat
-        self._place = Membership(seat.house.client, name, self, may_begin=lambda: self.rights.writes)
+        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
         self._busy = False  # a join is being answered
         self._next: bytes | None = None  # the version of the join after that
         self._rejoining = Rejoining(seat, Crdt.LORO, name)

@@ -36,7 +36,7 @@ class EphemeralRoom:
         self._joined = False
         self._busy = False
         self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
-        self._place = Membership(seat.house.client, name, self, may_begin=lambda: self.rights.writes)
+        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
         fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
         self._cursors = seat.house.cursors.setdefault(name, fresh)
         self._cursors.members += 1

@@ -6,6 +6,7 @@ from lorogo_client import (
     InvalidDocumentId,
     InvalidVersion,
     LorogoError,
+    NotAllowed,
     Refused,
 )
 from lorogo_gateway.sockets.membership import NoSuchDocument
@@ -38,6 +39,8 @@ def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> Jo
         return JoinError(crdt, room, JoinErrorCode.VERSION_UNKNOWN, str(error), version=vector)
     if isinstance(error, Refused) and error.reason is Reason.DELETED:
         return refused(crdt, room, "deleted", str(error))
+    if isinstance(error, NotAllowed):  # by the owner, which has keys of its own
+        return not_let_in(crdt, room, error)
     for kind, app_code in _APP_CODES:
         if isinstance(error, kind):
             return refused(crdt, room, app_code, str(error))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
 from lorogo_client.overview import look
 from lorogo_client.waiting import Door
+from lorogo_gateway.sockets.rights import Rights
 
 
 class NoSuchDocument(LorogoError):
@@ -17,13 +18,11 @@ class NoSuchDocument(LorogoError):
 class Membership:
     """One room's member of the relay."""
 
-    __slots__ = ("_client", "_door", "_listener", "_may_begin", "_name", "_turn", "left", "member")
+    __slots__ = ("_client", "_door", "_listener", "_name", "_rights", "_turn", "left", "member")
 
-    def __init__(
-        self, client: Client, name: str, listener: Listener, *, may_begin: Callable[[], bool]
-    ) -> None:
+    def __init__(self, client: Client, name: str, listener: Listener, rights: Callable[[], Rights]) -> None:
         self._client = client
-        self._may_begin = may_begin  # a document that never was
+        self._rights = rights  # as they are now
         self._name = name
         self._listener = listener
         self._door: Door[Member] | None = None
@@ -36,12 +35,14 @@ class Membership:
         async with self._turn:
             if self.left:
                 raise SessionClosed("the room was left")
+            rights = self._rights()
             if self.member is None:
-                if not self._may_begin() and not (await look(self._client.transport, self._name)).known:
+                if not rights.writes and not (await look(self._client.transport, self._name)).known:
                     raise NoSuchDocument(f"there is no document {self._name}, and you may only read")
-                door = self._client.relay(self._name, self._listener)
+                door = self._client.relay(self._name, self._listener, token=rights.principal.text)
                 self.member = await door.__aenter__()
                 self._door = door
+            self.member.token = rights.principal.text  # the newest: a join may bring another
             return self.member
 
     async def leave(self) -> None:

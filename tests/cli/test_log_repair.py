@@ -238,6 +238,7 @@ def test_a_replica_of_another_log(tmp_path: Path, cli: Cli, replica: str) -> Non
         ("nowhere", "'nowhere' is not an address: write HOST:PORT, as in 10.0.0.5:7400"),
         ("host:99999", "is not an address"),
         ("host:", "is not an address"),
+        ("host:" + "9" * 5000, "is not an address"),
     ],
 )
 def test_an_address_that_does_not_answer(tmp_path: Path, cli: Cli, address: str, words: str) -> None:

@@ -88,5 +88,7 @@ def test_a_nats_too_small_for_kept_presence_says_which_option_helps() -> None:
     """JetStream sets the limit of the bucket aside when it is made."""
     error = StorageFull("stream 'KV_loro-presence': insufficient storage resources available")
     assert "--kept-presence-bytes-max" in str(_not_so(error, ServerSettings()))
+    revoked = StorageFull("stream 'KV_loro-revoked': insufficient storage resources available")
+    assert "67108864 bytes to set aside for what is revoked" in str(_not_so(revoked, ServerSettings()))
     other = StorageFull("stream 'loro-wal': insufficient storage resources available")
     assert _not_so(other, ServerSettings()) is other

@@ -31,7 +31,15 @@ def run(data: bytes) -> None:
 
 def seeds() -> Iterable[bytes]:
     for schema in range(len(_SCHEMAS)):
-        for text in ('{"a": "x"}', "[1, 2]", "null", "-1.5e10", '{"a": true}', '"\\ud83d\\ude00"', '"\\ud800"'):
+        for text in (
+            '{"a": "x"}',
+            "[1, 2]",
+            "null",
+            "-1.5e10",
+            '{"a": true}',
+            '"\\ud83d\\ude00"',
+            '"\\ud800"',
+        ):
             yield bytes([schema]) + text.encode()
     yield b"\0" + b'{"a": 1, "a": 2}'
     yield b"\0" + b"[" * 3000

@@ -21,7 +21,12 @@ def _text(packed: bytes) -> str:
 
 def _value(source: Source) -> object:
     rows = [
-        [source.text(), *(source.value() for _ in range(3)), {source.number(): source.value()}, [source.value()]]
+        [
+            source.text(),
+            *(source.value() for _ in range(3)),
+            {source.number(): source.value()},
+            [source.value()],
+        ]
         for _ in range(source.below(3))
     ]
     start: object = [source.value() for _ in range(3)] if source.byte() % 2 else [1, 2, 3]

@@ -84,7 +84,9 @@ def seeds() -> Iterable[bytes]:
         stored.Deleted(1),
     ):
         yield b"\0\0" + msgpack.packb(stored.encode(kept), use_bin_type=True)
-    yield bytes([1, 1, 0, 0, 8, 4, 0, 1, 0, 4, 0, 2, 0, 3, 1, 0, 3, 1, 0, 4, 0, 1, 0, 4, 0, 1, 0, 1, 0, 0, 2, 1, 2])
+    yield bytes(
+        [1, 1, 0, 0, 8, 4, 0, 1, 0, 4, 0, 2, 0, 3, 1, 0, 3, 1, 0, 4, 0, 1, 0, 4, 0, 1, 0, 1, 0, 0, 2, 1, 2]
+    )
 
 
 TARGET = Target(run, seeds, (MalformedRecord, UnreadableRecord))

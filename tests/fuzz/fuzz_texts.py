@@ -59,6 +59,10 @@ def _size(text: str) -> None:
     assert values.parse_size(text) >= 0
 
 
+def _lasting(text: str) -> None:
+    assert values.parse_lasting(text) >= 0
+
+
 def _path(text: str) -> None:
     tokens = paths.parse_path(text)
     assert paths.parse_path(paths.pointer(tokens)) == tokens
@@ -141,6 +145,7 @@ DOORS: tuple[tuple[Callable[[str], None], str], ...] = (
     (_at, "2026-11-16T10:30:00.5+01:00"),
     (_at_http, "2026-11-16T10:30:00Z"),
     (_size, "64MiB"),
+    (_lasting, "1h30m"),
     (_path, "tasks.0.done"),
     (_pointer, "/a~1b/0/~0"),
     (_json, '{"a": [1, 2.5, "x", null]}'),
@@ -164,7 +169,7 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    more = {
+    more: dict[Callable[[str], None], tuple[str, ...]] = {
         _at: ("v" + "AQEA", "now", "-1h30m ago", "10ms", "0001-01-01", "9999-12-31T23:59:59.999999-12:00"),
         _at_http: ("vAQEA", "10m", "2026-02-31T10:30:00Z", "2026-11-16T10:30:00 01:00"),
         _path: ("/a/b~0", "$.a"),

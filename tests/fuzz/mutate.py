@@ -3,7 +3,18 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
-_ODD = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"[", b"{", b'"', b"\r\n")
+_ODD = (
+    b"\x00",
+    b"\xff",
+    b"\x7f",
+    b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x00\x00\x00\x80",
+    b"[",
+    b"{",
+    b'"',
+    b"\r\n",
+)
 
 
 def mutated(seeds: Sequence[bytes], random: Random, bytes_max: int) -> Iterator[bytes]:

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.run [--seconds 60] [--jobs 2] [--engine auto|atheris|random] [NAME ...]
 
-A target runs in a process of its own. What raises, hangs or kills it is written to `tests/fuzz/found/`, with the
-command that tries it again; the target goes on until its time is over. Exit code 1 if anything was found.
+A target runs in a process of its own. What raises, hangs or kills it is written to `tests/fuzz/found/`, with
+the command that tries it again; the target goes on until its time is over. Exit code 1 if anything was found.
 """
 
 import argparse
@@ -32,7 +32,10 @@ HANG_SECONDS = 30.0  # one input takes no longer, even on a busy machine
 _DEATHS_MAX = 500
 _POLL_SECONDS = 0.5
 _EDGES = re.compile(r"cov: ([0-9]+)")
-_LAST_WORDS = re.compile(r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)|panicked at|libFuzzer: ")
+_LAST_WORDS = re.compile(
+    r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)"
+    r"|panicked at|libFuzzer: "
+)
 _FRAME = re.compile(r"^ +[0-9]+: (.*(?:loro_|serde_columnar|postcard).*)")
 
 
@@ -161,7 +164,9 @@ def _note(result: Result, kind: str, path: Path, text: str) -> None:
     if any(known == kind for known, _ in result.findings):
         return  # a process that died before has found it already
     result.findings.append((kind, path))
-    print(f"\n== {result.name}: {kind}\n{text}   try it again: {replay_command(result.name, path)}", flush=True)
+    print(
+        f"\n== {result.name}: {kind}\n{text}   try it again: {replay_command(result.name, path)}", flush=True
+    )
 
 
 def table(results: list[Result]) -> str:
@@ -193,7 +198,9 @@ def chosen_engine(wanted: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all if none is given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all if none is given"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="for each target")
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     parser.add_argument("--engine", choices=["auto", "atheris", "random"], default="auto")

@@ -33,7 +33,7 @@ def test_an_entry_reads_back(key: str, at: float, until: float | None) -> None:
     [b"", b"{}", b"[]", b"null", b"7", b'"at"', b"\xff", b"[" * 100_000, b'{"at": 1}',
      b'{"at": "1", "until": null}',
      b'{"at": true, "until": null}', b'{"at": NaN, "until": null}', b'{"at": 1, "until": Infinity}',
-     b'{"at": 1, "until": []}'],
+     b'{"at": 1, "until": []}', b'{"at": 1' + b"0" * 400 + b', "until": null}'],
 )  # fmt: skip
 def test_an_entry_that_cannot_be_read_refuses(data: bytes) -> None:
     """Somebody revoked something there: until that can be read, nothing of it is let in."""

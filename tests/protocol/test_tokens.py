@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import re
+import sys
 import traceback
 from typing import Any
 
@@ -100,6 +101,7 @@ def test_with_one_key_a_token_need_not_name_it() -> None:
     text = jwt.encode(CLAIMS, SECRET, algorithm="HS256")
     assert tokens.keys_of(SHARED).verify(text, now=NOW).key_id == "hs"
     assert "names no key" in str(refused(text))
+    assert "not known here" in str(refused(sign(CLAIMS, {"kid": "other"}), tokens.keys_of(SHARED)))
 
 
 CLAIMS_REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -170,6 +172,15 @@ def test_claims_that_are_refused(change: dict[str, Any], problem: str) -> None:
 def test_claims_that_are_taken(change: dict[str, Any]) -> None:
     """Whatever else a token says is the app's own affair."""
     assert KEYS.verify(sign({**CLAIMS, **change}), now=NOW).subject
+
+
+def test_a_token_that_is_too_long_is_refused_however_good_it_is() -> None:
+    """One byte more than fits into a CONNECT line is too much."""
+    room = TOKEN_BYTES_MAX - len(sign({**CLAIMS, "more": ""}))
+    fits, more = (sign({**CLAIMS, "more": "x" * length}) for length in (room * 3 // 4 - 2, room * 3 // 4 + 3))
+    assert TOKEN_BYTES_MAX - 5 < len(fits) <= TOKEN_BYTES_MAX < len(more)
+    KEYS.verify(fits, now=NOW)
+    assert "at most 2560" in str(refused(more))
 
 
 def test_a_token_has_its_time() -> None:
@@ -443,11 +454,37 @@ def test_without_cryptography_the_sentence_says_what_to_install(monkeypatch: pyt
     assert tokens.key_of(SHARED).algorithm == "HS256"
 
 
+@pytest.mark.parametrize(("kind", "size"), [("EdDSA", 31), ("HS256", 33), ("RS256", 32), ("none", 32)])
+def test_keys_that_cannot_be_made(kind: str, size: int) -> None:
+    """A key is made of 32 bytes, for one of two algorithms."""
+    with pytest.raises(InvalidKey, match="of kind EdDSA or HS256"):
+        tokens.make_key(kind, "k", b"x" * size)
+
+
+def test_keys_are_made_of_what_they_are_given() -> None:
+    """The same bytes make the same key."""
+    assert tokens.make_key("EdDSA", "ed", bytes(range(32))) == ED
+    assert tokens.make_key("HS256", "hs", SECRET) == HS
+
+
+def test_without_cryptography_no_ed25519_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says what to install."""
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
+    with pytest.raises(InvalidKey, match=r"pip install 'lorogo\[tokens\]'"):
+        tokens.make_key("EdDSA", "k", bytes(32))
+
+
+def test_what_looks_like_a_token() -> None:
+    """Its shape is known also where nobody should have put one."""
+    assert tokens.looks_like(GOOD) and not tokens.looks_like("token.of.ana") and not tokens.looks_like("eyJ")
+
+
 def test_a_peek_reads_what_nobody_verified() -> None:
     """Its holder may read a token without keys; nobody takes that for a verified one."""
     token = tokens.peek(sign(CLAIMS, {"kid": "gone"}, secret=b"x" * 32))
     assert (token.subject, token.key_id, token.key_print) == ("ana", "gone", "")
     assert tokens.peek(jwt.encode(CLAIMS, SECRET, algorithm="HS256")).key_id == ""
+    assert tokens.peek(sign(CLAIMS, {"kid": "\x1b[31m"})).key_id == ""  # no way into a terminal
     for text in (sign([1]), sign(b"no"), "a" * (TOKEN_BYTES_MAX + 1), sign({**CLAIMS, "exp": None})):
         with pytest.raises(TokenRefused):
             tokens.peek(text)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nats
 async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
     async with (
         closed_nats(tmp_path) as made,
-        Server(made.server, ServerSettings(), data=tmp_path / "server"),
+        Server(made.server, ServerSettings(), data=tmp_path / "server", authority=made.authority),
     ):
         yield made
 
@@ -54,9 +54,11 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     assert "the token of 'ann' only grants read on 'book', and write is needed" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
+    words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))
+    assert "there is no document 'book', or nothing was ever written into it" in words
     for command in (("status",), ("feed",)):
         words = refused(await _run(closed, tmp_path, *command, *as_ann))
-        assert "needs the NATS user of a service or operator (--nats-seed)" in words
+        assert "needs the NATS user of an operator (--nats-seed)" in words
     assert "iolation" not in closed.nats.log_path.read_text()
 
 

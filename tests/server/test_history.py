@@ -76,7 +76,7 @@ def test_it_travels_in_a_snapshots_metadata() -> None:
     """Encoded, decoded, equal; nonsense is an error that says so."""
     versions = [DatedVersion(5, b"\x00\xff", 7), DatedVersion(6, b"", 8)]
     assert history.decode(history.encode(versions)) == versions
-    for nonsense in ("", "{", "[1]", '[["a","b","c"]]', '[[1,"!!",2]]'):
+    for nonsense in ("", "{", "[1]", '[["a","b","c"]]', '[[1,"!!",2]]', '[[1e999,"",2]]', "[" * 100_000):
         with pytest.raises(MalformedMessage):
             history.decode(nonsense)
 

@@ -9,7 +9,9 @@ import pytest
 from lorogo_protocol import grants, revocation, subjects, tokens
 from lorogo_protocol.tokens import Token
 from lorogo_transport import topology
-from lorogo_transport.errors import OutcomeUnknown, StorageFull
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull, TransportError
+from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Message, Stored
@@ -106,8 +108,11 @@ async def test_entries_are_forgotten_when_they_may_be(transport: AnyTransport) -
         await list_.revoke_token("old", expires=NOW + 10)
         await list_.revoke_token("stays", expires=NOW + 10_000)
         assert list_.refuse(token("old"))
-        clock.seconds = NOW + 100
+        clock.seconds = NOW + 50
         assert not list_.refuse(token("old"))
+        await list_.revoke_token("new")
+        assert len(await stream.subjects(subjects.revoked_key("*"))) == 3  # others' clocks may be behind ours
+        clock.seconds = NOW + 100
         await list_.revoke_token("new")
         assert set(await stream.subjects(subjects.revoked_key("*"))) == {
             subjects.revoked_key("tok_stays"),
@@ -191,9 +196,14 @@ async def test_what_happened_while_the_connection_was_lost_is_read_after() -> No
             await until(lambda: list_.refuse(token("t2")))
             ours.cut()
             world.rewind(SPEC.name, 0)
-            await other.revoke_token("t3")
+            for name in (
+                "t3",
+                "t4",
+                "t5",
+            ):  # more than there were, so that nothing shows but the new connection
+                await other.revoke_token(name)
             ours.heal()
-            await until(lambda: list_.refuse(token("t3")))
+            await until(lambda: list_.refuse(token("t5")))
             assert not list_.refuse(token()) and list_.known
 
 
@@ -308,3 +318,69 @@ async def test_a_replica_that_lags_does_not_end_the_reading(monkeypatch: pytest.
         monkeypatch.setattr(MemoryStream, "read", lagging)
         async with Revocations(transport, HandClock()) as list_:
             assert list_.known and list_.refuse(token("t3"))
+
+
+@pytest.mark.nats
+async def test_a_nats_that_is_killed_and_comes_back(fresh_nats: EmbeddedNats) -> None:
+    """Who was there knows what it knew, and after the return also what was revoked since."""
+    clock = HandClock()
+    async with await connect(fresh_nats.url, name="ours") as ours:
+        await ours.ensure(SPEC)
+        async with Revocations(ours, clock) as list_:
+            await list_.revoke_token("t1")
+            await fresh_nats.kill()
+            await until(lambda: not ours.bus.connected)
+            assert list_.known and list_.refuse(token())
+            with pytest.raises(TransportError):
+                await list_.revoke_token("t2")
+            await fresh_nats.start()
+            async with await connect(fresh_nats.url, name="theirs") as theirs:
+                await Revocations(theirs, clock).revoke_token("t3")
+                await until(lambda: list_.refuse(token("t3")))
+                assert list_.refuse(token())
+                await list_.revoke_token("t2")
+                async with Revocations(theirs, clock) as later:
+                    assert all(later.refuse(token(name)) for name in ("t1", "t2", "t3"))
+
+
+async def test_a_reading_that_fails_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reconnect the whole list is read, also if that takes two tries."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as ours, world.connect() as theirs:
+        await ours.ensure(SPEC)
+        writer = Revocations(theirs, clock)
+        await writer.revoke_token("t1")
+        async with Revocations(ours, clock) as list_:
+            ours.cut()
+            world.rewind(SPEC.name, 0)
+            for name in ("t2", "t3"):
+                await writer.revoke_token(name)
+            read, failures = MemoryStream.read, 1
+
+            async def failing(self: MemoryStream, subject: str, *, first: int = 1) -> AsyncIterator[Stored]:
+                nonlocal failures
+                if failures:
+                    failures -= 1
+                    raise RequestTimeout("no answer")
+                async for stored in read(self, subject, first=first):
+                    yield stored
+
+            monkeypatch.setattr(MemoryStream, "read", failing)
+            ours.heal()
+            await until(lambda: list_.refuse(token("t3")))
+            assert not failures and not list_.refuse(token("t1"))
+
+
+async def test_entering_can_be_cancelled() -> None:
+    """Nothing is left behind: no task, no subscription, no listener."""
+    world = MemoryNats()
+    async with world.connect() as transport:
+        before = asyncio.all_tasks()
+        entering = asyncio.create_task(Revocations(transport, HandClock()).__aenter__())
+        await asyncio.sleep(0)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        await transport.bus.barrier()
+        assert asyncio.all_tasks() == before
+        assert not world.route(Message(subjects.revoked("tok_x"), b""))

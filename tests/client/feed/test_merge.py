@@ -1,7 +1,10 @@
 """What a feed gives of many journals: every update once, in order, whatever the servers went through."""
 
 import base64
+import math
+import zlib
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -428,6 +431,23 @@ def test_a_position_is_text_that_comes_back(positions: dict[str, str], junk: byt
     assert (again.start, again.documents, again.positions) == (state.start, state.documents, positions)
     text = "lf1-" + base64.urlsafe_b64encode(junk).decode()
     for wrong in (text, junk.hex(), str(FeedPosition.of(state))[:-6]):
+        with pytest.raises(InvalidPosition):
+            FeedPosition.parse(wrong)
+
+
+def packed_position(start: object, rows: object) -> str:
+    packed = msgpack.packb([start, None, {}, [False, rows]], use_bin_type=True)
+    return "lf1-" + base64.urlsafe_b64encode(zlib.compress(packed)).decode()
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan, 1e300, 1.0, "1", True, -1, None])
+def test_a_position_holds_whole_numbers_that_can_be_kept_again(number: object) -> None:
+    """Infinity was an error without a name, and 1e300 one when the position was written again."""
+    good = ["doc", True, 0, 0, {7: 3}, [5]]
+    assert FeedPosition.parse(packed_position([1, 2, 3], [good])).state().start == Start(1, 2, 3)
+    rows = [[*good[:place], number, *good[place + 1 :]] for place in (2, 3)]
+    rows += [[*good[:4], {7: number}, []], [*good[:4], {}, [number]]]
+    for wrong in (packed_position([1, number, 3], []), *(packed_position([1, 2, 3], [row]) for row in rows)):
         with pytest.raises(InvalidPosition):
             FeedPosition.parse(wrong)
 

@@ -3,8 +3,9 @@
 import "../common/theme.css";
 import "./dashboard.css";
 import { byId, h } from "../common/dom";
+import { signInByAddress, signInForm } from "../common/sign-in";
 import { themeSwitch } from "../common/theme";
-import { get } from "./api";
+import { get, type Refusal } from "./api";
 import { clock, count, span } from "./format";
 import { overviewOf, type Overview } from "./model";
 import { put, say, tickTimes, type Mounted } from "./page";
@@ -34,17 +35,42 @@ let again = 0;
 const poller = new Poller<Overview>({
   load: async (signal) => overviewOf(await get("/v1/overview", signal)),
   show: (overview) => {
+    if (main.hidden) letIn();
     latest = overview;
     mounted?.show?.(overview);
     say(badge, overview.states.ERROR ? count(overview.states.ERROR) : "");
     badge.hidden = !overview.states.ERROR;
   },
+  refused: turnAway,
   heard: (heard, next) => {
     hearing = heard;
     again = next;
     tellConnection();
   },
 });
+
+/** Only operators see anything here: who is none is asked for a token, and told why. */
+function turnAway(refusal: Refusal): void {
+  if (refusal.status !== 401 && refusal.status !== 403) return;
+  const title = refusal.status === 401 ? "This page needs a token" : "This token is not an operator's";
+  const why = `${refusal.message.charAt(0).toUpperCase()}${refusal.message.slice(1)}.`;
+  mounted?.close();
+  mounted = null;
+  if (main.hidden) {
+    say(byId("sign-in-title"), title);
+    say(byId("sign-in-why"), why);
+    return;
+  }
+  main.hidden = true;
+  main.before(h("section", { id: "sign-in", class: "view", "data-testid": "sign-in-panel", "aria-labelledby": "sign-in-title" },
+    h("h1", { id: "sign-in-title", tabindex: -1 }, title), h("p", { id: "sign-in-why" }, why), signInForm(() => poller.now())));
+}
+
+function letIn(): void {
+  byId("sign-in").remove();
+  main.hidden = false;
+  navigate();
+}
 
 function open(route: Route): Shown {
   switch (route.view) {
@@ -70,6 +96,7 @@ function unknownPlace(): Shown {
 }
 
 function navigate(): void {
+  if (main.hidden) return;
   const route = parseRoute(location.hash);
   if (route?.view === "documents" && view === "documents" && mounted !== null) {
     (mounted as DocumentsView).go(route.prefix, route.after);
@@ -117,11 +144,16 @@ byId("skip").addEventListener("click", (event) => {
   main.focus();
 });
 byId("theme").append(themeSwitch());
-addEventListener("hashchange", navigate);
+addEventListener("hashchange", () => {
+  void signInByAddress().then((signed) => { if (signed) poller.now(); });
+  navigate();
+});
 setInterval(() => {
   if (document.hidden) return;
   tickTimes(main, Date.now());
   tellConnection();
 }, 1000);
+const signing = signInByAddress(); // takes it out of the address before anything else looks there
 navigate();
 tellConnection();
+void signing.then((signed) => { if (signed) poller.now(); });

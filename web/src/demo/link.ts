@@ -20,6 +20,12 @@ import type { Input, Span } from "./saved";
 /** Why a room is closed to us for good, or until the reader acts. */
 export type Closed = "history_trimmed" | "deleted" | (string & {});
 
+/** Whether it is the token: `token-...: sentence` if another one may help, `permission-denied: sentence`. */
+export function tokenProblem(why: Closed): { readonly code: string; readonly sentence: string } | null {
+  const found = /^(token-[a-z]+|permission-denied): (.*)$/s.exec(why);
+  return found ? { code: found[1] ?? "", sentence: found[2] ?? "" } : null;
+}
+
 export interface LinkEvents {
   input(input: Input): void;
   /** The first answer of the server, and each later join. */
@@ -28,7 +34,9 @@ export interface LinkEvents {
 }
 
 /** Close codes after which trying again cannot help; the client's own list is longer. */
-const FATAL_CLOSE = [4400];
+const FATAL_CLOSE = [4400, 4401];
+/** Of a RoomError that ends a room because its token has ended; the reason follows. */
+const TOKEN_ENDED = "auth_failed: ";
 /** A connection that is silent for so long is asked, and left if it does not answer. */
 const SILENCE_MS = 20_000;
 const ANSWER_MS = 8_000;
@@ -93,6 +101,12 @@ export class Link {
   /** After a problem: join anew. */
   retry(): void {
     if (this.#client.getStatus() === "connected") this.#join();
+    else void this.#client.retryNow().catch(() => undefined);
+  }
+
+  /** Somebody signed in: the connection must be made anew, as its handshake says who it is. */
+  renew(): void {
+    if (this.#client.getStatus() === "connected") this.#client.socket?.close();
     else void this.#client.retryNow().catch(() => undefined);
   }
 
@@ -184,7 +198,7 @@ export class Link {
       }
       case MessageType.RoomError:
         if (message.code === RoomErrorCode.RejoinSuggested) this.#events.input({ type: "rejoining" });
-        else this.#fail(message.code === RoomErrorCode.Evicted ? "deleted" : message.message || "unknown");
+        else this.#fail(message.code === RoomErrorCode.Evicted ? "deleted" : message.message.replace(TOKEN_ENDED, "") || "unknown");
         break;
       case MessageType.JoinError:
         // version_unknown: the client tries once more by itself.

@@ -3,11 +3,12 @@
 import "../common/theme.css";
 import "./demo.css";
 import { button, byId, h, icon } from "../common/dom";
+import { signInByAddress, signInForm } from "../common/sign-in";
 import { themeSwitch } from "../common/theme";
 import { isEmpty } from "./editor";
 import { createHistoryPanel } from "./history-panel";
 import { idOfPath, pathOf, newDocumentId } from "./id";
-import type { Closed } from "./link";
+import { tokenProblem, type Closed } from "./link";
 import { reasonText, showMark } from "./mark";
 import { setUpName, showPeople } from "./people";
 import { identity } from "./presence";
@@ -21,7 +22,7 @@ const ROOT_NAME_MAX = 40;
 const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
 const socketUrl = (): string => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
 
-function main(): void {
+async function main(): Promise<void> {
   byId("tools").append(themeSwitch());
   byId("copy-link").prepend(icon("link"));
   byId("history-toggle").prepend(icon("clock"));
@@ -29,6 +30,7 @@ function main(): void {
   byId("new-document").append(icon("plus"));
   byId("to-dashboard").append(icon("gauge"));
 
+  await signInByAddress(); // what is wrong with it the first join tells
   let id = idOfPath(location.pathname);
   if (id === undefined) {
     tell("bad-id", "This address is not a document.", "A document id has 1 to 128 letters, digits, _, - or =.", newDocumentLink());
@@ -100,6 +102,12 @@ function open(id: string, isNew: boolean): void {
     view.dom.setAttribute("aria-readonly", String(!session.editable));
   };
 
+  const signedIn = (): void => {
+    untell();
+    byId("opening").hidden = session.view !== null;
+    session.renew();
+  };
+
   const closed = (why: Closed, unsaved: number, text: string): void => {
     if (!session.view) {
       byId("opening").hidden = true;
@@ -117,6 +125,15 @@ function open(id: string, isNew: boolean): void {
       if (copy && why === "history_trimmed") tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
       return;
     }
+    const token = tokenProblem(why);
+    if (token) {
+      const denied = token.code === "permission-denied";
+      const shown = byId("banner").dataset["code"];
+      if (shown === token.code || (shown?.startsWith("token-") && !denied)) return; // somebody may be typing into it
+      const title = denied ? "You may not open this document:" : "This document needs a token.";
+      tell(token.code, title, `${token.sentence.charAt(0).toUpperCase()}${token.sentence.slice(1)}.${lost}`, copy, signInForm(signedIn));
+      return;
+    }
     if (why === "deleted") {
       const left = session.view ? "What you see is the copy of this browser; it can no longer be changed." : "There is nothing left of it here.";
       tell(why, "This document was deleted.", `${left}${lost}`, copy, newDocumentLink());
@@ -129,7 +146,7 @@ function open(id: string, isNew: boolean): void {
       session.retry();
     });
     if (why === "not_found") {
-      tell(why, "There is no such document,", `and none may be made here: this gateway only reads.${lost}`, copy, again);
+      tell(why, "There is no such document,", `and you may not make one here.${lost}`, copy, again);
       return;
     }
     tell(why, session.view ? "The document cannot be synced:" : "The document cannot be opened:", `${reasonText(why)}.${lost}`, copy, again);
@@ -148,6 +165,7 @@ function open(id: string, isNew: boolean): void {
   };
 
   let session = start(isNew);
+  addEventListener("hashchange", () => void signInByAddress().then((signed) => { if (signed?.problem === "") signedIn(); }));
   setUpName(own.name, (name) => session.rename(name));
   byId("history-toggle").addEventListener("click", () => panel.toggle());
   byId("copy-link").addEventListener("click", () => {
@@ -252,4 +270,4 @@ function untell(): void {
   delete byId("banner").dataset["code"];
 }
 
-main();
+void main();

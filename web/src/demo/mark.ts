@@ -1,6 +1,7 @@
 /** The words of the mark. */
 
 import { byId } from "../common/dom";
+import { tokenProblem } from "./link";
 import type { Mark } from "./saved";
 
 const REASONS: Record<string, string> = {
@@ -20,7 +21,8 @@ const REASONS: Record<string, string> = {
 };
 
 export function reasonText(reason: string | null): string {
-  return reason === null ? "" : (REASONS[reason] ?? reason.replaceAll("_", " "));
+  if (reason === null) return "";
+  return REASONS[reason] ?? tokenProblem(reason)?.sentence ?? reason.replaceAll("_", " ");
 }
 
 const edits = (count: number): string => (count === 1 ? "1 edit" : `${count.toLocaleString()} edits`);

@@ -147,6 +147,11 @@ export class Session {
     this.#link?.retry();
   }
 
+  /** Somebody signed in: come again as them. */
+  renew(): void {
+    this.#link?.renew();
+  }
+
   /** Store a copy now: the page may go away. */
   keepNow(): void {
     if (this.#unkept) void this.#keep();

@@ -1,0 +1,92 @@
+"""Who may come in: the keys of a closed service, or `--open`, in the operator's own words.
+
+`serve`, `gateway` and `auth` are closed unless they are told otherwise (docs/decisions/0016).
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from lorogo_cli.connection import unreachable
+from lorogo_cli.errors import Problem
+from lorogo_cli.options import KEYS_ENVIRONMENT, SEED_ENVIRONMENT
+from lorogo_protocol import subjects
+from lorogo_transport.errors import Unreachable
+from lorogo_transport.key_source import KeySource
+from lorogo_transport.secret_files import read_secret
+from lorogo_transport.strangers import lets_strangers_in
+
+_LOOK_SECONDS = 5.0
+
+
+class Unanswered(Problem):
+    """NATS does not say whether it lets strangers in: it is away."""
+
+
+class Identity(TypedDict, total=False):
+    """How a service says to NATS who it is: arguments of `jetstream.connect`."""
+
+    seed: str | None
+    inbox_prefix: str
+    taken_prefix: str
+    answer_users_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Keys that verify tokens, or none: then everybody may do everything. And who we are to NATS."""
+
+    keys: KeySource | None
+    seed: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, command: str, *, keys: Path | None, nats_seed: Path | None, open_: bool) -> "Guard":
+        """As the options and the environment say. Raises Problem, SecretUnusable, InvalidKey."""
+        found = keys_of(keys)
+        if found is None and not open_:
+            raise Problem(
+                f"`lorogo {command}` needs the keys that verify tokens: --keys FILE (`lorogo auth setup DIR`"
+                " makes them), or --open if everybody who reaches it may read and change every document"
+            )
+        if found is not None and open_:
+            raise Problem("--open contradicts --keys: with keys everybody needs a token")
+        seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+        return cls(found, seed)
+
+    def identity(self, inbox_prefix: str) -> Identity:
+        """For a connection whose inboxes begin so: those of a service, where nobody else may listen."""
+        if self.keys is None and self.seed is None:
+            return {}
+        closed = self.keys is not None
+        return {
+            "seed": self.seed,
+            "inbox_prefix": inbox_prefix,
+            "taken_prefix": subjects.TAKEN if closed else "",
+            "answer_users_only": closed,
+        }
+
+    async def check_nats(self, url: str) -> None:
+        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered."""
+        if self.keys is None:
+            return
+        try:
+            stranger = await lets_strangers_in(url, _LOOK_SECONDS)
+        except Unreachable as error:
+            raise Unanswered(str(unreachable(error))) from None
+        if stranger:
+            raise Problem(
+                "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
+                " the configuration of one that does not; or say --open instead of --keys"
+            )
+
+
+def keys_of(path: Path | None) -> KeySource | None:
+    """The keys in the file, else in the environment, else in the file that it names, else None."""
+    if path is not None:
+        return KeySource.from_file(path)
+    if text := os.environ.get(KEYS_ENVIRONMENT, "").strip():
+        return KeySource.from_text(text)
+    if named := os.environ.get(f"{KEYS_ENVIRONMENT}_FILE", ""):
+        return KeySource.from_file(named)
+    return None

@@ -1,0 +1,168 @@
+"""The auth service itself: away, back again, several at once, and nats-server started anew."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from lorogo_protocol import callout as words
+from lorogo_protocol import subjects, tokens
+from lorogo_transport import closed as closed_config
+from lorogo_transport import seeds, topology
+from lorogo_transport.auth_service import running
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import NotAuthorized
+from lorogo_transport.jetstream import connect
+from lorogo_transport.key_source import KeySource
+from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
+from tests.security.raw import Raw
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture
+async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
+    async with closed_nats(tmp_path) as made:
+        yield made
+
+
+async def _until_welcome(closed: Closed, token: str) -> Raw:
+    """A connection, as soon as there is somebody to ask."""
+    async with asyncio.timeout(20):
+        while True:
+            raw = await closed.raw(token)
+            if raw.welcome:
+                return raw
+            await raw.close()
+
+
+@pytest.fixture
+async def lonely(tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str], KeySource]]:
+    """A closed NATS without an auth service: its address, the seeds, the keys."""
+    found = closed_config.new_seeds(secrets.token_bytes)
+    write_keys(tmp_path / "keys.jwks", KEY)
+    conf = closed_config.accounts(closed_config.public_keys(found))
+    async with EmbeddedNats(tmp_path / "nats", configuration=conf) as nats:
+        yield nats.url, found, KeySource.from_file(tmp_path / "keys.jwks")
+
+
+async def test_without_it_nobody_comes_in_and_who_is_in_stays(
+    lonely: tuple[str, dict[str, str], KeySource],
+) -> None:
+    """Refused, not let in unasked; with it they come in; when it goes they stay."""
+    url, found, keys = lonely
+    token = mint({"d1": "read"})
+    async with await Raw.open(url, auth_token=token) as early:
+        assert not early.welcome
+    async with await connect(url, seed=found["server"]) as server:
+        for spec in topology.specs(guarded=True):
+            await server.ensure(spec)
+    async with running(url, keys, found):
+        inside = await Raw.open(url, auth_token=token)
+        assert inside.welcome
+    async with inside, await Raw.open(url, auth_token=token) as late:
+        assert not late.welcome
+        inside.publish("loro.ping.d1")
+        await inside.ping()
+        assert inside.welcome
+        assert inside.errors == []
+
+
+async def test_before_the_list_of_what_is_revoked_was_read_nobody_comes_in(
+    lonely: tuple[str, dict[str, str], KeySource],
+) -> None:
+    """No server ever ran, so there is no such list: a good token is refused; when it is there it is taken."""
+    url, found, keys = lonely
+    token = mint({"d1": "read"})
+    async with running(url, keys, found) as service:
+        async with await Raw.open(url, auth_token=token) as early:
+            assert not early.welcome
+        assert service.counts.denied == 1
+        async with await connect(url, seed=found["server"]) as server:
+            for spec in topology.specs(guarded=True):
+                await server.ensure(spec)
+            async with asyncio.timeout(20):
+                while True:
+                    async with await Raw.open(url, auth_token=token) as late:
+                        if late.welcome:
+                            break
+
+
+async def test_several_answer_once(closed: Closed) -> None:
+    """Two services share the work: every connection is let in, and asked about by one of them."""
+    keys = KeySource.from_file(closed.keys)
+    async with running(closed.url, keys, closed.seeds) as second, AsyncExitStack() as stack:
+        token = mint({"d1": "read"})
+        raws = [await stack.enter_async_context(await closed.raw(token)) for _ in range(40)]
+        assert all(raw.welcome for raw in raws)
+        assert closed.callout.counts.allowed + second.counts.allowed == 40
+        assert min(closed.callout.counts.allowed, second.counts.allowed) > 0
+        await closed.authority.revoke_token(tokens.peek(token).token_id)
+        for raw in raws:
+            await raw.until_ended()
+
+
+async def test_a_new_nats_server_is_closed_as_the_old_one_was(closed: Closed) -> None:
+    """It was killed and started again: the service finds its way back, and revoked stays revoked."""
+    bad, good = mint({"d1": "read"}), mint({"d1": "read"})
+    await closed.authority.revoke_token(tokens.peek(bad).token_id)
+    await closed.nats.kill()
+    await closed.nats.start()
+    async with await _until_welcome(closed, good), await closed.raw(bad) as revoked:
+        assert not revoked.welcome
+
+
+async def test_an_answer_of_somebody_else_is_worth_nothing(
+    lonely: tuple[str, dict[str, str], KeySource],
+) -> None:
+    """Who has auth.seed but not issuer.seed lets nobody in: the answer must be signed by the issuer."""
+    url, found, keys = lonely
+    forged = {**found, "issuer": seeds.new_seed(seeds.ACCOUNT, secrets.token_bytes(32))}
+    async with await connect(url, seed=found["server"]) as server:
+        for spec in topology.specs(guarded=True):
+            await server.ensure(spec)
+    async with running(url, keys, forged) as service:
+        async with await Raw.open(url, auth_token=mint({"d1": "read"})) as one:
+            assert not one.welcome
+        assert service.counts.allowed == 1
+
+
+async def test_the_services_connections_may_do_nothing_else(closed: Closed) -> None:
+    """In AUTH it hears who comes, in LOROGO it reads one list, in SYS it closes connections: no more."""
+    for name, allowed in {
+        closed_config.AUTH: {words.SUBJECT},
+        closed_config.AUTH_LIST: {"loro.revoked.*"},
+        closed_config.SYSTEM: set(),
+    }.items():
+        tried = {">", "loro.>", "loro.accepted.*", "$SYS.>", "$KV.>", "loro.revoked.*", words.SUBJECT}
+        async with await closed.service(name) as one:
+            refused: set[str] = set()
+            one.bus.watch_refusals(lambda refusal, into=refused: into.add(refusal.subject))  # type: ignore[misc]  # mypy does not know defaults of lambdas
+            for subject in tried:
+                await one.bus.subscribe(subject, lambda _: None)
+            for subject in (
+                "loro.wal.d1",
+                subjects.revoked_key("tok_x"),
+                "$JS.API.STREAM.NAMES",
+                "$SYS.REQ.SERVER.PING.VARZ",
+            ):
+                await one.bus.publish(subject)
+            await one.bus.barrier()
+            assert tried - refused == allowed, name
+            assert {
+                "loro.wal.d1",
+                "$KV.loro-revoked.tok_x",
+                "$JS.API.STREAM.NAMES",
+                "$SYS.REQ.SERVER.PING.VARZ",
+            } <= refused
+
+
+async def test_seeds_of_another_nats_are_refused(closed: Closed) -> None:
+    """With a sentence, and before anything is answered."""
+    other = closed_config.new_seeds(secrets.token_bytes)
+    with pytest.raises(NotAuthorized):
+        async with running(closed.url, KeySource.from_file(closed.keys), other):
+            pytest.fail("it came in")

@@ -1,0 +1,96 @@
+"""A closed server in memory, and people with tokens of all kinds."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nanoid
+
+from lorogo_protocol import subjects, tokens
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_server import Server, ServerSettings
+from lorogo_transport.answering import Answering
+from lorogo_transport.authority import Authority, KeySource
+from lorogo_transport.calls import Caller
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.memory_bus import Standing
+from lorogo_transport.ports import Transport
+from tests.server.support import WAIT, Probe
+
+_JWK = '{"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}'
+KEY = tokens.key_of(_JWK)
+QUIET = ServerSettings(durability="stream")
+
+
+def mint(documents: Mapping[str, str], *, token_id: str = "", seconds: float = 600.0) -> str:
+    """A token; with negative seconds one that ended so long ago."""
+    now = time.time()
+    return tokens.mint(
+        KEY,
+        subject="ann",
+        documents=documents,
+        expires=now + seconds,
+        now=now + min(0, 2 * seconds),
+        token_id=token_id or str(nanoid.generate(size=16)),
+    )
+
+
+@dataclass(frozen=True)
+class ClosedWorld:
+    """One server with keys. Connections here have all rights: what is tested is the owner."""
+
+    world: MemoryNats
+    server: Server
+    authority: Authority
+    probe: Probe  # whose inbox is a user's
+
+    async def asked(
+        self,
+        verb: str,
+        document_id: str,
+        token: str = "",
+        body: Mapping[str, object] | None = None,
+        *,
+        through: Transport | None = None,
+    ) -> Reason | dict[str, object]:
+        """The answer, or the reason of the refusal."""
+        transport = through or self.probe.transport
+        caller = Caller(transport.bus, SystemClock(), nanoid.generate)
+        await caller.start()
+        try:
+            return await caller.call(verb, document_id, body, timeout=WAIT, token=token)
+        except Refused as no:
+            return no.reason if not token or token not in str(no) else {"leaked": token}
+        finally:
+            await caller.close()
+
+
+def standing(inbox: str = "_INBOX_probe0") -> Standing:
+    return Standing(inbox)
+
+
+@asynccontextmanager
+async def closed_world(
+    settings: ServerSettings = QUIET,
+    *,
+    data: Path | None = None,
+    world: MemoryNats | None = None,
+    authority_of: Callable[[Transport], Authority] | None = None,
+) -> AsyncIterator[ClosedWorld]:
+    """Started; documents are begun with `probe.start`."""
+    world = world or MemoryNats()
+    mine = Standing(subjects.SERVER_INBOX, subjects.TAKEN, Answering(users_only=True))
+    transport = world.connect("server", mine)
+    make = authority_of or (lambda one: Authority(KeySource.from_text(_JWK), one, SystemClock()))
+    authority = make(transport)
+    async with (
+        transport,
+        Server(transport, settings, data=data, authority=authority) as server,
+        authority,
+        Probe(world.connect("probe", standing())) as probe,
+    ):
+        yield ClosedWorld(world, server, authority, probe)

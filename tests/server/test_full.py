@@ -1,0 +1,168 @@
+"""Documents that are as large as they may be: refused while they are served, never when they are loaded."""
+
+import random
+import string
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from loro import ExportMode
+
+from lorogo_protocol import chunks, subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack, Nack
+from lorogo_server import Server, ServerSettings
+from lorogo_server.settings import InvalidSettings
+from lorogo_transport.memory import MemoryNats
+from tests.server.support import QUICK, Probe, Writer, until
+
+LIMIT = 4000
+SMALL = replace(QUICK, durability="stream", document_bytes_max=LIMIT)
+
+
+@asynccontextmanager
+async def served(world: MemoryNats, settings: ServerSettings = SMALL) -> AsyncIterator[tuple[Server, Probe]]:
+    async with (
+        world.connect("server") as transport,
+        Server(transport, settings) as server,
+        Probe(world.connect("probe")) as probe,
+    ):
+        await probe.start("doc")
+        yield server, probe
+
+
+def words(number: int) -> str:
+    """Text that does not compress to nothing."""
+    return "".join(random.Random(number).choices(string.ascii_letters, k=600))
+
+
+async def fill(probe: Probe, writer: Writer) -> tuple[list[bytes], Nack]:
+    """Write until it is full: what was ACKed, and the refusal."""
+    accepted: list[bytes] = []
+    for number in range(100):
+        update = writer.type(words(number))
+        answer = await probe.send("doc", update)
+        if isinstance(answer, Nack):
+            return accepted, answer
+        accepted.append(update)
+    raise AssertionError("it is never full")
+
+
+async def test_a_full_document_refuses_and_loses_nothing() -> None:
+    """The refusal says so and is final; what was ACKed is there, in memory and after every load."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world) as (server, probe):
+        accepted, no = await fill(probe, writer)
+        assert no.reason is Reason.DOCUMENT_FULL
+        assert not no.reason.retriable
+        assert str(LIMIT) in no.message
+        assert len(accepted) >= 3
+        before = await probe.value("doc")
+        assert server.hosts["doc"].loaded.intake.document_bytes <= LIMIT
+
+        async def quarantined() -> bool:
+            return await probe.rejected.last(subjects.rejected("doc")) is not None
+
+        await until(quarantined)
+        assert server.stats()["nacked"] == {"document-full": 1}
+    async with served(world, replace(SMALL, document_bytes_max=1)) as (_, probe):
+        assert await probe.value("doc") == before
+        no = await probe.refuse("doc", Writer().type("x"))
+        assert no.reason is Reason.DOCUMENT_FULL
+
+
+async def test_what_was_accepted_is_accepted_by_every_load() -> None:
+    """An owner with a higher limit ACKed it: one with a lower limit has it after its load, out of the WAL."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world, replace(SMALL, document_bytes_max=0)) as (_, probe):
+        for number in range(20):
+            await probe.accept("doc", writer.type(words(number)))
+    async with served(world) as (_, probe):
+        assert await probe.value("doc") == {"body": writer.text}
+
+
+async def test_who_did_not_hear_the_answer_hears_it_again() -> None:
+    """An update that is in the document is ACKed, however full it is; so is one that a server sends again."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world) as (_, probe):
+        accepted, _ = await fill(probe, writer)
+        answer = await probe.send("doc", accepted[0])
+        assert isinstance(answer, Ack)
+        lost = Writer().type("".join(words(number) for number in range(200, 210)))
+        assert len(lost) > LIMIT
+        again = chunks.split(lost, "again", chunk_bytes_max=100_000, inbox=probe.inbox, again=True)
+        await probe.put("doc", again)
+        assert isinstance(await probe.answer(), Ack)
+
+
+async def test_junk_is_called_junk_in_a_full_document() -> None:
+    """What is no update at all is `invalid-update`, not a lack of room."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world) as (_, probe):
+        await fill(probe, writer)
+        assert (await probe.refuse("doc", bytes(1000))).reason is Reason.INVALID_UPDATE
+
+
+async def test_a_snapshot_makes_room() -> None:
+    """Many small updates look larger than they are: before they are refused a snapshot is stored."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world) as (server, probe):
+        for _ in range(80):  # about a hundred bytes each as updates, one as text
+            await probe.accept("doc", writer.type("a"))
+
+            async def has_room() -> bool:
+                return not server.hosts["doc"].loaded.intake.nearly_full
+
+            await until(has_room)
+        assert server.stats()["compactions"]
+        assert server.hosts["doc"].loaded.intake.document_bytes < LIMIT
+
+
+async def test_calls_are_told_too() -> None:
+    """A patch, an import and a fork that would be too large are refused with the same reason."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world) as (_, probe):
+        await fill(probe, writer)
+        with pytest.raises(Refused) as caught:
+            await probe.call(
+                "patch", "doc", operations=[{"op": "add", "path": "/title", "value": words(1) + words(2)}]
+            )
+        assert caught.value.reason is Reason.DOCUMENT_FULL
+        await probe.start("other")
+        large = Writer()
+        for number in range(20):
+            large.type(words(number))
+        snapshot = large.doc.export(ExportMode.Snapshot())
+        assert len(snapshot) > LIMIT
+        with pytest.raises(Refused) as caught:
+            await probe.call("import", "other", payload=snapshot)
+        assert caught.value.reason is Reason.DOCUMENT_FULL
+    async with served(world, replace(SMALL, document_bytes_max=1)) as (_, probe):
+        with pytest.raises(Refused) as caught:
+            await probe.call("fork", "doc", to="copy")
+        assert caught.value.reason is Reason.DOCUMENT_FULL
+        assert await probe.statuses.read("copy") is None
+
+
+async def test_what_waits_for_others_finds_a_full_document_too() -> None:
+    """An update that was early is refused when what it needs has come and there is no room."""
+    world, writer = MemoryNats(), Writer()
+    async with served(world, replace(SMALL, pending_seconds=60.0)) as (server, probe):
+        early = writer.type(words(1) + words(2))
+        late = writer.type("".join(words(number) for number in range(3, 9)))
+        assert len(late) < LIMIT < len(early) + len(late)
+        no = await probe.refuse("doc", late)
+        assert no.reason is Reason.MISSING_DEPENDENCIES
+        await probe.accept("doc", early)
+        assert server.hosts["doc"].loaded.intake.pending == 0
+        assert await probe.value("doc") == {"body": words(1) + words(2)}
+
+
+def test_no_limit_and_bad_limits() -> None:
+    """0 is no limit; less is none at all."""
+    with pytest.raises(InvalidSettings, match="document_bytes_max"):
+        ServerSettings(document_bytes_max=-1)
+    with pytest.raises(InvalidSettings, match="unfinished_total_bytes_max"):
+        ServerSettings(unfinished_total_bytes_max=1)
