@@ -415,7 +415,7 @@ def restore(
 # --- errors -------------------------------------------------------------------------------------------
 
 
-for commands in (app, doc.app, log.app, pipeline.app):
+for commands in (app, auth.app, doc.app, log.app, pipeline.app, token.app):
     with_nats_tls(commands)
 
 

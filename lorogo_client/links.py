@@ -21,7 +21,7 @@ from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
-from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
@@ -250,7 +250,7 @@ class Links:
         async def token() -> str:
             try:
                 badge.text = await self.holder.fresh()
-            except LorogoError as error:  # TokenRefused: what we got is no token
+            except TokenRefused as error:
                 raise NotAuthorized(str(error)) from None
             return badge.text
 

@@ -402,7 +402,9 @@ def _unsealed(
     if header.flags & REWRITTEN:  # these are sealed before they get their name
         damage.append(CorruptionError(path, found.end, FOOTER_DAMAGED))
         told = _told_by(segment.file) + 1
-        if next_sequence < told < next_sequence + _GUESS_MAX:
+        # what it says may be the damage itself: never beyond the next segment, which readers would pass over
+        most = following.first_sequence if following else next_sequence + _GUESS_MAX
+        if next_sequence < told <= most:
             next_sequence = told
     elif missing:
         assert following is not None

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lorogo_protocol import callout, revocation
 from lorogo_protocol.callout import Allowed, Denied
@@ -41,11 +42,11 @@ def _verify(text: str) -> Token:
 
 def _ask(data: bytes) -> None:
     request = callout.parse_request(data)
-    secret = request.token if len(request.token) > 8 else "nothing that is long enough to tell"
-    assert secret not in repr(request) or secret in f"{request.documents} {request.address} {request.kind}"
+    assert repr(request) == repr(replace(request, token="")), "no repr has the token in it"
     outcome = callout.decide(request, _verify, now=_NOW)
     if isinstance(outcome, Denied):
-        assert secret not in outcome.problem or secret in (request.documents or "")
+        other = callout.decide(replace(request, token=request.token[::-1] + "x"), _verify, now=_NOW)
+        assert other == outcome or request.token in ("", "good"), "no sentence has the token in it"
         _answered(callout.deny(request, outcome.code, _Signer(), now=_NOW))
         return
     assert isinstance(outcome, Allowed)

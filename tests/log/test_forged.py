@@ -197,3 +197,23 @@ def test_numbers_that_no_log_reaches_are_refused_in_a_sentence() -> None:
     fit(data)
     with pytest.raises(FormatError, match="no log reaches"):
         BlockingLog("log", Options(recovery=Recovery.SALVAGE), storage=storage)
+
+
+@pytest.mark.parametrize("mode", [Recovery.TAIL, Recovery.SALVAGE])
+def test_a_damaged_footer_of_a_cleaned_segment_hides_nothing_that_follows(mode: Recovery) -> None:
+    """Where it says that it ends is damaged, too: beyond the next segment nobody believes it."""
+    storage = MemoryStorage()
+    with BlockingLog("log", Options(), storage=storage, now=lambda: 1000, random_bytes=bytes) as log:
+        for part in ("first", "second"):
+            log.append_many([(b"a", f"{part} a"), (b"b", f"{part} b")])
+            log.rotate()
+        log.clean(lambda _, record: record.value == "first b")
+    directory = storage.directories["log"]
+    data = directory.files[min(name for name in directory.files if name.endswith(".seg"))]
+    struct.pack_into("<Q", data, len(data) - FOOTER_BYTES + 32, 1_000_000)  # its last sequence
+    with BlockingLog("log", Options(recovery=mode), storage=storage) as log:
+        assert log.damage
+        log.append("new")
+    reader = Reader.open("log", storage=storage)
+    kept = [record.value for batch in reader.read(damaged="skip") for record in batch.records()]
+    assert kept == ["first a", "second a", "second b", "new"]

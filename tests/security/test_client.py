@@ -27,7 +27,7 @@ from lorogo_protocol import subjects, tokens
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.statuses import Statuses
 from tests.client.support import eventually, until_state
-from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
+from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats
 
@@ -172,16 +172,15 @@ async def test_many_documents_by_pattern_are_bounded(closed: Closed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "error"),
-    [
-        (mint({"plan": "write"}, key=OTHER_KEY), NotAuthorized),
-        (mint({"plan": "write"}, seconds=-60), TokenExpired),
-    ],
+    ("key", "seconds", "error"),
+    [(OTHER_KEY, 600.0, NotAuthorized), (KEY, -60.0, TokenExpired)],
+    ids=["of another key", "ended"],
 )
 async def test_a_token_that_nats_does_not_take_is_told_at_the_door(
-    closed: Closed, token: str, error: type[Exception]
+    closed: Closed, key: tokens.Key, seconds: float, error: type[Exception]
 ) -> None:
     """With a type of its own, and without the token in the words."""
+    token = mint({"plan": "write"}, key=key, seconds=seconds)
     with pytest.raises(error) as no:
         await lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
     assert type(no.value) is error

@@ -1,6 +1,7 @@
 """A hostile writer directly on NATS: whatever it floods a server with, what is held of it is bounded."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -10,12 +11,15 @@ from loro import EphemeralStore
 from lorogo_protocol import chunks, limits, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembler, Room
+from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
+from lorogo_server.history import History
+from lorogo_server.intake import Accepted, Effect, Intake
 from lorogo_transport import calls
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.ports import Message
+from lorogo_transport.ports import Message, Stored
 from tests.server.closed_world import QUIET, ClosedWorld, closed_world, mint
 from tests.server.support import QUICK, Writer
 
@@ -94,6 +98,28 @@ async def test_a_load_takes_what_is_stored_however_much_others_hold(tight: Close
     answer = await tight.asked("get", "kept", mint({"kept": "read"}))
     assert isinstance(answer, dict)
     assert answer["value"] == {"body": "x" * 1000}
+
+
+def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
+    """As at a load, while the stream is read from its beginning; live the room counts again."""
+    room = Room(1)
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    intake.go_live()
+    intake.share(room)
+    writer, sequences = Writer(), itertools.count(1)
+
+    def take(payload: bytes) -> list[Effect]:
+        effects: list[Effect] = []
+        for chunk in chunks.split(payload, f"u{len(payload)}", chunk_bytes_max=50):
+            stored = Stored(subjects.wal("doc"), next(sequences), 1, chunk.data, chunk.headers())
+            effects += intake.take(stored, 0.0)
+        return effects
+
+    assert not any(isinstance(effect, Accepted) for effect in take(writer.type("x" * 100)))
+    intake.begin_again()
+    assert [type(effect) for effect in take(writer.everything())] == [Accepted]
+    intake.go_live()
+    assert not any(isinstance(effect, Accepted) for effect in take(writer.type("y" * 200)))
 
 
 def test_a_room_forgets_what_nobody_holds_any_more() -> None:

@@ -90,7 +90,8 @@ async def test_who_did_not_hear_the_answer_hears_it_again() -> None:
         accepted, _ = await fill(probe, writer)
         answer = await probe.send("doc", accepted[0])
         assert isinstance(answer, Ack)
-        lost = Writer().type("brought back from a journal")
+        lost = Writer().type("".join(words(number) for number in range(200, 210)))
+        assert len(lost) > LIMIT
         again = chunks.split(lost, "again", chunk_bytes_max=100_000, inbox=probe.inbox, again=True)
         await probe.put("doc", again)
         assert isinstance(await probe.answer(), Ack)

@@ -157,13 +157,18 @@ async def test_chunks_of_different_tokens_do_not_mix(closed: ClosedWorld) -> Non
     subject = subjects.call("patch", "doc")
     await bus.publish(subject, first.data, headers={**first.headers(), h.TOKEN: other})
     await bus.publish(subject, final.data, headers={**final.headers(), h.TOKEN: writer}, reply=inbox)
-    assert await closed.asked("get", "doc", writer) == {"value": {}, "frontiers": b"\x00"}
+    # edits are made one after the other: had it been put together, this one would be the second
+    own = await closed.asked(
+        "patch", "doc", writer, {"operations": [{"op": "add", "path": "/own", "value": "x"}]}
+    )
+    assert isinstance(own, dict)
+    assert own["sequence"] == 1
     assert answers.empty()
     await bus.publish(subject, first.data, headers={**first.headers(), h.TOKEN: writer}, reply=inbox)
     async with asyncio.timeout(10):
         while h.LOG_ID not in (answer := await answers.get()).headers:
             pass  # the first chunk's "go on"
-    assert calls.decode(answer.data)["sequence"] == 1
+    assert calls.decode(answer.data)["sequence"] == 2
 
 
 async def test_nothing_is_kept_of_those_who_may_not(closed: ClosedWorld) -> None:

@@ -1,0 +1,179 @@
+"""`lorogo serve` is closed unless it is told otherwise, and no secret of it can be listed."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nanoid
+import pytest
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_transport import closed as accounts
+from lorogo_transport.calls import Caller
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import NoResponders
+from lorogo_transport.jetstream import connect
+from tests.cli.support import Running, lorogo, refused
+from tests.e2e.support import eventually
+from tests.security.closed import Closed, closed_nats, mint
+
+pytestmark = pytest.mark.nats
+
+CLOSED = {"LOROGO_OPEN": ""}
+NOBODY = "nats://127.0.0.1:1"
+
+
+@pytest.fixture
+async def closed(tmp_path: Path) -> AsyncIterator[Closed]:
+    async with closed_nats(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "some.jwks"
+    path.touch(0o600)
+    path.write_text('{"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}')
+    return path
+
+
+def test_neither_keys_nor_open(tmp_path: Path) -> None:
+    """One sentence that says both ways; nothing is started or written."""
+    words = refused(lorogo("serve", "--nats", NOBODY, cwd=tmp_path, env=CLOSED))
+    assert "--keys" in words
+    assert "--open" in words
+    assert not (tmp_path / ".lorogo").exists()
+
+
+def test_keys_and_open_contradict_each_other(tmp_path: Path, keys: Path) -> None:
+    """Whoever says both has made a mistake."""
+    words = refused(lorogo("serve", "--open", "--keys", str(keys), cwd=tmp_path, env=CLOSED))
+    assert "contradicts" in words
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("not json, but-secret", "not JSON"),
+        ('{"keys": []}', "no key"),
+        ('{"kty": "oct", "kid": "k1", "k": "YnV0LXNlY3JldA"}', "too short"),
+        (None, "there is no"),
+    ],
+)
+def test_keys_that_cannot_be_used(tmp_path: Path, content: str | None, words: str) -> None:
+    """One sentence, without what is in the file."""
+    path = tmp_path / "bad.jwks"
+    if content is not None:
+        path.touch(0o600)
+        path.write_text(content)
+    told = refused(lorogo("serve", "--keys", str(path), "--nats", NOBODY, cwd=tmp_path, env=CLOSED))
+    assert words in told
+    assert "but-secret" not in told
+    assert "YnV0" not in told
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_keys_on_a_nats_that_lets_everybody_in(
+    nats_server: EmbeddedNats, tmp_path: Path, keys: Path, workers: str
+) -> None:
+    """It refuses to start: nobody would need a token."""
+    arguments = ["serve", "--keys", str(keys), "--nats", nats_server.url, "--workers", workers]
+    assert "lets everybody in" in refused(lorogo(*arguments, cwd=tmp_path, env=CLOSED))
+
+
+def test_a_seed_that_others_can_read(tmp_path: Path, keys: Path) -> None:
+    """A file that is not private is refused."""
+    seed = tmp_path / "server.seed"
+    seed.write_text("SUbut-secret")
+    seed.chmod(0o644)
+    words = refused(lorogo("serve", "--keys", str(keys), "--nats-seed", str(seed), cwd=tmp_path, env=CLOSED))
+    assert "chmod 600" in words
+    assert "but-secret" not in words
+
+
+def test_no_secret_is_an_option(tmp_path: Path) -> None:
+    """A journal's secret or a password in an address is not taken from the command line."""
+    assert "No such option" in refused(lorogo("serve", "--open", "--journal-secret", "s", cwd=tmp_path))
+    words = refused(lorogo("serve", "--open", "--nats", "nats://ann:s3cret@127.0.0.1:1", cwd=tmp_path))
+    assert "LOROGO_NATS" in words
+    assert "s3cret" not in words
+
+
+def _processes() -> dict[int, str]:
+    """The arguments of every process on this machine."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found[int(path.parent.name)] = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_closed_server_serves_tokens_and_shows_no_secret(
+    closed: Closed, tmp_path: Path, workers: int
+) -> None:
+    """Its seed comes from a file or the environment, and is in no argument and no log line of any process."""
+    seed = closed.seeds[accounts.SERVER]
+    environment = {**CLOSED, "LOROGO_LOG": "debug", "LOROGO_JOURNAL_SECRET": "the-secret-of-journals"}
+    arguments = ["serve", "--nats", closed.url, "--keys", str(closed.keys), "--data", "data"]
+    if workers == 1:
+        path = tmp_path / "server.seed"
+        path.touch(0o600)
+        path.write_text(seed)
+        arguments += ["--nats-seed", str(path)]
+    else:
+        environment["LOROGO_NATS_SEED"] = seed
+        arguments += ["--workers", str(workers)]
+    token, reader = mint({"doc": "write"}), mint({"doc": "read"})
+    running = await asyncio.to_thread(Running, arguments, cwd=tmp_path, name="serve", env=environment)
+    try:
+        async with await connect(closed.url, token=token) as transport:
+            caller = Caller(transport.bus, SystemClock(), nanoid.generate)
+            await caller.start()
+
+            async def served() -> bool:
+                try:
+                    await transport.bus.request(subjects.init("doc"), timeout=5)
+                    answer = await transport.bus.request(subjects.ping("doc"), timeout=5)
+                except NoResponders:
+                    return False
+                return h.REASON not in answer.headers
+
+            await eventually(served)
+
+            async def patched() -> bool:
+                body = {"operations": [{"op": "add", "path": "/title", "value": "x"}]}
+                try:
+                    return bool(
+                        (await caller.call("patch", "doc", body, timeout=10, token=token))["sequence"]
+                    )
+                except Refused as no:
+                    if no.reason is not Reason.BUSY:  # what is revoked is being read
+                        raise
+                    return False
+
+            await eventually(patched)
+            with pytest.raises(Refused) as caught:
+                await caller.call("patch", "doc", {"operations": []}, timeout=10, token=reader)
+            assert caught.value.reason is Reason.PERMISSION_DENIED
+            seen = await asyncio.to_thread(_processes)
+            pacemakers = [pid for pid, words in seen.items() if "pacemaker" in words]
+            assert len(pacemakers) >= workers
+            for words in seen.values():
+                assert not [one for one in (seed, token, "the-secret-of-journals") if one in words]
+            await caller.close()
+    finally:
+        code = await asyncio.to_thread(running.stop, signal.SIGTERM)
+    logged = running.err.read_text() + running.out.read_text()
+    assert code == 0, logged
+    assert "serving" in logged
+    for secret in (seed, token, token.rpartition(".")[2], reader, "the-secret-of-journals"):
+        assert secret not in logged
