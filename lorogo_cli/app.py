@@ -101,8 +101,14 @@ def gateway(
         str, typer.Option("--host", help="Where to listen; 0.0.0.0 or :: for every interface.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    keys: Keys = None,
+    nats_seed: NatsSeed = None,
+    open_: Open = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Everybody may read through it, nobody may write.")
+        bool, typer.Option("--read-only", help="Nobody may write through it, whatever their token allows.")
+    ] = False,
+    metrics_open: Annotated[
+        bool, typer.Option("--metrics-open", help="With keys: /metrics asks for no operator's token.")
     ] = False,
     origin: Origins = None,
     host_name: HostNames = None,
@@ -115,13 +121,16 @@ def gateway(
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     configure(verbose=verbose)
     from lorogo_cli.gateway import gateway as work
+    from lorogo_cli.guard import Guard
 
     run_async(
         work,
         nats,
+        Guard.of("gateway", keys=keys, nats_seed=nats_seed, open_=open_),
         host,
         port,
         read_only=read_only,
+        metrics_open=metrics_open,
         origins=origin or [],
         host_names=host_name or [],
         trusted_proxies=tuple(trusted_proxy or []),
@@ -406,7 +415,7 @@ def restore(
 # --- errors -------------------------------------------------------------------------------------------
 
 
-for commands in (app, doc.app, log.app, pipeline.app):
+for commands in (app, auth.app, doc.app, log.app, pipeline.app, token.app):
     with_nats_tls(commands)
 
 

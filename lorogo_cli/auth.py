@@ -9,7 +9,7 @@ from lorogo_cli.logs import configure
 from lorogo_cli.options import NATS_DEFAULT, Keys, Nats, Verbose
 from lorogo_cli.runtime import run
 
-app = typer.Typer(invoke_without_command=True, help="Let people with tokens into NATS, and nobody else.")
+app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
@@ -28,7 +28,7 @@ def auth(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Answer nats-server when somebody comes with a token, until Ctrl-C. Several of it may run.
+    """Let people with tokens into NATS, and nobody else, until Ctrl-C. Several of it may run.
 
     While none runs nobody new comes in; who is in stays. `lorogo auth setup DIR` makes all that it needs.
     """

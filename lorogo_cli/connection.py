@@ -9,6 +9,7 @@ from lorogo_cli.way import Way
 from lorogo_client import Client, NotAuthorized, TokenExpired
 from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
+from lorogo_protocol.crdt import nothing_known
 from lorogo_transport.addresses import parse_servers, place
 from lorogo_transport.errors import (
     NoResponders,
@@ -67,7 +68,7 @@ def unauthorized(error: NotAuthorized, way: Way) -> Problem:
     if way.guarded:
         return Problem(
             f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
-            " was revoked, or is for another NATS"
+            " was revoked, or is for another NATS; or `lorogo auth` is not running"
         )
     if way.seed is not None:
         return Problem(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
@@ -107,9 +108,11 @@ async def _check_server(transport: Transport, places: str) -> None:
 async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
     """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted.
 
-    Who has a token only cannot look without starting it: then the call that follows tells.
+    Who has a token only cannot look: the owner is asked, and what is still empty counts as never written.
     """
     if client.guarded:
+        if not deleted and (await client.document(document_id).version())["vector"] == nothing_known():
+            raise Problem(f"there is no document {document_id!r}, or nothing was ever written into it")
         return
     sight = await look(client.transport, document_id)
     if not sight.known:

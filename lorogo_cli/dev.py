@@ -21,6 +21,7 @@ from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
 
@@ -71,7 +72,7 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
     settings = ServerSettings(server_id=server_id)
     async with (
         await connect(nats.url, name="lorogo dev") as transport,
-        Server(transport, settings, pulse=Pulse(nats.url), data=data),
+        Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
         running(nats.url, web) as address,
     ):
         yield screen(nats.url, address)

@@ -19,6 +19,7 @@ from lorogo_gateway.pages import Pages
 from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
+from lorogo_server.tasting import Taster
 from lorogo_transport import auth_service, closed
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
@@ -49,7 +50,7 @@ async def running(
         pulse = Pulse(nats.url, seed=server_seed)
         settings = ServerSettings(server_id=server_id)
         await stack.enter_async_context(
-            Server(transport, settings, pulse=pulse, data=data, authority=authority)
+            Server(transport, settings, pulse=pulse, taster=Taster(), data=data, authority=authority)
         )
         await stack.enter_async_context(
             authority

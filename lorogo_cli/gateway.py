@@ -1,13 +1,16 @@
 """`lorogo gateway`: the door for browsers and curl, on a NATS that runs elsewhere."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import structlog
 
 from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.guard import Guard, Unanswered
 from lorogo_cli.output import say
 from lorogo_cli.runtime import stop_signals
+from lorogo_protocol import subjects
 
 try:
     from lorogo_gateway.running import CannotListen, GatewaySettings, running
@@ -16,9 +19,12 @@ except ModuleNotFoundError as error:  # installed without the extra
 
 log = structlog.get_logger(__name__)
 
+_LOOK_SECONDS = 1.0  # between two looks at a NATS that does not answer
+
 
 async def gateway(
     url: str,
+    guard: Guard,
     host: str,
     port: int,
     *,
@@ -27,7 +33,7 @@ async def gateway(
     host_names: Sequence[str],
     **more: Any,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile."""
+    """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile, and nobody is let in."""
     settings = chosen(
         host=host,
         port=port,
@@ -37,15 +43,56 @@ async def gateway(
         **more,
     )
     with stop_signals() as stop:
+        looking = await _look(guard, url)
         try:
-            async with running(url, settings) as address:
+            async with running(
+                url, settings, keys=guard.keys, identity=guard.identity(subjects.GATEWAY_INBOX)
+            ) as address:
                 say(f"lorogo gateway on {address}    (Ctrl-C stops it)")
-                if host not in ("127.0.0.1", "localhost", "::1"):
+                if guard.keys is None and host not in ("127.0.0.1", "localhost", "::1"):
                     log.warning("whoever reaches this port can read and write every document", host=host)
-                await stop.wait()
+                await _until(stop, looking)
                 say("stopping")
         except CannotListen as error:
             raise Problem(f"{one_line(error)}; --host and --port choose others") from None
+        finally:
+            if looking is not None:
+                looking.cancel()
+        if looking is not None and looking.done() and not looking.cancelled():
+            looking.result()
+
+
+async def _look(guard: Guard, url: str) -> "asyncio.Task[None] | None":
+    """Look whether NATS lets strangers in; while nobody answers there, go on looking in a task."""
+    try:
+        await guard.check_nats(url)
+    except Unanswered as error:
+        log.warning("waiting for NATS", problem=one_line(error))
+        return asyncio.create_task(_look_on(guard, url), name="strangers")
+    return None
+
+
+async def _look_on(guard: Guard, url: str) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            await guard.check_nats(url)
+        except Unanswered:
+            continue
+        return
+
+
+async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> None:
+    """Return when we are asked to stop, or when NATS turns out to let everybody in."""
+    stopped = asyncio.create_task(stop.wait())
+    waited: set[asyncio.Task[Any]] = {stopped} if looking is None else {stopped, looking}
+    try:
+        while not stopped.done():
+            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.exception() is not None for task in done):
+                return
+    finally:
+        stopped.cancel()
 
 
 def chosen(**settings: Any) -> GatewaySettings:

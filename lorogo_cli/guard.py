@@ -20,6 +20,10 @@ from lorogo_transport.strangers import lets_strangers_in
 _LOOK_SECONDS = 5.0
 
 
+class Unanswered(Problem):
+    """NATS does not say whether it lets strangers in: it is away."""
+
+
 class Identity(TypedDict, total=False):
     """How a service says to NATS who it is: arguments of `jetstream.connect`."""
 
@@ -63,13 +67,13 @@ class Guard:
         }
 
     async def check_nats(self, url: str) -> None:
-        """With keys, NATS must not let strangers in: they would need no token. Raises Problem."""
+        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered."""
         if self.keys is None:
             return
         try:
             stranger = await lets_strangers_in(url, _LOOK_SECONDS)
         except Unreachable as error:
-            raise unreachable(error) from None
+            raise Unanswered(str(unreachable(error))) from None
         if stranger:
             raise Problem(
                 "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_cli.errors import Problem, brief
+from lorogo_cli.guard import keys_of
+from lorogo_cli.options import TOKEN_ENVIRONMENT
 from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import parse_lasting
 from lorogo_cli.versions import show_age, show_time
 from lorogo_client import tokens as minting
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Keys, Token, TokenRefused
-from lorogo_transport.key_source import KeySource
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, read_secret, write_secret
-
-_TOKEN = "LOROGO_TOKEN"
-_KEYS = "LOROGO_KEYS"
 
 
 def mint(
@@ -44,7 +42,8 @@ def mint(
 def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
     """Say what the token says; False if it was to be verified and is not good."""
     text, source = _token(token_file)
-    known, now = _keys(keys), time.time()
+    trusted, now = keys_of(keys), time.time()
+    known = None if trusted is None else trusted.keys
     token, problem = _looked_at(text, known, now)
     facts: dict[str, Any] = {
         "subject": token.subject,
@@ -95,22 +94,13 @@ def _token(path: Path | None) -> tuple[str, str]:
             "a token is never an argument, everybody on this machine can list those: give a file, or stdin"
         )
     if path is not None and str(path) != "-":
-        text = read_secret(path=path, environment=_TOKEN, what="the token")
+        text = read_secret(path=path, environment=TOKEN_ENVIRONMENT, what="the token")
         return text or "", str(path)
-    if path is None and (text := read_secret(path=None, environment=_TOKEN, what="the token")):
-        return text, _TOKEN if os.environ.get(_TOKEN) else f"{_TOKEN}_FILE"
+    if path is None and (text := read_secret(path=None, environment=TOKEN_ENVIRONMENT, what="the token")):
+        return text, TOKEN_ENVIRONMENT if os.environ.get(TOKEN_ENVIRONMENT) else f"{TOKEN_ENVIRONMENT}_FILE"
     if path is None and sys.stdin.isatty():
-        raise Problem(f"which token? Name a file with --token-file, set {_TOKEN}, or pipe it in")
+        raise Problem(f"which token? Name a file with --token-file, set {TOKEN_ENVIRONMENT}, or pipe it in")
     return sys.stdin.buffer.read(SECRET_BYTES_MAX).decode(errors="replace").strip(), "stdin"
-
-
-def _keys(path: Path | None) -> Keys | None:
-    if path is None and (named := os.environ.get(f"{_KEYS}_FILE")) and not os.environ.get(_KEYS):
-        path = Path(named)
-    if path is not None:
-        return KeySource.from_file(path).keys
-    text = os.environ.get(_KEYS, "").strip()
-    return KeySource.from_text(text).keys if text else None
 
 
 def _looked_at(text: str, keys: Keys | None, now: float) -> tuple[Token, str]:

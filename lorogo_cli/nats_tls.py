@@ -27,6 +27,10 @@ def with_nats_tls(app: typer.Typer) -> None:
     for command in app.registered_commands:
         if command.callback is not None and "nats" in inspect.signature(command.callback).parameters:
             command.callback = _with(command.callback)
+    whole = app.registered_callback  # of a command that has commands, as `lorogo auth` is
+    work = None if whole is None else whole.callback
+    if whole is not None and work is not None and "nats" in inspect.signature(work).parameters:
+        whole.callback = _with(work)
 
 
 def _with(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.server import new_nanoid
+from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
@@ -84,7 +85,7 @@ async def _serve(
         async with transport, AsyncExitStack() as stack:
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             await stack.enter_async_context(
-                Server(transport, settings, pulse=pulse, data=folder, authority=authority)
+                Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)

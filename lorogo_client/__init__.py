@@ -61,6 +61,7 @@ from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.place import StoredDocument
 from lorogo_protocol.errors import HistoryTrimmed, InvalidDocumentId, InvalidUpdate, LorogoError
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "StoredDocument",
     "Timeout",
     "TokenExpired",
+    "TokenRefused",
     "TooLargeUpdate",
     "TooManyDocuments",
     "TransportError",

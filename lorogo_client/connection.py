@@ -101,7 +101,7 @@ def connect(
             )
             dial = None
             if isinstance(where, str):
-                dial = _dialling(where, name, chosen, seed, patient=kept is not None, guarded=guarded)
+                dial = _dialling(where, name, chosen, seed, guarded=guarded)
             links = Links(shared, dial)
             undo.push_async_callback(links.close)
             await links.open(None if isinstance(where, str) else where)
@@ -123,10 +123,10 @@ async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
     return store
 
 
-def _dialling(
-    url: str, name: str, settings: ClientSettings, seed: str | None, *, patient: bool, guarded: bool
-) -> Dial:
-    async def dial(documents: Sequence[str], token: Callable[[], Awaitable[str]]) -> Renewing:
+def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *, guarded: bool) -> Dial:
+    async def dial(
+        documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
+    ) -> Renewing:
         # nats-py is loaded only when it is needed: an app may bring another transport
         from lorogo_transport import jetstream  # noqa: PLC0415
 

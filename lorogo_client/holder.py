@@ -6,16 +6,14 @@ once, in words, and not as silence. NATS and the owner check again; nothing rest
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from lorogo_client.errors import NotAllowed, TokenExpired
+from lorogo_protocol import tokens
 from lorogo_protocol.grants import Access
+from lorogo_protocol.tokens import Token
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
 from lorogo_transport.logs import get_logger
-
-if TYPE_CHECKING:
-    from lorogo_protocol.tokens import Token  # loads PyJWT, which a client without a token does not need
 
 log = get_logger(__name__)
 
@@ -139,8 +137,6 @@ class Holder:
         return max(literal, grants.everywhere) < self.access(document_id)
 
     def _take(self, text: str) -> None:
-        from lorogo_protocol import tokens  # noqa: PLC0415 - loads PyJWT
-
         self._token = tokens.peek(text)
         self.text = text
         self._came = self._wall()

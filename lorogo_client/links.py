@@ -21,7 +21,7 @@ from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
-from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
@@ -44,8 +44,15 @@ class Renewing(Transport, Protocol):
     def renew(self) -> None: ...
 
 
-#: makes a connection that names these documents, with the token that the function gives (if with any)
-Dial = Callable[[Sequence[str], Callable[[], Awaitable[str]]], Awaitable[Renewing]]
+class Dial(Protocol):
+    """Makes a connection that names these documents, with the token that the function gives (if with any).
+
+    `patient`: it comes after a while whether NATS has answered or not, and goes on trying.
+    """
+
+    def __call__(
+        self, documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
+    ) -> Awaitable[Renewing]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,8 @@ class Links:
         if not self.holder.renewable or given is not None or not self._shared.guarded:
             badge.text = await self.holder.fresh()
         if given is None:
-            self._first_transport = given = await self._dialled((), badge)
+            patient = self._shared.store is not None
+            self._first_transport = given = await self._dialled((), badge, patient=patient)
         self._first = Link(given, self._shared, badge)
         await self._first.start()
         if self.holder.renewable:
@@ -220,7 +228,9 @@ class Links:
 
     async def _connect(self, document_id: str, place: _Place) -> None:
         badge = Badge()
-        transport = await self._dialled((document_id,), badge)
+        # while NATS is away it is waited for, as by those who are on the first connection
+        patient = self._shared.store is not None or not self.first.bus.connected
+        transport = await self._dialled((document_id,), badge, patient=patient)
         link = Link(transport, self._shared, badge)
         started = False
         try:
@@ -234,18 +244,18 @@ class Links:
             raise SessionClosed("the client is closed")
         place.link, place.transport = link, transport
 
-    async def _dialled(self, documents: Sequence[str], badge: Badge) -> Renewing:
+    async def _dialled(self, documents: Sequence[str], badge: Badge, *, patient: bool) -> Renewing:
         assert self._dial is not None
 
         async def token() -> str:
             try:
                 badge.text = await self.holder.fresh()
-            except LorogoError as error:  # TokenRefused: what we got is no token
+            except TokenRefused as error:
                 raise NotAuthorized(str(error)) from None
             return badge.text
 
         try:
-            transport = await self._dial(documents, token)
+            transport = await self._dial(documents, token, patient=patient)
         except NotAuthorized as error:
             raise self.holder.explained(error) from None
         self._renewing.append(transport)

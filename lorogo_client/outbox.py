@@ -242,14 +242,17 @@ class Outbox:
             self._wait(flight, False)
             flight.due = now
 
-    def next_deadline(self, *, after: float) -> float | None:
-        """When something here is next due; the last ping out of doubt was at `after`."""
-        times: list[float] = []
+    def next_deadline(self, *, after: float, sending_from: float = 0.0) -> float | None:
+        """When something here is next due; the last ping out of doubt was at `after`.
+
+        Nothing leaves before `sending_from`; without one, what was never sent is due as soon as it can be.
+        """
+        times: list[float] = [sending_from] if sending_from and self._queue else []
         for flight in self._flights.values():
             if flight.waiting:
                 times += (flight.due, max(flight.sent_at, after) + self._settings.doubt_seconds)
             else:
-                times.append(flight.due)
+                times.append(max(flight.due, sending_from))
                 break  # what comes after it waits with it
         return min(times, default=None)
 

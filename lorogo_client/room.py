@@ -381,10 +381,11 @@ class Room:
         """Seconds until something is due by itself; None: only an event can bring work."""
         if self.problem is not None or not self._bus.connected:
             return None
-        outbox = self.mirror.outbox
-        times = [outbox.next_deadline(after=self._doubted), self._suspicion[0] if self._suspicion else None]
+        outbox, now, early = self.mirror.outbox, self._context.clock.now(), self._sender.early()
+        due = outbox.next_deadline(after=self._doubted, sending_from=now + early if early else 0.0)
+        times = [due, self._suspicion[0] if self._suspicion else None]
         soonest = min((time for time in times if time is not None), default=None)
-        return None if soonest is None else max(0.0, soonest - self._context.clock.now())
+        return None if soonest is None else max(0.0, soonest - now)
 
     def _broke(self, error: Exception) -> None:
         log.error("the session broke", document=self.document_id, exc_info=error)

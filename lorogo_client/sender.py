@@ -7,6 +7,7 @@ from lorogo_client.context import Context
 from lorogo_client.errors import StorageFull
 from lorogo_client.mirror import Mirror
 from lorogo_client.outbox import Flight
+from lorogo_client.pace import Pace
 from lorogo_client.sending import send
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.replies import Reply
@@ -24,12 +25,17 @@ class Sender:
         self._document_id = document_id
         self._mirror = mirror
         self._on_answer = on_answer
+        self._pace = Pace(context.settings.updates_per_second, context.settings.bytes_per_second)
         self._expected: set[str] = set()  # log ids whose answers come to us
 
     async def send_ready(self, may_send: Callable[[], bool]) -> None:
         """Send until nothing is ready or `may_send` says no. Raises what `send` raises, but StorageFull."""
-        while may_send() and (flights := self._next_flights()):
+        while may_send() and not self.early() and (flights := self._next_flights()):
             await self._send_all(flights, may_send)
+
+    def early(self) -> float:
+        """Seconds until the pace allows another update; 0: it does now."""
+        return self._pace.wait(self._context.clock.now())
 
     def forget_replaced(self) -> None:
         """Expect no answer to what a sync has replaced."""
@@ -44,7 +50,8 @@ class Sender:
         """What leaves now, in order. With a store several, so that they wait for the disk once."""
         outbox, flights = self._mirror.outbox, list[Flight]()
         now = self._context.clock.now()
-        while len(flights) < (_TOGETHER_MAX if self._mirror.keeping.active else 1):
+        together = self._mirror.keeping.active and not self._pace.limited
+        while len(flights) < (_TOGETHER_MAX if together else 1):
             flight = outbox.next_to_send(now, self._context.new_id)
             if flight is None:
                 break
@@ -70,6 +77,7 @@ class Sender:
         context, outbox = self._context, self._mirror.outbox
         self._expected.add(flight.log_id)
         inbox = context.replies.expect(flight.log_id, self._on_reply)
+        self._pace.sent(len(flight.payload), context.clock.now())
         try:
             await send(context.transport, self._document_id, flight, inbox, context.settings)
         except StorageFull as error:

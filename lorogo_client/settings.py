@@ -35,6 +35,10 @@ class ClientSettings:
     in_flight_updates_max: int = 256
     in_flight_bytes_max: int = 8 * limits.MIB
     confirmed_chunks_min: int = 8  # updates with more chunks than this wait for JetStream, chunk by chunk
+    updates_per_second: float | None = (
+        None  # of one document; what comes faster waits, a second's worth does not
+    )
+    bytes_per_second: float | None = None
     changes_max: int = 1024  # unread changes() of one reader, before it is told that it lags
 
     # A relay pings an owner that was not heard for so long, and gives a lost one so long to be replaced

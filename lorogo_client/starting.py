@@ -278,6 +278,8 @@ class _Attempt:
                 self.why = "a server is loading it"
                 return True
             self.why = answer.headers.get(h.MESSAGE) or reason
+            if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there
+                raise DocumentFailed(self._document_id, trace)
             if reason == Reason.FAILED.value and not operation:
                 log.info("a server could not start a document", document=self._document_id, why=self.why)
         await self._pause()

@@ -1,13 +1,16 @@
 """A gateway from its address of NATS to its own: what the command starts, and what tests start."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import lorogo_client
 from lorogo_gateway.app import Gateway
 from lorogo_gateway.identity import Verifier
 from lorogo_gateway.listening import CannotListen, listening
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_transport.authority import Authority, KeySource
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.jetstream import connect
 from lorogo_transport.ports import Transport
 
@@ -18,18 +21,28 @@ _FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
 
 @asynccontextmanager
 async def running(
-    where: str | Transport, settings: GatewaySettings, authority: Verifier | None = None
+    where: str | Transport,
+    settings: GatewaySettings,
+    authority: Verifier | None = None,
+    *,
+    keys: KeySource | None = None,
+    identity: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[str]:
     """Serve until it is left; gives the address. NATS is tried in the background until it answers.
 
+    Tokens are asked for if there is an `authority`, or `keys` for one of our own; `identity` says to NATS who
+    we are, as `jetstream.connect` takes it.
     Sockets close first, after what is in flight was Acked, then the client. Raises CannotListen.
     """
     if isinstance(where, str):
-        async with (
-            await connect(where, name="lorogo gateway", wait_seconds=_FIRST_SECONDS) as transport,
-            running(transport, settings, authority) as address,
-        ):
-            yield address
+        async with AsyncExitStack() as stack:
+            dialled = await connect(
+                where, name="lorogo gateway", wait_seconds=_FIRST_SECONDS, **(identity or {})
+            )
+            transport = await stack.enter_async_context(dialled)
+            if keys is not None:
+                authority = await stack.enter_async_context(Authority(keys, transport, SystemClock()))
+            yield await stack.enter_async_context(running(transport, settings, authority))
         return
     async with (
         lorogo_client.connect(where) as client,

@@ -45,6 +45,7 @@ class GatewaySettings:
     update_bytes_max: int = UPDATE_BYTES_MAX
     presence_bytes_max: int = AWARENESS_BYTES_MAX
     join_seconds: float = 30.0  # until a document is served
+    renew_seconds: float = 30.0  # before the token of a room ends, it is asked to join with a fresh one
     rejoin_seconds: float = 1.0  # at least, between two requests to join a room again
     full_seconds: float = 5.0  # before a member is asked to, when the WAL was full
     rooms_max: int = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -94,6 +95,8 @@ def recover(
     cleaning = _cleaners_out(directory, mode)
     try:
         return _recover(directory, mode, log_id, segment_bytes, alone=cleaning is not None)
+    except struct.error as error:
+        raise FormatError(f"{directory.path} holds numbers that no log reaches: {error}") from None
     finally:
         if cleaning is not None:
             cleaning.release()
@@ -399,7 +402,9 @@ def _unsealed(
     if header.flags & REWRITTEN:  # these are sealed before they get their name
         damage.append(CorruptionError(path, found.end, FOOTER_DAMAGED))
         told = _told_by(segment.file) + 1
-        if next_sequence < told < next_sequence + _GUESS_MAX:
+        # what it says may be the damage itself: never beyond the next segment, which readers would pass over
+        most = following.first_sequence if following else next_sequence + _GUESS_MAX
+        if next_sequence < told <= most:
             next_sequence = told
     elif missing:
         assert following is not None

@@ -369,6 +369,18 @@ def _width(meta: ImportBlobMetadata) -> str:
     return ""
 
 
+def try_decoding(update: bytes) -> None:
+    """All that Loro does to foreign bytes before they are in a document. Raises CrdtError.
+
+    A forged update may end the process here, which nothing can catch (docs/decisions/0004).
+    """
+    with _reading():
+        LoroDoc.decode_import_blob_meta(update, False)
+        doc = LoroDoc()
+        doc.detach()  # the history only: the state costs more, and is worked out from what was decoded
+        doc.import_(update)
+
+
 def change_count(update: bytes) -> int | None:
     """How many changes the update holds; None if it does not decode."""
     try:

@@ -14,6 +14,7 @@ from lorogo_server.quarantine import Quarantine
 from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tally import Tally
+from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
@@ -78,4 +79,5 @@ class Context:
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     rights: Rights = field(default_factory=Rights)
+    taste: Taste = untasted
     counters: Counters = field(default_factory=Counters)

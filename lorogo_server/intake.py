@@ -19,6 +19,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
 from lorogo_server.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
+from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.ports import Stored
 
 ORIGIN = "wal"
@@ -90,6 +91,7 @@ class Intake:
         *,
         head: int,
         deleted: bool,
+        taste: Taste = untasted,
     ) -> None:
         self.replica = replica
         self.history = history
@@ -103,6 +105,7 @@ class Intake:
         self._settings = settings
         # What any server accepted must be accepted again when it is loaded: here only the wire's own
         # limit counts, and this server's from `go_live()` on.
+        self._taste = taste
         self._assembler = Assembler(
             update_bytes_max=UPDATE_BYTES_MAX,
             unfinished_bytes_max=settings.unfinished_bytes_max,
@@ -235,6 +238,7 @@ class Intake:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
+            self._taste(update.payload)
             applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]

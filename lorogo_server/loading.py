@@ -20,6 +20,7 @@ from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
 from lorogo_server.ledger import NOTHING, Covered
 from lorogo_server.settings import ServerSettings
+from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.logs import get_logger
@@ -73,6 +74,7 @@ async def load(
     epoch: int,
     checked: bool = False,
     covered: Covered = NOTHING,
+    taste: Taste = untasted,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
 
@@ -93,6 +95,7 @@ async def load(
                 epoch=epoch,
                 checked=checked,
                 covered=covered,
+                taste=taste,
             )
         except CrdtPanic as error:
             if checked:
@@ -118,6 +121,7 @@ async def _load_once(
     epoch: int,
     checked: bool,
     covered: Covered,
+    taste: Taste,
 ) -> Loaded:
     head = await snapshots.head(document_id)
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
@@ -134,6 +138,7 @@ async def _load_once(
         settings,
         head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
+        taste=taste,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)

@@ -121,6 +121,7 @@ class Repair:
                     context.clock,
                     epoch=epoch,
                     covered=Covered("", epoch, _ALL, _ALL),
+                    taste=context.taste,
                 )
             except SnapshotReplaced:
                 continue

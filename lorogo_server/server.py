@@ -38,6 +38,7 @@ from lorogo_server.rights import Rights, Verifier
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
+from lorogo_server.tasting import Taster, untasted
 from lorogo_transport import topology
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
@@ -102,6 +103,7 @@ class Server:
         rng: random.Random | None = None,
         new_id: Callable[[], str] = new_nanoid,
         pulse: Pulse | None = None,
+        taster: Taster | None = None,
         data: Path | None = None,
         storage: Storage | None = None,
         takes_inits: bool = True,
@@ -109,6 +111,7 @@ class Server:
     ) -> None:
         """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
 
+        `taster` reads the updates of others first, in a process of its own (`lorogo serve` has one).
         `authority` verifies the tokens that every call then needs; without one the server is open to all.
         `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
         """
@@ -152,12 +155,14 @@ class Server:
             reply_budget=Budget(_REPLY_BYTES_MAX),
             unfinished=Room(self.settings.unfinished_total_bytes_max),
             rights=Rights(authority),
+            taste=untasted if taster is None else taster.taste,
         )
         self.reconciler = self._make_reconciler(data, storage)
         self._level = Level()
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
+        self._taster = taster
         self._takes_inits = takes_inits
         self._taking = Taking(self.context)
         self._tasks = Tasks(self._background_failed)
@@ -236,6 +241,8 @@ class Server:
         await self._ensure_streams()
         await self.context.epochs.check()
         self._unwatch = transport.bus.watch_connection(self._on_connection)
+        if self._taster is not None:
+            await asyncio.to_thread(self._taster.start)
         if self._pulse is not None:
             await self._pulse.start(self.server_id, self.settings.renew_seconds)
             self._tasks.spawn(self._pulse.run())
@@ -291,6 +298,8 @@ class Server:
         if self._feeding is not None:
             await self._feeding.stop()  # behind the hosts: their last records are read as well
         await self._tasks.close()
+        if self._taster is not None:
+            await asyncio.to_thread(self._taster.stop)
         if self._pulse is not None:
             await self._pulse.stop()
         self._tell_answers()

@@ -67,25 +67,28 @@ class Taking:
                 return await self._no(message, "the operation id is not a token")
             return await self._acquire(document_id, operation_id, message, holder)
         except _NotNow as why:
-            return await self._no(message, str(why), why.again_seconds)
+            return await self._no(message, str(why), why.again_seconds, trace=why.trace)
         except WrongLastSequence:
             return await self._no(message, "somebody else moved the status first")
         except OutcomeUnknown as error:
             return await self._no(message, str(error))
 
-    async def decline(self, reply: str, why: str) -> None:
-        """Tell the asker no."""
+    async def decline(self, reply: str, why: str, *, trace: str = "") -> None:
+        """Tell the asker no; with a trace, that the document is in ERROR."""
         if not reply:
             return
+        headers = {h.REASON: Reason.CONFLICT.value, h.MESSAGE: sentence(why)}
+        if trace:
+            headers[h.TRACE] = trace
         try:
-            await self._context.transport.bus.publish(
-                reply, headers={h.REASON: Reason.CONFLICT.value, h.MESSAGE: sentence(why)}
-            )
+            await self._context.transport.bus.publish(reply, headers=headers)
         except TransportError as error:
             log.debug("could not decline", problem=str(error))
 
-    async def _no(self, message: Message, why: str, again_seconds: float = 0.0) -> Declined:
-        await self.decline(message.reply, why)
+    async def _no(
+        self, message: Message, why: str, again_seconds: float = 0.0, *, trace: str = ""
+    ) -> Declined:
+        await self.decline(message.reply, why, trace=trace)
         return Declined(why, again_seconds)
 
     async def _acquire(
@@ -103,7 +106,7 @@ class Taking:
                     document_id, failed, expected_revision=expected, server=context.server_id
                 )
                 log.error("too many failed loads, given up", document=document_id, trace=trace_id)
-                return await self._no(message, f"it failed too often; trace {trace_id}")
+                return await self._no(message, f"it failed too often; trace {trace_id}", trace=trace_id)
             case Acquire(status, expected):
                 sent_at = context.clock.now()
                 trace = "" if entry is None else entry.trace
@@ -172,7 +175,7 @@ class Taking:
             case Wait(seconds):
                 raise _NotNow(f"it is starting; ask again in {seconds:.1f} s", seconds)
             case GiveUp(trace_id):
-                raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first")
+                raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
 
     def _wish(self, entry: rules.Entry | None, seen: float, ping: bool | None) -> rules.Wish:
         stale = self._context.settings.stale_seconds
@@ -191,6 +194,7 @@ class Taking:
 class _NotNow(Exception):
     """The status must not be moved now; says why, and when it may be."""
 
-    def __init__(self, why: str, again_seconds: float = 0.0) -> None:
+    def __init__(self, why: str, again_seconds: float = 0.0, *, trace: str = "") -> None:
         super().__init__(why)
         self.again_seconds = again_seconds
+        self.trace = trace

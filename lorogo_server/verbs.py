@@ -256,6 +256,7 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
     async with host.editing:
         try:
+            host.context.taste(payload)
             Replica.from_snapshot(payload, foreign=True)
         except TooManyPeers as error:
             raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None

@@ -5,7 +5,7 @@ from typing import Any
 from lorogo_protocol.tokens import Token
 from lorogo_transport.logs import get_logger
 
-log = get_logger("lorogo.audit")
+log = get_logger("lorogo.audit", always=True)
 
 
 def record(action: str, *, document: str = "", token: Token | None, outcome: str, **facts: Any) -> None:

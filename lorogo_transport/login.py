@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lorogo_protocol import subjects
+from lorogo_protocol import subjects, tokens
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX
 from lorogo_transport.errors import NotAuthorized, TooLarge, Unreachable
@@ -60,8 +60,6 @@ class Login:
 
 def inbox_prefix(token: str) -> str:
     """What all inboxes of this token's connections begin with."""
-    from lorogo_protocol import tokens  # noqa: PLC0415 - loads PyJWT, which who has no token does not need
-
     return subjects.user_inbox(tokens.user_of(token))
 
 

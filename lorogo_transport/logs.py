@@ -16,19 +16,22 @@ _PROCESSORS: list[Any] = [
     structlog.processors.KeyValueRenderer(key_order=["event"]),
 ]
 
+_EVERYTHING = structlog.make_filtering_bound_logger(logging.NOTSET)
+
 
 class Log:
     """A logger that looks at the app's configuration each time it has something to say."""
 
-    __slots__ = ("_bound", "_name")
+    __slots__ = ("_always", "_bound", "_name")
 
-    def __init__(self, name: str, bound: dict[str, Any] | None = None) -> None:
+    def __init__(self, name: str, bound: dict[str, Any] | None = None, *, always: bool = False) -> None:
         self._name = name
         self._bound = bound or {}
+        self._always = always  # whatever level the app's structlog lets through
 
     def bind(self, **facts: Any) -> "Log":
         """The same logger, with facts that every event carries."""
-        return Log(self._name, {**self._bound, **facts})
+        return Log(self._name, {**self._bound, **facts}, always=self._always)
 
     def debug(self, event: str, **facts: Any) -> None:
         self._logger().debug(event, **facts)
@@ -47,6 +50,8 @@ class Log:
         self._logger().exception(event, **facts)
 
     def _logger(self) -> Any:
+        if structlog.is_configured() and self._always:
+            return structlog.wrap_logger(None, wrapper_class=_EVERYTHING, **self._bound)
         if structlog.is_configured():
             return structlog.get_logger(self._name, **self._bound)
         logger = logging.getLogger(self._name)
@@ -55,6 +60,6 @@ class Log:
         )
 
 
-def get_logger(name: str) -> Log:
-    """The logger of one module."""
-    return Log(name)
+def get_logger(name: str, *, always: bool = False) -> Log:
+    """The logger of one module; `always`: what it says is not for a level to leave out."""
+    return Log(name, always=always)

@@ -9,7 +9,7 @@ Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`, `$JS.API.STREAM
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -99,13 +99,12 @@ class Revocations:
 
     async def __aenter__(self) -> Self:
         """Read the list once. Where that cannot be done now, it is tried again until it is."""
-        self._unwatch = self._bus.watch_connection(self._on_connection)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close)
+            self._unwatch = self._bus.watch_connection(self._on_connection)
             await self._try()
-        except BaseException:
-            await self._close()
-            raise
-        self._task = asyncio.create_task(self._keep(), name="revocations")
+            self._task = asyncio.create_task(self._keep(), name="revocations")
+            stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -165,15 +164,7 @@ class Revocations:
 
     async def _load(self) -> None:
         """Read what is new, or all of it if we cannot go on where we were."""
-        again, self._again = self._again, False
-        try:
-            if not again and self._position:
-                # if what we read last is gone it was pruned, or this is another bucket
-                again = await self._stream.next(_KEYS_ALL, self._position) is None
-            found, position = await self._read(0 if again else self._position)
-        except BaseException:
-            self._again = self._again or again
-            raise
+        found, position, again = await self._news_or_all()
         if again:
             changed, self._kept = found != self._kept, found
         else:
@@ -186,6 +177,18 @@ class Revocations:
             self._listeners.tell()
         if not self._known:
             raise TransportError(f"it has more than {self._entries_max} entries")
+
+    async def _news_or_all(self) -> tuple[dict[str, _Kept], int, bool]:
+        again, self._again, done = self._again, False, False  # what sets it from now on is for the next time
+        try:
+            if not again and self._position:
+                # if what we read last is gone it was pruned, or this is another bucket
+                again = await self._stream.next(_KEYS_ALL, self._position) is None
+            found, position = await self._read(0 if again else self._position)
+            done = True
+        finally:
+            self._again = self._again or (again and not done)
+        return found, position, again
 
     async def _read(self, position: int) -> tuple[dict[str, _Kept], int]:
         """Everything behind `position`; a replica that lags does not end it early."""

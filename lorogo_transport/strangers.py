@@ -12,6 +12,7 @@ import ssl
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from lorogo_transport import nats_tls
 from lorogo_transport.addresses import parse_servers, why
 from lorogo_transport.errors import Unreachable
 
@@ -27,6 +28,9 @@ async def lets_strangers_in(url: str, timeout: float = 5.0, *, tls: ssl.SSLConte
     `timeout` is for each server. Raises Unreachable if none of them gives an answer. A server that
     cannot be reached while another refuses strangers is not counted.
     """
+    url, files = nats_tls.split(url)
+    if tls is None and files.ca is not None:  # of our own certificate a stranger has nothing
+        tls = await asyncio.to_thread(nats_tls.context_of, nats_tls.TlsFiles(ca=files.ca))
     failure: Unreachable | None = None
     refused = False
     for server in parse_servers(url):

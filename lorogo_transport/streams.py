@@ -23,7 +23,7 @@ from lorogo_transport.errors import (
     TransportError,
     Unreachable,
 )
-from lorogo_transport.headers import DESCRIPTION, STATUS
+from lorogo_transport.headers import DESCRIPTION, STATUS, own_headers
 from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
 
 _BATCH_MESSAGES = 1000
@@ -176,14 +176,14 @@ class JetStreamStream:
         stored = await self.last(subject, timeout=timeout)
         position = 1 if stored is None else stored.sequence + 1
         await self._bus.publish(subject, data, headers=headers)
-        wanted = dict(headers or {})
+        wanted = own_headers(headers or {})
         with suppress(TimeoutError, RequestTimeout):
             async with asyncio.timeout(timeout):
                 while True:
                     found = await self.next(subject, position, timeout=timeout)
                     if found is None:
                         await asyncio.sleep(_LOOK_SECONDS)
-                    elif found.data == data and dict(found.headers) == wanted:
+                    elif found.data == data and own_headers(found.headers) == wanted:
                         return found.sequence
                     else:
                         position = found.sequence + 1  # somebody else's

@@ -16,7 +16,7 @@ PACKAGES = sorted(folder.name for folder in ROOT.glob("lorogo_*") if folder.is_d
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"bench", "dev"}
+FOR_DEVELOPERS = {"bench", "dev", "fuzz"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
 ADDRESS = re.compile(r"://|--(?:extra-)?index-url|--find-links")
 
@@ -122,6 +122,7 @@ def test_trying_it_needs_no_spark() -> None:
     [
         ("requirements.lock", {"all", "dev"}, {"build", "sources"}),
         ("requirements-run.lock", {"run"}, {"build"}),
+        ("locks/fuzz.lock", {"fuzz"}, {"build"}),
     ],
 )
 def test_a_lock_pins_what_pyproject_asks_for(lock: str, extras: set[str], groups: set[str]) -> None:
@@ -143,9 +144,25 @@ def test_the_two_locks_agree() -> None:
     """`make run` and `make test` use the same versions, so one environment serves both."""
     everything = locked("requirements.lock").items()
     assert locked("requirements-run.lock").items() <= everything
+    assert locked("requirements-run.lock").items() <= locked("locks/fuzz.lock").items()
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-run.lock"])
+@pytest.mark.parametrize("group", ["audit", "locking", "node"])
+def test_a_group_of_tools_has_its_lock(group: str) -> None:
+    """Its version in the lock is the one that pyproject.toml asks for."""
+    pins = locked(f"locks/{group}.lock")
+    for requirement in map(Requirement, PYPROJECT["dependency-groups"][group]):
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        "requirements.lock",
+        "requirements-run.lock",
+        *(f"locks/{one.name}" for one in sorted(ROOT.glob("locks/*"))),
+    ],
+)
 def test_a_lock_names_hashes_and_no_addresses(lock: str) -> None:
     """A lock says what to install and how to recognise it, not where it comes from."""
     text = (ROOT / lock).read_text(encoding="utf-8")

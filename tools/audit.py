@@ -2,9 +2,9 @@
 
     python tools/audit.py --pip-audit build/audit/bin/pip-audit requirements.lock ...
 
-Exit code 0: every package was looked up, and nothing is known against any. 1: something is known. 3: some or all
-could not be looked up (the service was not reached, or does not know them), so nobody can say. pip-audit itself
-calls that "no known vulnerabilities".
+Exit code 0: every package was looked up, and nothing is known against any. 1: something is known. 3: some or
+all could not be looked up (the service was not reached, or does not know them), so nobody can say. pip-audit
+itself calls that "no known vulnerabilities".
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Audit:
 def of_pip_audit(lock: str, output: str, errors: str) -> Audit:
     """What pip-audit's JSON says; without any, what it complained of."""
     try:
-        rows = json.loads(output)["dependencies"]
+        rows = list(json.loads(output)["dependencies"])
     except (ValueError, KeyError, TypeError):
         return Audit(lock, unknown=(_last_line(errors) or "pip-audit said nothing",))
     against = [

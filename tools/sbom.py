@@ -2,7 +2,7 @@
 
     python tools/sbom.py dist/lorogo-sbom.json
 
-The packages of requirements-run.lock, and those of npm that are built into the pages. The same locks give the same
+The packages of requirements-run.lock, and those that npm brings for the pages. The same locks give the same
 bytes: there is no time and no serial number in it.
 """
 

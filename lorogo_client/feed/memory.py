@@ -44,7 +44,7 @@ class Given:
 
 
 def whole(value: object) -> int:
-    """The number, if it is one that can be kept again: not below 0, of 64 bits. Raises TypeError, ValueError."""
+    """The number, if it can be kept again: not below 0, of 64 bits. Raises TypeError, ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"a number was expected, not {type(value).__name__}")
     if not 0 <= value < 1 << 64:

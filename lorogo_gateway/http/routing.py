@@ -118,7 +118,7 @@ class _Resource:
         if operation is None:
             detail = f"{request.method[:20]} is not for this path; {self._allow} are"
             raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
-        request.state.principal = NOBODY
+        request.state.principal = OPEN if self._guard.open else NOBODY
         with self._noting(operation, request):
             return await self._done(operation, request)
 
@@ -220,14 +220,23 @@ async def _answered(work: Awaitable[Response], request: Request) -> Response:
     except ClientDisconnect:
         return Response(status_code=_GONE)
     except LorogoError as error:
-        problem = problem_of(error)
-        if problem is None:
-            log.exception("an error without a row", method=request.method, path=request.url.path)
-            problem = _mistake()
-        return problem.response()
+        return _told(error, request)
     except Exception:
         log.exception("a request failed", method=request.method, path=request.url.path)
         return _mistake().response()
+
+
+def _told(error: LorogoError, request: Request) -> Response:
+    """The error as an answer.
+
+    In a frame of its own: in that of `_answered`, which the traceback holds, a variable for the problem would
+    keep the request's whole body in memory until the garbage is next collected.
+    """
+    problem = problem_of(error)
+    if problem is None:
+        log.error("an error without a row", method=request.method, path=request.url.path, exc_info=error)
+        problem = _mistake()
+    return problem.response()
 
 
 def _mistake() -> Problem:

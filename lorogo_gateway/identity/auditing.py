@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
-from lorogo_gateway.identity.principal import Principal
+from lorogo_gateway.identity.principal import OPEN, Principal
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport import audit
 from lorogo_transport.clock import Clock, SystemClock
@@ -31,6 +31,8 @@ class Audit:
         problem: LorogoError | None = None,
     ) -> None:
         """`outcome`: done, denied or failed."""
+        if action == LOOKING and principal is OPEN:
+            return  # everybody may look
         token = None if principal is None else principal.token
         stranger = token is None and outcome == "denied"
         if action == LOOKING or stranger:

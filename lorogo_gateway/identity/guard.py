@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from starlette.datastructures import Headers
@@ -95,6 +96,10 @@ class Guard:
 
     # --- until when
 
+    def left(self, principal: Principal) -> float:
+        """For how many seconds the token is good by what it says; never ends: for ever."""
+        return inf if principal.token is None else principal.token.expires - self._clock.wall_ns() / 1e9
+
     def follow(self, principal: Principal, ended: Ended) -> Callable[[], None]:
         """Call `ended` once, when the token ends: expired, revoked, its key gone. Returns what stops that."""
         if self._authority is None or principal.token is None:
@@ -121,9 +126,7 @@ class Guard:
             life.timer.cancel()
 
     def _schedule(self, life: _Life) -> None:
-        assert life.principal.token is not None
-        left = life.principal.token.expires - self._clock.wall_ns() / 1e9
-        seconds = min(max(left, _LOOK_SECONDS_MIN), _LOOK_SECONDS_MAX)
+        seconds = min(max(self.left(life.principal), _LOOK_SECONDS_MIN), _LOOK_SECONDS_MAX)
         life.timer = asyncio.get_running_loop().call_later(seconds, self._due, life)
 
     def _due(self, life: _Life) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -39,6 +40,7 @@ _ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[KeptRoo
 }
 _REASON_BYTES_MAX = 123  # of a close frame
 TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is not good, or not any more
+_TIMER_SECONDS_MAX = 30 * 86400.0  # no connection lives so long
 _BAD_TOKENS_MAX = 16  # in JoinRequests of one connection
 
 
@@ -312,11 +314,24 @@ class Connection:
                 self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
 
     def _follow(self, key: tuple[Crdt, str], who: Principal) -> None:
-        """The room ends with its token; one with the token of the handshake ends with the connection."""
+        """The room ends with its token; one with the token of the handshake ends with the connection.
+
+        In time before that it is asked to join again: the npm client asks its app for a token then.
+        """
         before = self._unfollow.pop(key, _nothing)
         if who is not self._principal:
-            self._unfollow[key] = self.house.guard.follow(who, partial(self._room_ended, key))
+            guard, soon = self.house.guard, self.house.settings.renew_seconds
+            undo = ExitStack()
+            undo.callback(guard.follow(who, partial(self._room_ended, key)))
+            if 2 * soon < (left := guard.left(who)) < _TIMER_SECONDS_MAX:
+                timer = asyncio.get_running_loop().call_later(left - soon, self._renew, key)
+                undo.callback(timer.cancel)
+            self._unfollow[key] = undo.close
         before()
+
+    def _renew(self, key: tuple[Crdt, str]) -> None:
+        if (room := self.rooms.get(key)) is not None:
+            room.rejoin("the token ends soon: join again with a fresh one")
 
     def _room_ended(self, key: tuple[Crdt, str], error: TokenRefused) -> None:
         self.send(room_error(*key, RoomErrorCode.UNKNOWN, f"auth_failed: {error.code}: {error}"))

@@ -138,6 +138,12 @@ class KeptRoom:
             self._seat.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
             self._seat.forget(Crdt.PERSISTED, self.name)
 
+    def rejoin(self, why: str) -> None:
+        """Ask the client to join again."""
+        if self._joined:
+            self._joined = False
+            self._rejoining.suggest(why)
+
     def _try_again(self, error: TransportError) -> None:
         if not self._left:
             self._joined = False

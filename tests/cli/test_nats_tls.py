@@ -1,27 +1,36 @@
 """`--nats-ca`, `--nats-cert`, `--nats-key`: every command that reaches NATS takes them."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from lorogo_cli import app as commands
-from lorogo_cli import doc, log, pipeline
+from lorogo_cli import auth, doc, log, pipeline, token
 from lorogo_cli.nats_tls import with_nats_tls
 from lorogo_cli.options import NATS_DEFAULT, Nats
 
 
+def _works(one: typer.Typer) -> list[Callable[..., Any]]:
+    """Its commands, and what stands before them if it does something itself."""
+    found = [command.callback for command in one.registered_commands]
+    if one.registered_callback is not None:
+        found.append(one.registered_callback.callback)
+    return [work for work in found if work is not None]
+
+
 def test_every_command_with_nats_has_them() -> None:
     seen = 0
-    for one in (commands.app, doc.app, log.app, pipeline.app):
-        for command in one.registered_commands:
-            assert command.callback is not None
-            names = set(inspect.signature(command.callback).parameters)
+    for one in (commands.app, auth.app, doc.app, log.app, pipeline.app, token.app):
+        for work in _works(one):
+            names = set(inspect.signature(work).parameters)
             if "nats" in names:
                 seen += 1
-                assert {"nats_ca", "nats_cert", "nats_key"} <= names, command.callback.__name__
+                assert {"nats_ca", "nats_cert", "nats_key"} <= names, work.__name__
     assert seen >= 20
 
 

@@ -144,16 +144,16 @@ def minted(folder: Path, **more: Any) -> str:
 def test_a_token_is_shown(folder: Path) -> None:
     """From a file, the environment or stdin; it says that nobody has verified it."""
     text = minted(folder, token_id="t-5")
-    ways: list[tuple[list[str], bytes, dict[str, str]]] = [
-        (["--token-file", "t"], b"", {}),
-        (["--token-file", "-"], text.encode(), {"LOROGO_TOKEN": "other"}),
-        ([], text.encode() + b"\n", {}),
-        ([], b"", {"LOROGO_TOKEN": text}),
-        ([], b"", {"LOROGO_TOKEN_FILE": "t"}),
+    ways: list[tuple[list[str], bytes, dict[str, str], str]] = [
+        (["--token-file", "t"], b"", {}, "of t\n"),
+        (["--token-file", "-"], text.encode(), {"LOROGO_TOKEN": "other"}, "of stdin"),
+        ([], text.encode() + b"\n", {}, "of stdin"),
+        ([], b"", {"LOROGO_TOKEN": text}, "of LOROGO_TOKEN\n"),
+        ([], b"", {"LOROGO_TOKEN_FILE": "t"}, "of LOROGO_TOKEN_FILE"),
     ]
-    for arguments, stdin, env in ways:
+    for arguments, stdin, env, where in ways:
         shown = said(lorogo("token", "show", *arguments, cwd=folder, stdin=stdin, env=env))
-        for words in ("ana", "t-5", "now", "not verified", "minutes-*  write", "(in "):
+        for words in (where, "ana", "t-5", "now", "not verified", "minutes-*  write", "(in "):
             assert words in shown, (words, shown)
         assert text not in shown
 

@@ -40,11 +40,15 @@ class Switchboard:
         self.nats = MemoryNats(rng=random.Random(1))
         self.made: list[tuple[tuple[str, ...], str, Line]] = []
         self.failure: Exception | None = None
+        self.patient = False
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def dial(self, documents: Sequence[str], token: Callable[[], Awaitable[str]]) -> Line:
+    async def dial(
+        self, documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
+    ) -> Line:
         text = await token()
+        self.patient = patient
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
@@ -154,6 +158,17 @@ async def test_a_connection_that_cannot_be_made_leaves_nothing_behind() -> None:
         board.failure = None
         await links.take("m-1")
         assert board.named == [(), ("m-1",)]
+
+
+async def test_while_nats_is_away_it_is_waited_for() -> None:
+    """As by everything that is on the first connection; else a failure is told at once."""
+    board = Switchboard()
+    async with _links(token_for("ann", {"m-*": "write"}), board) as links:
+        await links.take("m-1")
+        assert not board.patient
+        board.made[0][2].bus.cut()
+        await links.take("m-2")
+        assert board.patient
 
 
 async def test_whoever_gives_up_waiting_does_not_spoil_it_for_others() -> None:

@@ -1,6 +1,6 @@
 """One target in a process of its own: it may hang or die, and `run.py` tells what it was at.
 
-Every new kind of finding is written to a file and told on standard output, one JSON line each; then it goes on.
+Every new kind of finding is written to a file and told on standard output, a JSON line each; then it goes on.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lorogo_protocol import callout, revocation
 from lorogo_protocol.callout import Allowed, Denied
@@ -41,11 +42,11 @@ def _verify(text: str) -> Token:
 
 def _ask(data: bytes) -> None:
     request = callout.parse_request(data)
-    secret = request.token if len(request.token) > 8 else "nothing that is long enough to tell"
-    assert secret not in repr(request) or secret in f"{request.documents} {request.address} {request.kind}"
+    assert repr(request) == repr(replace(request, token="")), "no repr has the token in it"
     outcome = callout.decide(request, _verify, now=_NOW)
     if isinstance(outcome, Denied):
-        assert secret not in outcome.problem or secret in (request.documents or "")
+        other = callout.decide(replace(request, token=request.token[::-1] + "x"), _verify, now=_NOW)
+        assert other == outcome or request.token in ("", "good"), "no sentence has the token in it"
         _answered(callout.deny(request, outcome.code, _Signer(), now=_NOW))
         return
     assert isinstance(outcome, Allowed)
@@ -98,7 +99,7 @@ def _name(text: str) -> None:
     token = callout.token_named(text)
     if token is not None:
         again = callout.token_named(callout.name_of(token))
-        assert again == token or token.expires != token.expires or token.issued != token.issued  # noqa: PLR0124 - NaN
+        assert again == token or token.expires != token.expires or token.issued != token.issued
         token.expired(_NOW)
 
 
@@ -142,7 +143,11 @@ def seeds() -> Iterable[bytes]:
     yield bytes([1, 3, 1, 0, 3, *b"a,b", 0, 1, 0, 2, 0, 4, 0, 1, 1])
     yield b"\x03" + callout.name_of(_TOKEN).encode()
     yield b"\x03u t k - - nan some body"
-    for text in ('{"at": 1.5, "until": null}', '{"at": 2, "until": 3e5}', '{"at": 1%s, "until": null}' % ("0" * 400)):
+    for text in (
+        '{"at": 1.5, "until": null}',
+        '{"at": 2, "until": 3e5}',
+        '{"at": 1%s, "until": null}' % ("0" * 400),
+    ):
         yield b"\x04\0" + text.encode()
         yield b"\x04\x01" + text.encode()
 

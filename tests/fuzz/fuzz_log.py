@@ -74,7 +74,7 @@ def _bases() -> tuple[Files, ...]:
 
 
 def _with_checksums(data: bytearray) -> None:
-    """Make every checksum fit what stands there: of the header, of each frame that is found, of the footer."""
+    """Make every checksum fit what stands there: of the header, of each frame, of the footer."""
     if len(data) < SEGMENT_HEADER_BYTES:
         return
     struct.pack_into("<I", data, 124, crc32c(bytes(data[:124])))

@@ -5,6 +5,7 @@ and the library `jsonpatch` takes the patch as well, both must come to the same.
 """
 
 import copy
+import importlib.util
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -19,10 +20,8 @@ from lorogo_server.reading import TooDeep, document_value
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
-try:
-    import jsonpatch
-except ImportError:  # a second opinion, if there is one
-    jsonpatch = None
+#: a second opinion, if there is one
+jsonpatch: Any = importlib.import_module("jsonpatch") if importlib.util.find_spec("jsonpatch") else None
 
 _POINTERS = (
     "",
@@ -111,7 +110,7 @@ def _pointer(source: Source) -> object:
             return base
 
 
-def _patch(doc: LoroDoc, operations: list[object]) -> None:
+def _patch(doc: LoroDoc, operations: Any) -> None:
     before = doc.oplog_vv
     shown = document_value(doc)
     fork = doc.fork()
@@ -135,7 +134,7 @@ def _second_opinion(operations: list[object]) -> None:
     doc = _plain_document()
     before: Any = document_value(doc)
     _patch(doc, copy.deepcopy(operations))
-    if jsonpatch is None or not all(map(_comparable, operations)):
+    if not jsonpatch or not all(map(_comparable, operations)):
         return
     try:
         expected = jsonpatch.apply_patch(before, copy.deepcopy(operations))

@@ -169,7 +169,7 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    more = {
+    more: dict[Callable[[str], None], tuple[str, ...]] = {
         _at: ("v" + "AQEA", "now", "-1h30m ago", "10ms", "0001-01-01", "9999-12-31T23:59:59.999999-12:00"),
         _at_http: ("vAQEA", "10m", "2026-02-31T10:30:00Z", "2026-11-16T10:30:00 01:00"),
         _path: ("/a/b~0", "$.a"),

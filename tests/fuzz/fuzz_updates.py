@@ -12,6 +12,7 @@ from loro import ExportMode, LoroDoc, LoroMap, LoroText, VersionVector
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, CrdtPanic, Reach, Replica, Unready
 from lorogo_protocol.errors import CrdtError
+from lorogo_server.parts import MapPart, fill
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -124,8 +125,8 @@ def _changed() -> LoroDoc:
     doc.get_text("t").delete(0, 2)
     doc.get_text("t").mark(0, 3, "bold", True)
     doc.get_list("l").insert(0, [1, "x", None, 2.5, b"ab"])
-    doc.get_map("m").insert_container("inner", LoroMap()).insert("a", {"b": [1]})
-    doc.get_map("m").insert_container("text", LoroText()).insert(0, "é😀")
+    fill(doc.get_map("m").insert_container("inner", LoroMap()), MapPart({"a": {"b": [1]}}))
+    fill(doc.get_map("m").insert_container("text", LoroText()), "é😀")
     doc.get_movable_list("v").insert(0, "a")
     doc.get_movable_list("v").insert(1, "b")
     doc.get_movable_list("v").mov(0, 1)

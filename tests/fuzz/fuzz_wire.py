@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-
 from lorogo_log import replica_rules, wire
 from lorogo_log.batch import Record
 from lorogo_log.errors import LogError

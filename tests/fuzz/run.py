@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.run [--seconds 60] [--jobs 2] [--engine auto|atheris|random] [NAME ...]
 
-A target runs in a process of its own. What raises, hangs or kills it is written to `tests/fuzz/found/`, with the
-command that tries it again; the target goes on until its time is over. Exit code 1 if anything was found.
+A target runs in a process of its own. What raises, hangs or kills it is written to `tests/fuzz/found/`, with
+the command that tries it again; the target goes on until its time is over. Exit code 1 if anything was found.
 """
 
 import argparse
@@ -33,7 +33,8 @@ _DEATHS_MAX = 500
 _POLL_SECONDS = 0.5
 _EDGES = re.compile(r"cov: ([0-9]+)")
 _LAST_WORDS = re.compile(
-    r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)|panicked at|libFuzzer: "
+    r"^(memory allocation|thread .* has overflowed|fatal runtime error|Fatal Python error)"
+    r"|panicked at|libFuzzer: "
 )
 _FRAME = re.compile(r"^ +[0-9]+: (.*(?:loro_|serde_columnar|postcard).*)")
 

@@ -1,4 +1,4 @@
-"""What a fuzzing process is at, in memory that it shares: it can be read when the process is gone or stuck."""
+"""What a fuzzing process is at, in memory that it shares: read when the process is gone or stuck."""
 
 import mmap
 import struct

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -180,6 +181,22 @@ class TestOversized:
             await one.join("a")
             await one.send(wire.FragmentHeader(Crdt.LORO, "a", bytes(8), 1_000, 2**32 - 1))
             assert (await one.take(wire.Ack)).status is Status.PAYLOAD_TOO_LARGE
+
+    async def test_what_was_refused_is_let_go_at_once(self) -> None:
+        """Not when the garbage is next collected: by then many more would have come."""
+        many = 20_011
+        body = json.dumps([{"op": "test", "path": "/t", "value": 1}] * many).encode()
+        async with whole(SETTINGS) as served, served.http() as http:
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(5):
+                    answer = await http.patch("/v1/documents/a", content=body, headers=PATCH)
+                    problem(answer, 400, "invalid-body")
+                kept = [one for one in gc.get_objects() if type(one) is list and len(one) == many]
+                assert len(kept) <= 1  # the thread that read the last one may be on its way out
+            finally:
+                gc.enable()
 
 
 class TestSlow:

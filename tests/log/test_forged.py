@@ -1,4 +1,4 @@
-"""Bytes whose checksums fit and which make no sense all the same: a forger's, or a bug's. Found by fuzzing."""
+"""Bytes whose checksums fit and which make no sense all the same: a forger's, or a bug's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, CorruptionError, MemoryStorage, Options, Reader, Recovery, limits, maintain
+from lorogo_log import (
+    BlockingLog,
+    CorruptionError,
+    FormatError,
+    MemoryStorage,
+    Options,
+    Reader,
+    Recovery,
+    limits,
+    maintain,
+)
 from lorogo_log.format import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
 from lorogo_log.memory import MemoryDirectory
 from lorogo_log.names import is_ours, parse_segment
@@ -65,7 +75,9 @@ def fit(data: bytearray) -> None:
 
 
 def values(storage: MemoryStorage) -> list[str]:
-    return [record.value for batch in Reader.open("log", storage=storage).read() for record in batch.records()]
+    return [
+        record.value for batch in Reader.open("log", storage=storage).read() for record in batch.records()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -174,3 +186,34 @@ def test_a_name_with_numbers_that_no_header_can_hold_is_not_ours(name: str, ours
     """Sequences have 64 bits and times 63: such a file is a stranger's, and left alone."""
     assert (parse_segment(name) is not None) is ours
     assert is_ours(name) is ours
+
+
+def test_numbers_that_no_log_reaches_are_refused_in_a_sentence() -> None:
+    """A header that begins at the end of all offsets leaves no place for a stand-in: told in a sentence."""
+    storage, directory, name = written(sealed=False)
+    data = directory.files[name]
+    struct.pack_into("<Q", data, 40, (1 << 64) - 1)  # the first offset
+    del data[SEGMENT_HEADER_BYTES:]
+    fit(data)
+    with pytest.raises(FormatError, match="no log reaches"):
+        BlockingLog("log", Options(recovery=Recovery.SALVAGE), storage=storage)
+
+
+@pytest.mark.parametrize("mode", [Recovery.TAIL, Recovery.SALVAGE])
+def test_a_damaged_footer_of_a_cleaned_segment_hides_nothing_that_follows(mode: Recovery) -> None:
+    """Where it says that it ends is damaged, too: beyond the next segment nobody believes it."""
+    storage = MemoryStorage()
+    with BlockingLog("log", Options(), storage=storage, now=lambda: 1000, random_bytes=bytes) as log:
+        for part in ("first", "second"):
+            log.append_many([(b"a", f"{part} a"), (b"b", f"{part} b")])
+            log.rotate()
+        log.clean(lambda _, record: record.value == "first b")
+    directory = storage.directories["log"]
+    data = directory.files[min(name for name in directory.files if name.endswith(".seg"))]
+    struct.pack_into("<Q", data, len(data) - FOOTER_BYTES + 32, 1_000_000)  # its last sequence
+    with BlockingLog("log", Options(recovery=mode), storage=storage) as log:
+        assert log.damage
+        log.append("new")
+    reader = Reader.open("log", storage=storage)
+    kept = [record.value for batch in reader.read(damaged="skip") for record in batch.records()]
+    assert kept == ["first a", "second a", "second b", "new"]

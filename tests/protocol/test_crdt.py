@@ -18,6 +18,7 @@ from lorogo_protocol.crdt import (
     Version,
     heads,
     nothing_known,
+    try_decoding,
     vector_items,
 )
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
@@ -601,3 +602,19 @@ def test_heads_that_nobody_made_break_nothing(ids: list[ID]) -> None:
     with pytest.raises(HistoryTrimmed):
         made.revert_to(forged)
     assert made.value() == {"t": "hello"}
+
+
+def test_decoding_alone_says_what_is_wrong_and_needs_no_document() -> None:
+    """A good update passes, whatever it builds on; what is none is refused as everywhere."""
+    doc = LoroDoc()
+    doc.get_text("t").insert(0, "one")
+    doc.commit()
+    before = doc.oplog_vv
+    doc.get_text("t").insert(3, " two")
+    doc.commit()
+    try_decoding(doc.export(ExportMode.Updates(VersionVector())))
+    try_decoding(doc.export(ExportMode.Updates(before)))
+    try_decoding(doc.export(ExportMode.Snapshot()))
+    for junk in (b"", b"loro", bytes(100)):
+        with pytest.raises(InvalidUpdate):
+            try_decoding(junk)

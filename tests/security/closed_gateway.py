@@ -1,4 +1,4 @@
-"""A gateway that has keys, behind the real uvicorn, with a server on an in-memory NATS."""
+"""A gateway that has keys, behind the real uvicorn, with a server that has them, too, in memory."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,14 +12,16 @@ from lorogo_gateway.app import Gateway
 from lorogo_gateway.identity import COOKIE
 from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol import subjects
 from lorogo_server import Server
 from lorogo_transport.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
+from lorogo_transport.memory_bus import Standing
 from tests.client.support import client_of, new_world
 from tests.gateway.support import Peer
 from tests.journals import in_memory
-from tests.security.people import OURS, jwks
+from tests.security.people import OURS, jwks, mint
 
 SETTINGS = GatewaySettings(
     port=0, call_seconds=5.0, join_seconds=5.0, rejoin_seconds=0.05, close_seconds=2.0, metrics_open=False
@@ -49,11 +51,19 @@ class Closed:
     async def write(self, document: str, text: str = "hello") -> None:
         """Put something into a document, past the gateway."""
         operation: dict[str, object] = {"op": "add", "path": "", "value": {"body": text}}
-        await self.client.document(document).patch([operation])
+        await self.patch(document, operation)
+
+    async def patch(self, document: str, operation: dict[str, object]) -> None:
+        """Change a document, past the gateway."""
+        await self.client.document(document, token=mint({"*": "admin"}, subject="past-the-gateway")).patch(
+            [operation]
+        )
 
     async def read(self, document: str) -> object:
         """What is in it, past the gateway."""
-        return (await self.client.document(document).get())["value"]
+        return (
+            await self.client.document(document, token=mint({"*": "admin"}, subject="past-the-gateway")).get()
+        )["value"]
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -76,8 +86,10 @@ async def closed(
         enter = stack.enter_async_context
         authority = await enter(Authority(source, world.connect("keys"), SystemClock(), refresh_seconds=60.0))
         if serving:
-            await enter(Server(world.connect("server"), **in_memory()))
-        client = await enter(client_of(world))
+            server = world.connect("server", Standing(subjects.SERVER_INBOX))
+            await enter(Server(server, authority=authority, **in_memory()))
+        door = world.connect("gateway", Standing(subjects.GATEWAY_INBOX))
+        client = await enter(client_of(world, transport=door))
         gateway = await enter(Gateway(client, replace(settings, port=0), authority))
         address = await enter(listening(gateway.app, replace(settings, port=0)))
         stack.push_async_callback(gateway.let_go)

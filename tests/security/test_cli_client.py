@@ -54,6 +54,8 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     assert "the token of 'ann' only grants read on 'book', and write is needed" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
+    words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))
+    assert "there is no document 'book', or nothing was ever written into it" in words
     for command in (("status",), ("feed",)):
         words = refused(await _run(closed, tmp_path, *command, *as_ann))
         assert "needs the NATS user of an operator (--nats-seed)" in words

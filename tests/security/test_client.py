@@ -17,15 +17,17 @@ from lorogo_client import (
     ReadOnly,
     Session,
     State,
+    Timeout,
     TokenExpired,
     TooManyDocuments,
+    Unsaved,
 )
 from lorogo_client.holder import TokenSource
-from lorogo_protocol import subjects
+from lorogo_protocol import subjects, tokens
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.statuses import Statuses
 from tests.client.support import eventually, until_state
-from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
+from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats
 
@@ -170,16 +172,15 @@ async def test_many_documents_by_pattern_are_bounded(closed: Closed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "error"),
-    [
-        (mint({"plan": "write"}, key=OTHER_KEY), NotAuthorized),
-        (mint({"plan": "write"}, seconds=-60), TokenExpired),
-    ],
+    ("key", "seconds", "error"),
+    [(OTHER_KEY, 600.0, NotAuthorized), (KEY, -60.0, TokenExpired)],
+    ids=["of another key", "ended"],
 )
 async def test_a_token_that_nats_does_not_take_is_told_at_the_door(
-    closed: Closed, token: str, error: type[Exception]
+    closed: Closed, key: tokens.Key, seconds: float, error: type[Exception]
 ) -> None:
     """With a type of its own, and without the token in the words."""
+    token = mint({"plan": "write"}, key=key, seconds=seconds)
     with pytest.raises(error) as no:
         await lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
     assert type(no.value) is error
@@ -240,3 +241,37 @@ async def test_a_fresh_token_is_there_before_the_old_one_ends(closed: Closed) ->
         async with _client(closed, mint({"plan": "read"}, subject="bob")) as bob, bob.open("plan") as other:
             assert _text(other) == _text(plan)
     assert _violations(closed) == []
+
+
+async def test_a_document_by_pattern_is_waited_for_while_nats_is_away(closed: Closed) -> None:
+    """It opens when NATS is back, as one on the first connection does."""
+    async with _client(closed, mint({"m-*": "write"})) as ann:
+        await closed.nats.kill()
+        await eventually(lambda: not ann.transport.bus.connected)
+        opening = asyncio.ensure_future(ann.open("m-1").__aenter__())
+        await closed.nats.start()
+        session = await opening
+        _write(session, "there")
+        await session.flush(SECONDS)
+        await ann.close_session(session)
+    assert _violations(closed) == []
+
+
+async def test_a_revoked_token_is_told_and_edits_wait(closed: Closed) -> None:
+    """The connection is closed and not made again; what was written is neither lost nor called saved."""
+    token = mint({"plan": "write"})
+    client = await lorogo_client.connect(
+        closed.url, token=token, settings=replace(SETTINGS, close_seconds=0.2)
+    )
+    session = await client.open("plan")
+    await closed.authority.revoke_token(tokens.peek(token).token_id)
+    await until_state(session, State.UNAUTHORIZED)
+    assert isinstance(session.problem, NotAuthorized)
+    assert not isinstance(session.problem, TokenExpired)
+    _write(session, "kept")
+    with pytest.raises(Timeout, match="refuses our credentials"):
+        await session.flush(0.2)
+    with pytest.raises(NotAuthorized):
+        await lorogo_client.connect(closed.url, token=token, settings=SETTINGS)
+    with pytest.raises(Unsaved, match="refuses our credentials"):
+        await client.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_client import Client, ClientSettings, NotAllowed, NotAuthorized, State
+from lorogo_client import Client, ClientSettings, DocumentFailed, NotAllowed, NotAuthorized, State
 from lorogo_client.waiting import Door
 from lorogo_protocol.status import Failed
 from lorogo_server import Server, ServerSettings
@@ -49,10 +49,13 @@ async def test_a_grant_that_says_too_much_is_denied_by_nats_and_by_the_owner(clo
 
 
 async def test_an_admin_resets_a_document_through_a_server(closed: Closed) -> None:
-    """True if it was in ERROR, else False; a token needs no bucket for it."""
+    """That it is in ERROR is told at once, a reset says whether it was; neither takes a bucket."""
     statuses = Statuses(closed.server)
     await statuses.write("broken", Failed("trace-1", 1), expected_revision=0)
     async with _client(closed, mint({"broken": "admin"})) as ann:
+        with pytest.raises(DocumentFailed, match="trace-1") as failed:
+            await ann.open("broken")
+        assert failed.value.trace_id == "trace-1"
         assert await ann.reset("broken") is True
         assert await ann.reset("broken") is False
         async with ann.open("broken") as session:

@@ -85,7 +85,7 @@ async def test_the_end_of_a_rooms_own_token_ends_the_room_alone(
             assert (await ended(peer, Crdt.LORO)).startswith(f"auth_failed: {code}")
             await peer.quiet()
             assert await peer.save(type_in(LoroDoc(), "x"), room="one") is Status.PERMISSION_DENIED
-            await gate.client.document("one").patch([{"op": "add", "path": "/secret", "value": "s"}])
+            await gate.patch("one", {"op": "add", "path": "/secret", "value": "s"})
             assert await peer.save(type_in(LoroDoc(), "y"), room="two") is Status.OK
             heard = [frame for frame in await peer.quiet() if isinstance(frame, DocUpdate)]
             assert not [frame for frame in heard if frame.room == "one"]
@@ -102,6 +102,27 @@ async def test_a_fresh_token_in_time_keeps_the_room() -> None:
             await eventually(lambda: gate.gateway.guard.followed == 1)
             assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
             await gate.authority.revoke_token("new")
+            assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
+
+
+async def test_a_room_is_asked_in_time_to_come_with_a_fresh_token() -> None:
+    """`rejoin_suggested` before the end of its own token, once; with a fresh one nothing ends."""
+    async with closed(replace(SETTINGS, renew_seconds=0.5)) as gate:
+        await gate.write("doc")
+        old, fresh = mint({"doc": "write"}, seconds=1.2), mint({"doc": "write"}, token_id="fresh")
+        async with gate.peer() as peer:
+            for crdt in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                await peer.join("doc", crdt=crdt, auth=old)
+            for crdt in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
+                asked = await peer.room_error(crdt)
+                assert (asked.error, asked.message[:20]) == (
+                    RoomErrorCode.REJOIN_SUGGESTED,
+                    "the token ends soon:",
+                )
+                await peer.join("doc", crdt=crdt, auth=fresh)
+            assert await peer.save(type_in(LoroDoc(), "x"), room="doc") is Status.OK
+            assert gate.gateway.guard.followed == 1
+            await gate.authority.revoke_token("fresh")
             assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
 
 

@@ -182,7 +182,7 @@ async def test_a_join_again_with_a_bad_token_ends_the_room() -> None:
             await peer.received("doc")
             assert (await peer.join_error("doc", auth="garbage")).error is JoinErrorCode.AUTH_FAILED
             assert await peer.save(update(), room="doc") is Status.PERMISSION_DENIED
-            await gate.client.document("doc").patch([{"op": "add", "path": "/secret", "value": "s"}])
+            await gate.patch("doc", {"op": "add", "path": "/secret", "value": "s"})
             assert not [frame for frame in await peer.quiet() if not isinstance(frame, str)]
 
 

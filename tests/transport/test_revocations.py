@@ -10,7 +10,7 @@ from lorogo_protocol import grants, revocation, subjects, tokens
 from lorogo_protocol.tokens import Token
 from lorogo_transport import topology
 from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.errors import OutcomeUnknown, StorageFull, TransportError
+from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull, TransportError
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.memory_stream import MemoryStream
@@ -341,3 +341,46 @@ async def test_a_nats_that_is_killed_and_comes_back(fresh_nats: EmbeddedNats) ->
                 await list_.revoke_token("t2")
                 async with Revocations(theirs, clock) as later:
                     assert all(later.refuse(token(name)) for name in ("t1", "t2", "t3"))
+
+
+async def test_a_reading_that_fails_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reconnect the whole list is read, also if that takes two tries."""
+    world, clock = MemoryNats(), HandClock()
+    async with world.connect() as ours, world.connect() as theirs:
+        await ours.ensure(SPEC)
+        writer = Revocations(theirs, clock)
+        await writer.revoke_token("t1")
+        async with Revocations(ours, clock) as list_:
+            ours.cut()
+            world.rewind(SPEC.name, 0)
+            for name in ("t2", "t3"):
+                await writer.revoke_token(name)
+            read, failures = MemoryStream.read, 1
+
+            async def failing(self: MemoryStream, subject: str, *, first: int = 1) -> AsyncIterator[Stored]:
+                nonlocal failures
+                if failures:
+                    failures -= 1
+                    raise RequestTimeout("no answer")
+                async for stored in read(self, subject, first=first):
+                    yield stored
+
+            monkeypatch.setattr(MemoryStream, "read", failing)
+            ours.heal()
+            await until(lambda: list_.refuse(token("t3")))
+            assert not failures and not list_.refuse(token("t1"))
+
+
+async def test_entering_can_be_cancelled() -> None:
+    """Nothing is left behind: no task, no subscription, no listener."""
+    world = MemoryNats()
+    async with world.connect() as transport:
+        before = asyncio.all_tasks()
+        entering = asyncio.create_task(Revocations(transport, HandClock()).__aenter__())
+        await asyncio.sleep(0)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        await transport.bus.barrier()
+        assert asyncio.all_tasks() == before
+        assert not world.route(Message(subjects.revoked("tok_x"), b""))

@@ -442,9 +442,9 @@ def packed_position(start: object, rows: object) -> str:
 
 @pytest.mark.parametrize("number", [math.inf, math.nan, 1e300, 1.0, "1", True, -1, None])
 def test_a_position_holds_whole_numbers_that_can_be_kept_again(number: object) -> None:
-    """Every number in it: infinity would be an error without a name, and 1e300 one when it is written again."""
+    """Infinity was an error without a name, and 1e300 one when the position was written again."""
     good = ["doc", True, 0, 0, {7: 3}, [5]]
-    assert FeedPosition.parse(packed_position([1, 2, 3], [good]))
+    assert FeedPosition.parse(packed_position([1, 2, 3], [good])).state().start == Start(1, 2, 3)
     rows = [[*good[:place], number, *good[place + 1 :]] for place in (2, 3)]
     rows += [[*good[:4], {7: number}, []], [*good[:4], {}, [number]]]
     for wrong in (packed_position([1, number, 3], []), *(packed_position([1, 2, 3], [row]) for row in rows)):

@@ -1,0 +1,210 @@
+"""Abuse of a gateway by the thousand: what it answers, what it costs, and whether others are served.
+
+    python bench/abuse.py [--only NAME] [--json]       or: make abuse
+
+nats-server, `lorogo serve` and the gateway are processes of their own. Every attack (`attackers.py`) runs
+twice. The gateway's resident memory is read before, at its most, and after each; it is flat if after the
+second round it is not more than 5 % above what it was after the first. A neighbour edits and reads all the
+while. Exits with 1 if the memory is not flat, or the neighbour was refused anything. A few minutes.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import secrets
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import attackers
+from abuse_gateway import SECRET
+from attackers import ATTACKS, Target
+from gateways import ROOT, resident_bytes, start
+from loro import LoroDoc
+from turns import verdict
+from websockets.asyncio.client import connect
+
+from lorogo_gateway.wire import Status
+from lorogo_protocol import tokens
+from lorogo_transport.embedded import EmbeddedNats
+from tests.gateway.support import Peer, type_in
+
+GROWTH_MAX = 0.05
+_SAMPLE_SECONDS = 0.1
+_FILES = 16_000
+
+
+@dataclass
+class Round:
+    """One attack, once."""
+
+    attack: str
+    number: int
+    answered: str = ""
+    before: int = 0
+    most: int = 0
+    after: int = 0
+    served: int = 0  # edits and pages of the neighbour
+    worst_ms: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Neighbour:
+    """Somebody decent: an edit and a page, again and again."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.round = Round("", 0)
+
+    async def run(self) -> None:
+        where, doc = f"ws://127.0.0.1:{self._target.port}/ws", LoroDoc()
+        bearer = {"Authorization": f"Bearer {self._target.token}", "X-Forwarded-For": "192.0.2.1"}
+        async with connect(where, compression=None, additional_headers=bearer) as socket:
+            peer = Peer(socket)
+            await peer.join("decent")
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._target.port)
+            while True:
+                began = time.perf_counter()
+                try:
+                    acked = await peer.save(type_in(doc, "x"), room="decent")
+                    writer.write(attackers.head(self._target, "/healthz"))
+                    page = await attackers.status(reader)
+                except (OSError, TimeoutError) as error:
+                    self.round.wrong.append(repr(error))
+                    return
+                if acked is not Status.OK or page != "200":
+                    self.round.wrong.append(f"{acked.name} {page}")
+                self.round.served += 1
+                self.round.worst_ms = max(self.round.worst_ms, 1e3 * (time.perf_counter() - began))
+                await asyncio.sleep(0.1)
+
+
+async def attack(name: str, number: int, target: Target, pid: int, neighbour: Neighbour) -> Round:
+    """Run it and wait until the gateway has let go of it."""
+    made = neighbour.round = Round(name, number, before=resident_bytes(pid))
+
+    async def watch() -> None:
+        while True:
+            made.most = max(made.most, resident_bytes(pid))
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    async def held() -> None:
+        made.most = max(made.most, resident_bytes(pid))
+
+    watching = asyncio.create_task(watch())
+    try:
+        made.answered = await ATTACKS[name](target, held)
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+    await _calm(target)
+    made.after = resident_bytes(pid)
+    return made
+
+
+async def _calm(target: Target) -> None:
+    """Wait until only the neighbour is connected."""
+    async with asyncio.timeout(60):
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+            writer.write(attackers.head(target, "/metrics", "Connection: close"))
+            page = (await reader.read()).decode()
+            writer.close()
+            if "lorogo_gateway_websocket_connections 1.0" in page:
+                await asyncio.sleep(1.0)  # rooms are left after their connections
+                return
+            await asyncio.sleep(0.2)
+
+
+async def run(options: argparse.Namespace) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(_FILES, hard), hard))
+    names = [name for name in ATTACKS if options.only in name]
+    rounds: list[Round] = []
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
+        lorogo = [sys.executable, "-m", "lorogo_cli", "serve", "--nats", nats.url]
+        await start(stack, [*lorogo, "--data", str(folder / "server")], log=folder / "serve.log")
+        secret = os.environ[SECRET] = secrets.token_hex(32)
+        command = [sys.executable, str(ROOT / "bench" / "abuse_gateway.py"), nats.url]
+        gateway = await start(stack, command, "lorogo gateway on ", log=folder / "gateway.log")
+        target = Target(int(gateway.line.rpartition(":")[2]), _token(secret, "abuse"))
+        await _fill(target)
+        neighbour = Neighbour(Target(target.port, _token(secret, "neighbour")))
+        beside = asyncio.create_task(neighbour.run())
+        for number in range(1, options.rounds + 1):
+            for name in names:
+                rounds.append(await attack(name, number, target, gateway.pid, neighbour))
+                if not options.json:
+                    print(_row(rounds[-1]), flush=True)
+        beside.cancel()
+        with suppress(asyncio.CancelledError):
+            await beside
+    return _judge(rounds, options)
+
+
+def _judge(rounds: list[Round], options: argparse.Namespace) -> int:
+    half = len(rounds) // 2
+    first, second = rounds[half - 1].after, rounds[-1].after
+    flat = second <= first * (1 + GROWTH_MAX)
+    decent = not any(one.wrong for one in rounds)
+    if options.json:
+        facts = {"rounds": [asdict(one) for one in rounds], "flat": flat, "neighbour_served": decent}
+        print(json.dumps(facts, indent=2))
+    else:
+        change = f"{first / 2**20:.1f} -> {second / 2**20:.1f} MiB ({second / first - 1:+.1%})"
+        print(f"memory after the first and the second round: {change}, flat: {verdict(flat)}")
+        for one in rounds:
+            for wrong in one.wrong[:5]:
+                print(f"the neighbour, during {one.attack}: {wrong}")
+        print(f"the neighbour was always served: {verdict(decent)}")
+    return 0 if flat and decent else 1
+
+
+def _row(one: Round) -> str:
+    memory = f"{one.before / 2**20:6.1f} {one.most / 2**20:6.1f} {one.after / 2**20:6.1f} MiB"
+    served = f"{one.served:4d} served, worst {one.worst_ms:6.0f} ms"
+    return f"{one.number} | {one.attack:36} | {memory} | {served} | {one.answered}"
+
+
+def _token(secret: str, subject: str) -> str:
+    key, now = tokens.make_key("HS256", "abuse", bytes.fromhex(secret)), time.time()
+    grants = {"*": "admin"}
+    return tokens.mint(key, subject=subject, documents=grants, expires=now + 3600, now=now, token_id=subject)
+
+
+async def _fill(target: Target) -> None:
+    """A large document for those who never read."""
+    body = json.dumps({"t": "x" * 1_000_000}).encode()
+    lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
+    async with asyncio.timeout(60):
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+            writer.write(attackers.head(target, "/v1/documents/large", *lines, method="PUT") + body)
+            said = await attackers.status(reader)
+            writer.close()
+            if said in ("201", "409"):
+                return
+            await asyncio.sleep(0.5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", metavar="NAME", help="attacks with this in their name")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The auth callout service: bounded, in time, and quiet. Who gets in is tried in tests/security."""
+
+import asyncio
+import base64
+import json
+from typing import cast
+
+import structlog.testing
+
+from lorogo_protocol import callout as words
+from lorogo_protocol.grants import parse
+from lorogo_protocol.tokens import Token, TokenRefused
+from lorogo_transport import seeds
+from lorogo_transport.authority import Authority
+from lorogo_transport.callout import LATE_SECONDS, WAITING_MAX, Callout
+from lorogo_transport.closed import ANSWER_SECONDS
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.ports import Message
+from lorogo_transport.refusals import TOLD_AT_ONCE, Refusals
+
+SIGNER = seeds.SeedSigner(seeds.new_seed(seeds.ACCOUNT, bytes(32)), seeds.ACCOUNT, "it")
+
+
+class HandClock:
+    """Time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def wall_ns(self) -> int:
+        return int(self.seconds * 1e9)
+
+
+class FakeAuthority:
+    """Takes the token "good", falls over "broken"."""
+
+    def verify(self, text: str) -> Token:
+        if text == "broken":
+            raise RuntimeError("not expected")
+        if text != "good":
+            raise TokenRefused("token-invalid", "the token cannot be used")
+        return Token("ann", parse({"d1": "read"}), 5000.0, 1.0, "t1", "k1", "f" * 32)
+
+
+def _request(token: str) -> bytes:
+    claims = {
+        "nats": {
+            "type": "authorization_request",
+            "server_id": {"id": "N" + "A" * 55},
+            "user_nkey": "U" + "A" * 55,
+            "client_info": {"host": "10.0.0.7", "kind": "Client"},
+            "connect_opts": {"auth_token": token},
+        }
+    }
+    return b"e30." + base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=") + b".c2ln"
+
+
+class World:
+    """The service on a bus in memory, and somebody who asks it."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.nats = MemoryNats()
+        self.transport = self.nats.connect()
+        self.service = Callout(self.transport.bus, cast(Authority, FakeAuthority()), SIGNER, self.clock)
+        self.answers: list[Message] = []
+
+    async def ask(self, *data: bytes) -> None:
+        """Publish these, and return when they have been taken."""
+        await self.transport.bus.subscribe("answers", self.answers.append)
+        for one in data:
+            await self.transport.bus.publish(words.SUBJECT, one, reply="answers")
+        await self.transport.bus.barrier()
+
+    async def until(self, count: int) -> None:
+        """Return when so many were answered or dropped."""
+        async with asyncio.timeout(10):
+            while sum(vars_of(self.service)) < count:
+                await self.transport.bus.barrier()
+
+
+def vars_of(service: Callout) -> tuple[int, int, int]:
+    counts = service.counts
+    return counts.allowed, counts.denied, counts.dropped
+
+
+async def test_a_good_token_is_answered_with_a_user_and_a_bad_one_without() -> None:
+    """Both get an answer at once; garbage gets none, for nobody can be told."""
+    world = World()
+    async with world.service:
+        await world.ask(_request("good"), _request("bad"), b"garbage", b"")
+        await world.until(4)
+        await world.transport.bus.barrier()
+    assert vars_of(world.service) == (1, 3, 0)
+    assert len(world.answers) == 2
+
+
+async def test_one_that_cannot_be_taken_ends_nothing() -> None:
+    """The next is answered as if nothing had been."""
+    world = World()
+    async with world.service:
+        await world.ask(_request("broken"), _request("good"))
+        await world.until(1)
+    assert world.service.counts.allowed == 1
+
+
+async def test_too_many_at_once_are_dropped_and_the_rest_is_answered() -> None:
+    """The queue has an end; whoever found it full is refused by nats-server when the time is over."""
+    world = World()
+    bus = world.transport.bus
+    async with world.service:
+        for _ in range(WAITING_MAX + 50):
+            world.service._on_request(Message(words.SUBJECT, _request("bad"), {}, "answers"))
+        await world.until(WAITING_MAX + 50)
+        await bus.barrier()
+    assert vars_of(world.service) == (0, WAITING_MAX, 50)
+
+
+async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
+    """A request that waited too long is dropped, so the next ones are in time."""
+    world = World()
+    async with world.service:
+        world.service._on_request(Message(words.SUBJECT, _request("good"), {}, "answers"))
+        world.clock.seconds += LATE_SECONDS + 0.1
+        world.service._on_request(Message(words.SUBJECT, _request("good"), {}, "answers"))
+        await world.until(2)
+    assert vars_of(world.service) == (1, 0, 1)
+
+
+async def test_rights_that_do_not_fit_into_an_answer_are_a_refusal() -> None:
+    """Said at once, not found out by waiting."""
+    world = World()
+    world.nats.max_payload = 1200
+    async with world.service:
+        await world.ask(_request("good"))
+        await world.until(1)
+        await world.transport.bus.barrier()
+    assert vars_of(world.service) == (0, 1, 0)
+    assert len(world.answers) == 1
+
+
+async def test_no_line_of_the_log_has_a_token() -> None:
+    """Neither of those that were let in, nor of those that were not."""
+    world = World()
+    with structlog.testing.capture_logs() as events:
+        async with world.service:
+            await world.ask(_request("good"), _request("very-secret"), _request("broken"))
+            await world.until(2)
+    assert events
+    assert "very-secret" not in repr(events)
+    refusal = next(event for event in events if event["event"] == "a connection to NATS was refused")
+    assert (refusal["reason"], refusal["address"]) == ("token-invalid", "10.0.0.7")
+
+
+def test_a_flood_of_refusals_is_counted_not_told() -> None:
+    """So many at once, then one a second, with how many were kept back."""
+    refusals = Refusals()
+    told = [refusals.tell(0.0) for _ in range(TOLD_AT_ONCE + 100)]
+    assert [one for one in told if one is not None] == [0] * TOLD_AT_ONCE
+    assert refusals.tell(1.0) == 100
+    assert refusals.tell(1.5) is None
+    assert refusals.tell(2.5) == 1
+    assert refusals.count == TOLD_AT_ONCE + 103
+
+
+def test_late_is_before_nats_gives_up() -> None:
+    """An answer that is begun in time comes in time."""
+    assert LATE_SECONDS < ANSWER_SECONDS
