@@ -239,11 +239,10 @@ class Clock:
 
 
 def audited(lines: list[dict[str, Any]]) -> list[tuple[str, str, str, str, str]]:
-    """What the gateway wrote down; owners of documents write lines of their own, without an address."""
     return [
         (line["event"], line["document"], line["subject"], line["outcome"], line["address"])
         for line in lines
-        if "outcome" in line and "address" in line
+        if "outcome" in line and "address" in line  # the owner writes lines of its own
     ]
 
 
