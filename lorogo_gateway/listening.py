@@ -21,6 +21,13 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.logs import get_logger
 
 _BACKLOG = 2048
+_NO_NEWS = (
+    "without completing handshake",  # of each WebSocket that was answered with a status, as 421
+    "Invalid HTTP request received",
+    "Unsupported upgrade request",
+    "No supported WebSocket library",
+)
+_TOGETHER_MAX = 32  # connections that asyncio takes in one turn of the loop: those who are here wait for it
 _OTHER_FILES = 100  # that are no connections
 
 log = get_logger(__name__)
@@ -49,11 +56,15 @@ class _Uvicorn(uvicorn.Server):
                 self._protocol,
                 sock=one,
                 ssl=self._secure,
-                backlog=self.config.backlog,
+                backlog=_TOGETHER_MAX,
                 ssl_handshake_timeout=None if self._secure is None else self._seconds,
             )
             for one in sockets
         ]
+        for one in sockets:
+            one.listen(
+                self.config.backlog
+            )  # how many wait is another matter than how many are taken together
         self.started = True
         self.listens.set()
 
@@ -124,8 +135,9 @@ def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None) ->
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what uvicorn says of each WebSocket that was answered with a status, as 421."""
-    return "without completing handshake" not in str(record.msg)
+    """Not what anybody can make uvicorn say, as often as they like."""
+    said = str(record.msg)
+    return not any(words in said for words in _NO_NEWS)
 
 
 def make_room(connections: int) -> int:
