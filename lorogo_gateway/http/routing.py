@@ -98,7 +98,8 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         response = await _answered(self._answer(request), request)
-        response.headers.setdefault("Cache-Control", "no-cache")  # or ask again with the ETag
+        # or ask again with the ETag; what one may read is not for a cache that others share
+        response.headers.setdefault("Cache-Control", "no-cache" if self._guard.open else "private, no-cache")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
         if scope["method"] == "HEAD":
             response = Response(status_code=response.status_code, headers=dict(response.headers))

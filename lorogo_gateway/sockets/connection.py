@@ -140,10 +140,13 @@ class Connection:
         if line.unread_bytes > self.house.settings.unread_bytes_max:
             self.slow()
 
-    async def send_paced(self, data: bytes) -> None:
+    async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
         async with self._pace:  # rooms take turns: each would find the line writable
             await self.line.writable()
+            if not wanted():
+                return False
             self.send(data)
+            return True
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
         self.house.counters.acks[status] += 1

@@ -25,9 +25,8 @@ async def deliver(seat: Seat, room: str, payload: bytes, wanted: Callable[[], bo
     try:
         async with asyncio.timeout(seconds):
             for frame in wire.update_frames(Crdt.LORO, room, payload, batch, fragment_bytes=size):
-                if not wanted():
+                if not await seat.send_paced(frame, wanted):
                     return
-                await seat.send_paced(frame)
     except TimeoutError:
         seat.slow()
         return

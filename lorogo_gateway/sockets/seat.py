@@ -1,5 +1,6 @@
 """What a room needs of the connection that it is on."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from lorogo_gateway.sockets.house import House
@@ -18,8 +19,11 @@ class Seat(Protocol):
     def send(self, data: bytes) -> None:
         """Write a frame; a reader that is too slow is dropped."""
 
-    async def send_paced(self, data: bytes) -> None:
-        """Write a frame when the reader has taken those before it. The caller has the deadline."""
+    async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
+        """Write a frame when the reader has taken those before it, if it is wanted still; whether it was.
+
+        The caller has the deadline.
+        """
 
     def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
         """Answer a batch."""

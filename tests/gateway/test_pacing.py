@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import SimpleNamespace
@@ -136,10 +136,12 @@ class Reader:
     def _broke(self, error: Exception) -> None:
         raise AssertionError from error
 
-    async def send_paced(self, data: bytes) -> None:
+    async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
         await self.reads.wait()
         await asyncio.sleep(self.pause)
-        self.frames.append(data)
+        if wanted():
+            self.frames.append(data)
+        return wanted()
 
     def slow(self) -> None:
         self.was_slow = True

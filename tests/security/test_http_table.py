@@ -85,6 +85,9 @@ async def test_a_fork_needs_write_on_its_target() -> None:
                 "/v1/documents/one/fork", headers=bearer(mint(documents)), json={"to": to}
             )
             assert response.status_code == status, response.text
+            if status == 403:  # said here, before the owner is asked
+                needed = "write on 'three'" if "one" in documents else "read on 'one'"
+                assert response.json()["detail"].startswith(f"this needs {needed}")
         status_of_three = await gate.http.get(
             "/v1/documents/three/status", headers=bearer(mint({"*": "read"}))
         )

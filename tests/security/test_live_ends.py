@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import httpx
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway.wire import Crdt, DocUpdate, RoomErrorCode, Status
+from lorogo_gateway.wire import Crdt, DocUpdate, Fragment, FragmentHeader, JoinRequest, RoomErrorCode, Status
 from lorogo_protocol.tokens import CLOCK_SECONDS
 from lorogo_transport.authority import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in
@@ -157,6 +158,24 @@ async def test_a_feed_ends_with_its_token(ending: Ending, seconds: float, code: 
         again = await gate.http.get("/v1/feed", headers=headers)
         assert (again.status_code, again.json()["code"]) == (401, code)
         await eventually(lambda: gate.gateway.feeds.open == 0 and gate.gateway.guard.followed == 0)
+
+
+async def test_a_newcomer_is_sent_no_more_of_a_document_when_its_token_ends() -> None:
+    """A large document goes out as its reader reads: what was not sent before the end is not sent."""
+    async with closed() as gate:
+        await gate.write("doc", random.Random(1).randbytes(8_000_000).hex())
+        async with gate.peer() as peer:
+            await peer.send(
+                JoinRequest(Crdt.LORO, "doc", mint({"doc": "read"}, token_id="ends").encode(), b"")
+            )
+            header = await peer.take(FragmentHeader)
+            await gate.authority.revoke_token("ends")
+            await eventually(lambda: gate.gateway.guard.followed == 0)
+            assert (await ended(peer, Crdt.LORO)).startswith("auth_failed: token-revoked")
+            sent = [frame for frame in peer.waiting if isinstance(frame, Fragment)]
+            rest = [frame for frame in await peer.quiet() if frame not in sent]
+            assert len(sent) < header.count - 1
+            assert not [frame for frame in rest if isinstance(frame, Fragment)]
 
 
 async def test_a_long_answer_is_cut_off_with_its_token() -> None:
