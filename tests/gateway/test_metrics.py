@@ -172,7 +172,18 @@ def test_every_metric_stands_in_the_operators_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
     named = set(re.findall(r"^\| `(lorogo_[a-z0-9_]+)`", page, re.MULTILINE))
     sockets = dict.fromkeys(
-        [*SOCKETS, "members", "unread_bytes", "unacked", "joins", "rejoins", "updates_in", "updates_out"], 1
+        [
+            *SOCKETS,
+            "members",
+            "unread_bytes",
+            "unacked",
+            "joins",
+            "joins_refused",
+            "rejoins",
+            "updates_in",
+            "updates_out",
+        ],
+        1,
     ) | {"bytes_in": 1, "bytes_out": 1, "slow_readers_dropped": 1, "acks": {"ok": 1}, "closed": {"x": 1}}
     made = everything(own=Own(sockets=sockets))
     suffix: Mapping[str, str] = {"counter": "_total", "info": "_info"}
