@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz audit sbom \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz abuse audit sbom \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -176,6 +176,9 @@ build/fuzz/.done: $(BIN)/python locks/fuzz.lock requirements-run.lock
 
 fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=60 for each; not a part of `make test`
 	@build/fuzz/bin/python -m tests.fuzz.run --seconds $(SECONDS) --jobs $(JOBS) $(TARGETS)
+
+abuse: $(VENV)/.dev ## a gateway against floods, slow and hostile clients by the thousand; a few minutes, not a part of `make test`
+	@$(BIN)/python bench/abuse.py
 
 build/audit/.done: $(BIN)/python locks/audit.lock
 	@$(BIN)/python -m venv --clear build/audit

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import resource
 import secrets
 import sys
@@ -25,16 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import attackers
 from abuse_gateway import SECRET
+from abuse_neighbour import TOKEN
 from attackers import ATTACKS, Target
 from gateways import ROOT, resident_bytes, start
-from loro import LoroDoc
 from turns import verdict
-from websockets.asyncio.client import connect
 
-from lorogo_gateway.wire import Status
 from lorogo_protocol import tokens
 from lorogo_transport.embedded import EmbeddedNats
-from tests.gateway.support import Peer, type_in
 
 GROWTH_MAX = 0.05
 _SAMPLE_SECONDS = 0.1
@@ -57,33 +55,24 @@ class Round:
 
 
 class Neighbour:
-    """Somebody decent: an edit and a page, again and again."""
+    """What `abuse_neighbour.py` says, by round."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
         self.round = Round("", 0)
+        self.ready = asyncio.Event()
 
-    async def run(self) -> None:
-        where, doc = f"ws://127.0.0.1:{self._target.port}/ws", LoroDoc()
-        bearer = {"Authorization": f"Bearer {self._target.token}", "X-Forwarded-For": "192.0.2.1"}
-        async with connect(where, compression=None, additional_headers=bearer) as socket:
-            peer = Peer(socket)
-            await peer.join("decent")
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._target.port)
-            while True:
-                began = time.perf_counter()
-                try:
-                    acked = await peer.save(type_in(doc, "x"), room="decent")
-                    writer.write(attackers.head(self._target, "/healthz"))
-                    page = await attackers.status(reader)
-                except (OSError, TimeoutError) as error:
-                    self.round.wrong.append(repr(error))
-                    return
-                if acked is not Status.OK or page != "200":
-                    self.round.wrong.append(f"{acked.name} {page}")
-                self.round.served += 1
-                self.round.worst_ms = max(self.round.worst_ms, 1e3 * (time.perf_counter() - began))
-                await asyncio.sleep(0.1)
+    async def listen(self) -> None:
+        """Until it ends, which it should not."""
+        assert self._process.stdout is not None
+        while line := (await self._process.stdout.readline()).decode():
+            acked, page, milliseconds = line.split()
+            if (acked, page) != ("OK", "200"):
+                self.round.wrong.append(line.strip())
+            self.round.served += 1
+            self.round.worst_ms = max(self.round.worst_ms, float(milliseconds))
+            self.ready.set()
+        self.round.wrong.append("it was cut off")
 
 
 async def attack(name: str, number: int, target: Target, pid: int, neighbour: Neighbour) -> Round:
@@ -114,11 +103,7 @@ async def _calm(target: Target) -> None:
     """Wait until only the neighbour is connected."""
     async with asyncio.timeout(60):
         while True:
-            reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
-            writer.write(attackers.head(target, "/metrics", "Connection: close"))
-            page = (await reader.read()).decode()
-            writer.close()
-            if "lorogo_gateway_websocket_connections 1.0" in page:
+            if re.search("websocket_connections [01].0", await attackers.page(target, "/metrics")):
                 await asyncio.sleep(1.0)  # rooms are left after their connections
                 return
             await asyncio.sleep(0.2)
@@ -140,9 +125,19 @@ async def run(options: argparse.Namespace) -> int:
         gateway = await start(stack, command, "lorogo gateway on ", log=folder / "gateway.log")
         target = Target(int(gateway.line.rpartition(":")[2]), _token(secret, "abuse"))
         await _fill(target)
-        neighbour = Neighbour(Target(target.port, _token(secret, "neighbour")))
-        beside = asyncio.create_task(neighbour.run())
-        for number in range(1, options.rounds + 1):
+        os.environ[TOKEN] = _token(secret, "neighbour")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(ROOT / "bench" / "abuse_neighbour.py"),
+            str(target.port),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        neighbour = Neighbour(process)
+        beside = asyncio.create_task(neighbour.listen())
+        async with asyncio.timeout(30):
+            await neighbour.ready.wait()
+        for number in (1, 2):
             for name in names:
                 rounds.append(await attack(name, number, target, gateway.pid, neighbour))
                 if not options.json:
@@ -150,12 +145,14 @@ async def run(options: argparse.Namespace) -> int:
         beside.cancel()
         with suppress(asyncio.CancelledError):
             await beside
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
     return _judge(rounds, options)
 
 
 def _judge(rounds: list[Round], options: argparse.Namespace) -> int:
-    half = len(rounds) // 2
-    first, second = rounds[half - 1].after, rounds[-1].after
+    first, second = rounds[len(rounds) // 2 - 1].after, rounds[-1].after
     flat = second <= first * (1 + GROWTH_MAX)
     decent = not any(one.wrong for one in rounds)
     if options.json:
@@ -201,7 +198,6 @@ async def _fill(target: Target) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", metavar="NAME", help="attacks with this in their name")
-    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     return asyncio.run(run(parser.parse_args()))
 

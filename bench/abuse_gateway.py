@@ -12,6 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import uvloop
+
 from lorogo_gateway.running import GatewaySettings, running
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Token
@@ -26,7 +28,7 @@ SETTINGS = GatewaySettings(
     head_seconds=3.0,
     stall_seconds=3.0,
     call_seconds=5.0,
-    ping_seconds=5.0,
+    ping_seconds=10.0,
     fragment_seconds=3.0,
     body_bytes_max=4 * 1024 * 1024,
     token_connections_max=10_000,
@@ -62,4 +64,5 @@ async def main(nats: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the command does
+        runner.run(main(*sys.argv[1:]))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -17,8 +18,19 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
 from lorogo_gateway.tls import Certificate, keep_fresh
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.logs import get_logger
 
 _BACKLOG = 2048
+_NO_NEWS = (
+    "without completing handshake",  # of each WebSocket that was answered with a status, as 421
+    "Invalid HTTP request received",
+    "Unsupported upgrade request",
+    "No supported WebSocket library",
+)
+_TOGETHER_MAX = 32  # connections that asyncio takes in one turn of the loop: those who are here wait for it
+_OTHER_FILES = 100  # that are no connections
+
+log = get_logger(__name__)
 
 
 class CannotListen(LorogoError):
@@ -44,11 +56,15 @@ class _Uvicorn(uvicorn.Server):
                 self._protocol,
                 sock=one,
                 ssl=self._secure,
-                backlog=self.config.backlog,
+                backlog=_TOGETHER_MAX,
                 ssl_handshake_timeout=None if self._secure is None else self._seconds,
             )
             for one in sockets
         ]
+        for one in sockets:
+            one.listen(
+                self.config.backlog
+            )  # how many wait is another matter than how many are taken together
         self.started = True
         self.listens.set()
 
@@ -73,6 +89,7 @@ async def listening(
     certificate: Certificate | None = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         certificate = await asyncio.to_thread(Certificate, settings.tls_cert, settings.tls_key)
+    make_room(settings.connections_max)
     listener = _bind(settings.host, settings.port)
     secure = None if certificate is None else certificate.context
     server = _Uvicorn(_config(app, settings, limiter), secure, settings.head_seconds)
@@ -118,8 +135,27 @@ def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None) ->
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what uvicorn says of each WebSocket that was answered with a status, as 421."""
-    return "without completing handshake" not in str(record.msg)
+    """Not what anybody can make uvicorn say, as often as they like."""
+    said = str(record.msg)
+    return not any(words in said for words in _NO_NEWS)
+
+
+def make_room(connections: int) -> int:
+    """How many files this process may have open, after raising that to what so many connections need."""
+    if sys.platform == "win32":
+        return connections + _OTHER_FILES
+    import resource  # noqa: PLC0415  # Windows has none
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if most > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        log.warning("fewer connections fit than are allowed: raise `ulimit -n`", files=most, wanted=wanted)
+    return max(most, soft)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ from lorogo_protocol import callout
 from lorogo_protocol.tokens import Token
 from lorogo_transport.authority import Authority
 from lorogo_transport.closed import ANSWER_SECONDS
-from lorogo_transport.errors import TransportError
+from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message
 
@@ -81,20 +81,23 @@ class Kicker:
 
         inbox = self._bus.new_inbox()
         subscription = await self._bus.subscribe(inbox, heard)
-        closed = 0
+        heard_of = closed = 0
         try:
             await self._bus.publish(FIND, _question(0), reply=inbox)
             with suppress(TimeoutError):
                 while True:
                     async with asyncio.timeout(QUIET_SECONDS):
                         answer = await answers.get()
+                    heard_of += 1
                     closed += await self._on_answer(answer)
         finally:
             await subscription.close()
+        if not heard_of:
+            raise RequestTimeout("no nats-server says who is connected")
         return closed
 
     async def _keep(self) -> None:
-        seconds, failed = self._look_seconds, False
+        seconds, failed = self._look_seconds, ""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -103,10 +106,11 @@ class Kicker:
             self._wake.clear()
             try:
                 await self.look()
-                failed = False
+                failed = ""
             except TransportError as error:
-                log.warning("connections of revoked tokens could not be looked for", problem=str(error))
-                seconds, failed = RETRY_SECONDS, True
+                if str(error) != failed:  # once, not every second
+                    log.warning("connections of revoked tokens could not be looked for", problem=str(error))
+                seconds, failed = RETRY_SECONDS, str(error)
             except Exception:  # whatever it is, the next look may succeed
                 log.exception("connections of revoked tokens could not be looked for")
                 seconds = self._look_seconds

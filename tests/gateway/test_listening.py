@@ -1,5 +1,6 @@
 """The gateway's port: found, taken, and let go."""
 
+import resource
 import socket
 
 import httpx
@@ -8,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lorogo_gateway.listening import CannotListen, listening
+from lorogo_gateway.listening import CannotListen, listening, make_room
 from lorogo_gateway.settings import GatewaySettings
 
 
@@ -57,3 +58,18 @@ async def test_a_host_that_is_none_is_told() -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         GatewaySettings(**wrong)  # type: ignore[arg-type] # on purpose
+
+
+def test_as_many_files_may_be_open_as_connections_are_allowed() -> None:
+    """The usual 1,024 would end long before the setting does; what the system forbids is not asked for."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+        assert make_room(600) == 700
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 700
+        assert make_room(100) == 200
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 700
+        if before[1] != resource.RLIM_INFINITY:
+            assert make_room(before[1]) == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,12 +1,14 @@
 """Nobody makes NATS, JetStream or a server publish what they may not: whatever reply subject they name."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
+from lorogo_server import Server, ServerSettings
 from lorogo_transport import topology
 from lorogo_transport.ports import Message
 from tests.security.closed import Closed, closed_nats, mint
@@ -147,3 +149,12 @@ async def test_a_service_sees_its_chunks_stored_without_an_answer(closed: Closed
     assert second > first
     assert stored is not None
     assert (stored.data, dict(stored.headers)) == (b"x" * CHUNK_BYTES_MAX, {"A": "2"})
+
+
+async def test_a_closed_server_sees_to_it_when_it_starts(closed: Closed, tmp_path: Path) -> None:
+    """Whatever the stream was before: while a server with keys runs on it, JetStream answers no writer."""
+    wal = next(spec for spec in topology.specs(guarded=False) if spec.name == subjects.WAL_STREAM)
+    assert await closed.server.ensure(wal) == ["no_ack: True -> False"]
+    settings = ServerSettings(server_id="s1")
+    async with Server(closed.server, settings, data=tmp_path / "data", authority=closed.authority):
+        assert await closed.server.ensure(replace(wal, no_ack=True)) == []

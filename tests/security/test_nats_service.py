@@ -17,6 +17,8 @@ from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import NotAuthorized
 from lorogo_transport.jetstream import connect
 from lorogo_transport.key_source import KeySource
+from lorogo_transport.nats_tls import TlsFiles, name_files
+from tests.certificates import Authority
 from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
 
@@ -166,3 +168,26 @@ async def test_seeds_of_another_nats_are_refused(closed: Closed) -> None:
     with pytest.raises(NotAuthorized):
         async with running(closed.url, KeySource.from_file(closed.keys), other):
             pytest.fail("it came in")
+
+
+async def test_all_of_it_over_tls(tmp_path: Path) -> None:
+    """Services and people alike, with certificates that NATS asks for: a token is still needed."""
+    authority = Authority(tmp_path)
+    (cert, key), (ours, our_key) = authority.sign("nats"), authority.sign("client")
+    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{authority.file}", verify: true }}\n'
+    found = closed_config.new_seeds(secrets.token_bytes)
+    write_keys(tmp_path / "keys.jwks", KEY)
+    conf = tls + closed_config.accounts(closed_config.public_keys(found))
+    async with EmbeddedNats(tmp_path / "nats", configuration=conf) as nats:
+        url = name_files(nats.url, TlsFiles(str(authority.file), str(ours), str(our_key)))
+        async with await connect(url, seed=found["server"]) as server:
+            for spec in topology.specs(guarded=True):
+                await server.ensure(spec)
+        async with running(url, KeySource.from_file(tmp_path / "keys.jwks"), found) as service:
+            async with await connect(url, token=mint({"d1": "read"}), documents=["d1"]) as one:
+                await one.bus.publish("loro.ping.d1")
+                await one.bus.barrier()
+            for token in (None, "garbage"):
+                with pytest.raises(NotAuthorized):
+                    await connect(url, token=token)
+            assert (service.counts.allowed, service.counts.denied) == (1, 2)

@@ -242,7 +242,7 @@ def audited(lines: list[dict[str, Any]]) -> list[tuple[str, str, str, str, str]]
     return [
         (line["event"], line["document"], line["subject"], line["outcome"], line["address"])
         for line in lines
-        if "address" in line  # the owner writes lines of its own
+        if "outcome" in line and "address" in line  # the owner writes lines of its own
     ]
 
 

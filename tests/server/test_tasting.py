@@ -12,6 +12,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
+from lorogo_server import ServerSettings
 from lorogo_server.tasting import Taster, untasted
 from tests.server.poison import deadly
 from tests.server.support import Probe, Serve, Writer, until
@@ -94,7 +95,7 @@ async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serve
     serve: Serve, probe: Probe, unique: str, taster: Taster
 ) -> None:
     """Its sender is told no, it is quarantined and leaves the WAL, and the document is as good as before."""
-    await serve(taster=taster)
+    await serve(ServerSettings(), taster=taster)  # with leases that outlast the start of another taster
     await probe.start(unique)
     writer = Writer()
     await probe.accept(unique, writer.type("before"))
@@ -119,7 +120,7 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     serve: Serve, probe: Probe, unique: str, taster: Taster
 ) -> None:
     """Otherwise it would end one server after another."""
-    await serve(taster=taster)
+    await serve(ServerSettings(), taster=taster)  # with leases that outlast the start of another taster
     parts = probe.split(deadly())
     await probe.put(unique, parts)
     await probe.start(unique)

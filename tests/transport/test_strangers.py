@@ -8,7 +8,9 @@ import pytest
 
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import Unreachable
+from lorogo_transport.nats_tls import TlsFiles, name_files
 from lorogo_transport.strangers import lets_strangers_in
+from tests.certificates import Authority
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"headers":true,"proto":1}\r\n'
 _CLOSED = "authorization { user: ann, password: secret }"
@@ -99,3 +101,20 @@ async def test_a_server_that_stays_silent_gives_no_answer() -> None:
     finally:
         done.set()
         server.close()
+
+
+async def test_strangers_speak_tls_where_they_must(tmp_path: Path) -> None:
+    """By the authority that the address names; a certificate of ours is none of a stranger's."""
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    cert, key = authority.sign("nats")
+    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n'
+    asking = f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{authority.file}", verify: true }}\n'
+    ours = authority.sign("client")
+    files = TlsFiles(str(authority.file), str(ours[0]), str(ours[1]))
+    for number, (configuration, expected) in enumerate(
+        ((tls, True), (tls + _CLOSED, False), (asking, False), (asking + _CLOSED, False))
+    ):
+        async with EmbeddedNats(tmp_path / str(number), configuration=configuration) as nats:
+            assert await lets_strangers_in(name_files(nats.url, files)) == expected, configuration
+            with pytest.raises(Unreachable, match="no TLS with"):
+                await lets_strangers_in(name_files(nats.url, TlsFiles(ca=str(other.file))))

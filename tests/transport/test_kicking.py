@@ -1,0 +1,155 @@
+"""Connections whose token is good no more are found on every nats-server, and closed."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from lorogo_protocol import callout
+from lorogo_protocol.grants import Grants
+from lorogo_protocol.tokens import Token
+from lorogo_transport.authority import Authority
+from lorogo_transport.errors import RequestTimeout
+from lorogo_transport.kicking import FIND, PAGE, Kicker
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.ports import Message
+
+
+class FakeAuthority:
+    """Some tokens are good no more."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.bad: set[str] = set()
+        self.listeners: list[Callable[[], None]] = []
+
+    def still(self, token: Token) -> bool:
+        return token.token_id not in self.bad
+
+    def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def revoke(self, token_id: str) -> None:
+        self.bad.add(token_id)
+        for listener in self.listeners:
+            listener()
+
+
+class FakeServers:
+    """nats-servers that list connections in pages, and close them."""
+
+    def __init__(self, *names: str) -> None:
+        self.nats = MemoryNats()
+        self.transport = self.nats.connect()
+        self.connections: dict[str, dict[int, str]] = {name: {} for name in names}
+        self.kicked: list[tuple[str, int]] = []
+        self.closed = asyncio.Event()
+        self.garbage = b""
+
+    async def start(self) -> None:
+        bus = self.transport.bus
+        await bus.subscribe(FIND, lambda message: self._found(message, *self.connections))
+        for name in self.connections:
+            prefix = f"$SYS.REQ.SERVER.{name}"
+            await bus.subscribe(f"{prefix}.CONNZ", lambda message, name=name: self._found(message, name))  # type: ignore[misc]  # mypy does not know defaults of lambdas
+            await bus.subscribe(f"{prefix}.KICK", lambda message, name=name: self._kick(message, name))  # type: ignore[misc]  # the same
+        await bus.barrier()
+
+    def add(self, server: str, connection_id: int, token_id: str) -> None:
+        token = Token("ann b", Grants(), 2e9, 1.0, token_id, "k1", "f" * 32, "print")
+        self.connections[server][connection_id] = callout.name_of(token)
+
+    def _found(self, message: Message, *names: str) -> None:
+        question = json.loads(message.data)
+        if self.garbage:
+            self._say(message.reply, self.garbage)
+            self.garbage = b""
+            return
+        for name in names:
+            listed = [
+                {"cid": cid, "authorized_user": user, "ip": "10.0.0.7"}
+                for cid, user in self.connections[name].items()
+            ]
+            page = listed[question["offset"] : question["offset"] + question["limit"]]
+            self._say(message.reply, {"server": {"id": name}, "data": {"connections": page}})
+
+    def _kick(self, message: Message, name: str) -> None:
+        connection_id = json.loads(message.data)["cid"]
+        del self.connections[name][connection_id]
+        self.kicked.append((name, connection_id))
+        self._say(message.reply, {})
+        self.closed.set()
+
+    def _say(self, reply: str, answer: Any) -> None:
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self._saying = asyncio.ensure_future(self.transport.bus.publish(reply, data))
+
+
+def _kicker(servers: FakeServers, authority: FakeAuthority, **settings: float) -> Kicker:
+    return Kicker(servers.transport.bus, cast(Authority, authority), **settings)
+
+
+async def test_every_server_and_every_page_is_looked_at() -> None:
+    """Bad ones are closed wherever they are; good ones and services stay."""
+    servers, authority = FakeServers("N1", "N2"), FakeAuthority()
+    await servers.start()
+    for number in range(PAGE + 10):
+        servers.add("N1", number, "good" if number != PAGE + 5 else "bad")
+    servers.add("N2", 1, "bad")
+    servers.add("N2", 2, "good")
+    servers.connections["N2"][3] = "U" + "A" * 55
+    authority.bad.add("bad")
+    kicker = _kicker(servers, authority)
+    assert await kicker.look() == 2
+    assert sorted(servers.kicked) == [("N1", PAGE + 5), ("N2", 1)]
+    assert await kicker.look() == 0
+
+
+async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
+    """Otherwise a NATS that is slow to answer would throw everybody out."""
+    servers, authority = FakeServers("N1"), FakeAuthority()
+    await servers.start()
+    servers.add("N1", 1, "bad")
+    authority.bad.add("bad")
+    authority.ready = False
+    assert await _kicker(servers, authority).look() == 0
+    assert servers.kicked == []
+
+
+async def test_who_was_coming_in_is_found_by_a_second_look() -> None:
+    """Verified before the revocation, listed after it: nobody is told of it again, and it is closed."""
+    servers, authority = FakeServers("N1"), FakeAuthority()
+    await servers.start()
+    async with asyncio.timeout(30), _kicker(servers, authority, again_seconds=0.05, look_seconds=3600):
+        servers.add("N1", 1, "bad")
+        authority.revoke("bad")
+        await servers.closed.wait()
+        servers.closed.clear()
+        servers.add("N1", 2, "bad")
+        await servers.closed.wait()
+    assert servers.kicked == [("N1", 1), ("N1", 2)]
+    assert authority.listeners == []
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
+    """The look fails, and is made anew a second later."""
+    servers, authority = FakeServers("N1"), FakeAuthority()
+    await servers.start()
+    servers.garbage = b"{"
+    servers.add("N1", 1, "bad")
+    authority.bad.add("bad")
+    async with asyncio.timeout(30), _kicker(servers, authority, again_seconds=3600, look_seconds=3600):
+        await servers.closed.wait()
+    assert servers.kicked == [("N1", 1)]
+
+
+async def test_silence_is_not_taken_for_nobody() -> None:
+    """If no nats-server answers, nothing was looked at: that is an error, told once and tried again."""
+    servers, authority = FakeServers(), FakeAuthority()
+    await servers.start()
+    kicker = _kicker(servers, authority)
+    with pytest.raises(RequestTimeout):
+        await kicker.look()
