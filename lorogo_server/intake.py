@@ -234,11 +234,14 @@ class Intake:
     def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         if self.deleted:
             return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
+        try:
+            self._taste(update.payload)  # before anything of it is decoded here
+        except CrdtError as error:
+            return [_refuse(update, _reason(error), str(error), quarantine=True)]
         if (full := self._full(update)) is not None:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
-            self._taste(update.payload)
             applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
