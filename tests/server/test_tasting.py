@@ -128,3 +128,14 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     assert isinstance(reply, Nack)
     assert (reply.log_id, reply.reason) == (parts[0].log_id, Reason.INVALID_UPDATE)
     await probe.accept(unique, Writer().type("served"))
+
+
+async def test_a_full_document_is_served_on_after_a_deadly_update(
+    serve: Serve, probe: Probe, unique: str, taster: Taster
+) -> None:
+    """Whether there is room is asked after the tasting: that, too, decodes what a stranger sent."""
+    await serve(ServerSettings(document_bytes_max=64), taster=taster)
+    await probe.start(unique)
+    assert len(deadly()) > 64
+    assert (await probe.refuse(unique, deadly())).reason is Reason.INVALID_UPDATE
+    assert (await probe.refuse(unique, Writer().type("much" * 64))).reason is Reason.DOCUMENT_FULL
