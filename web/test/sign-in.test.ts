@@ -119,6 +119,9 @@ test("a link's token that is not taken tells why", async () => {
 });
 
 test("a token in the query is removed, sent nowhere, and told", async () => {
+  const both = browser(`/d/plan?token=x#token=${tokenOf("ana")}`, { GET: json(401, {}), POST: json(401, { detail: "it expired" }) });
+  assert.match((await signInByAddress()).problem, /^The link does not let you in: it expired\. A token .* not looked at/);
+  assert.deepEqual(both.addresses, ["/d/plan"]);
   const world = browser("/d/plan?a=1&token=x.y.z#/overview", {});
   const { changed, problem } = await signInByAddress();
   assert.equal(changed, false);

@@ -106,14 +106,15 @@ export async function signInByAddress(): Promise<Arrival> {
   const asked = question(token, here.is === "unknown" ? lastOwner() : ownerOf(here));
   if (asked !== "" && !confirm(asked)) return { changed: false, problem: lost };
   const { problem } = await signIn(token);
-  return { changed: problem === "", problem: problem === "" ? lost : `The link does not let you in: ${problem}.` };
+  const refused = problem === "" ? "" : `The link does not let you in: ${problem}.`;
+  return { changed: problem === "", problem: [refused, lost].filter((text) => text !== "").join(" ") };
 }
 
 /** Who is signed in, and the way out; empty where nobody is. */
 export function signedInAs(who: Who, out: () => void): HTMLElement {
   if (who.is !== "subject") return h("span", { hidden: true });
   const name = shownName(who.subject);
-  const leave = button({ class: "button quiet", "data-testid": "sign-out" }, "Sign out");
+  const leave = button({ class: "button quiet", title: `Signed in as ${name}`, "data-testid": "sign-out" }, "Sign out");
   leave.addEventListener("click", out);
   return h("span", { class: "signed-in", "data-testid": "signed-in" }, h("span", { class: "name", title: `Signed in as ${name}` }, name), leave);
 }

@@ -50,7 +50,7 @@ async function main(): Promise<void> {
   if (named.length === 0 && fresh !== null) return open(fresh, true, who);
   showWho(who, async () => undefined);
   byId("opening").hidden = true;
-  document.body.classList.add("read-only");
+  document.body.classList.add("no-document");
   const text = named.length > 0 ? "These your token names:" : "Your token names none; open one by its address.";
   const links = [...named, ...(fresh === null ? [] : [fresh])].map((one) => h("a", { class: "button", href: pathOf(one), "data-testid": "offered" }, one === fresh ? "New document" : one));
   tell("choose", "Which document?", text, ...links);
@@ -65,13 +65,13 @@ async function signedIn(problem: string): Promise<Who> {
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     } else if (who.is === "nobody") {
       byId("opening").hidden = true;
-      document.body.classList.add("read-only");
+      document.body.classList.add("no-document");
       showMark({ state: "problem", waiting: 0, reason: `${who.code}: ${who.detail}`, readOnly: true });
       const { title, text } = tokenWords(who.code, who.detail);
       await new Promise<void>((resolve) => tell(who.code, title, problem === "" ? text : problem, signInForm(() => resolve())));
       untell();
       problem = "";
-      document.body.classList.remove("read-only");
+      document.body.classList.remove("no-document");
       byId("opening").hidden = false;
     } else {
       if (byId("banner").dataset["code"] === "unreachable") untell();
