@@ -93,7 +93,8 @@ function showWho(who: Who, keep: () => Promise<void>): void {
   })));
 }
 
-function personOf(who: Who): Person {
+/** `seen` is told who it is whenever that is asked and the same. */
+function personOf(who: Who, seen: (now: Who) => void): Person {
   const owner = ownerOf(who) ?? lastOwner() ?? "";
   return {
     owner,
@@ -102,7 +103,9 @@ function personOf(who: Who): Person {
       const now = await whoIsIt();
       if (now.is === "unknown") throw new Error("nobody can say who is signed in");
       if (now.is === "nobody") return `${now.code}: ${now.detail}`;
-      return ownerOf(now) === owner ? "" : SOMEBODY_ELSE;
+      if (ownerOf(now) !== owner) return SOMEBODY_ELSE;
+      seen(now);
+      return "";
     },
   };
 }
@@ -112,7 +115,7 @@ function open(id: string, isNew: boolean, who: Who): void {
   document.title = `${id} · lorogo`;
   byId("document-id").textContent = id;
   const own = identity();
-  const person = personOf(who);
+  const person = personOf(who, (now) => showWho(now, () => session.keepNow()));
   const toolbar = createToolbar(byId("toolbar"), () => session.view);
   const panel = createHistoryPanel({
     doc: () => session.doc,
