@@ -65,6 +65,8 @@ class GatewaySettings:
     idle_seconds: float = 30.0  # between two requests of a connection
     stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
+    json_bytes_max: int = 8 * MIB  # of a body that is JSON: nothing else runs while it is parsed
+    json_values_max: int = 250_000  # in one
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     reads_max: int = 8  # documents that are read at once; others wait
     call_seconds: float = 30.0

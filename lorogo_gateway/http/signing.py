@@ -11,13 +11,16 @@ from lorogo_gateway.http.reading import said
 from lorogo_gateway.http.schemas import TIME
 from lorogo_gateway.identity import COOKIE, OPEN, Guard, Presented, Principal, missing, presented
 from lorogo_gateway.identity.needs import AnyToken, Nothing
-from lorogo_protocol.limits import TOKEN_BYTES_MAX
+from lorogo_protocol.limits import KIB, TOKEN_BYTES_MAX
 from lorogo_transport.clock import Clock, SystemClock
 
 PATH: Final = "/v1/session"
 _JSON = "application/json"
+SIGN_IN_BYTES_MAX: Final = 16 * KIB  # strangers send it: a token, were each character written as \uXXXX
 _LAST = 253_402_300_799  # the last second that ISO 8601 has four digits of a year for
 _FRESH = {"Cache-Control": "no-store"}
+
+assert SIGN_IN_BYTES_MAX > 6 * TOKEN_BYTES_MAX + 100
 
 TOKEN: Schema = {
     "title": "SignIn",
@@ -76,6 +79,7 @@ class Signing:
                 },
                 body={_JSON: TOKEN},
                 body_required=False,
+                body_bytes_max=SIGN_IN_BYTES_MAX,
                 group="session",
                 problems=(401,),
                 need=Nothing(),
