@@ -38,7 +38,7 @@ class Gateway:
         self.guard = Guard(authority)
         self.limiter = Limiter(settings)
         self.sockets = Sockets(client, settings, self.guard, self.limiter)
-        self.feeds = Feeds(client, settings, self.guard, self.limiter.refusals)
+        self.feeds = Feeds(client, settings, self.guard, self.limiter)
         self.collector = Collector(client.transport, settings)
         operations = (
             *documents.operations(client, settings),

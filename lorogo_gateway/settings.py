@@ -90,6 +90,7 @@ class GatewaySettings:
     # Of one token, all its connections together; who has none is counted by address
     token_connections_max: int = 1_000  # WebSockets
     token_documents_max: int = 2_000  # open at once
+    token_feeds_max: int = 10
     token_requests_per_second: float = 500.0
     token_bytes_per_second: float = 32.0 * MIB  # of bodies
     token_updates_per_second: float = 5_000.0

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -178,3 +179,37 @@ async def test_updates_of_a_token_add_up_over_its_connections() -> None:
             found.append(await peer.save(type_in(docs[peer], "x")))
         assert 4 <= len(found) <= 6
         assert await bob.save(type_in(docs[bob], "y")) is Status.OK
+
+
+async def test_feeds_of_a_token_have_a_bound() -> None:
+    """However many one asks for, others have theirs; a feed that ends makes room for the next."""
+    async with whole(replace(SETTINGS, token_feeds_max=2), Keys()) as served, served.http() as http:
+        async with AsyncExitStack() as held:
+            for _ in range(2):
+                feed = await held.enter_async_context(http.stream("GET", "/v1/feed", headers=ANN))
+                assert feed.status_code == 200
+            refused = await http.get("/v1/feed", headers=ANN)
+            assert "2 feeds" in problem(refused, 429, "rate-limited")["detail"]
+            assert int(refused.headers["retry-after"]) >= 1
+            assert served.refused("token-feeds") == 1
+            assert served.gateway.feeds.open == 2
+            async with http.stream("GET", "/v1/feed", headers=BOB) as feed:
+                assert feed.status_code == 200
+            bad = await http.get("/v1/feed?since=never", headers=BOB)
+            assert bad.status_code == 400
+        await eventually(lambda: served.gateway.feeds.open == 0)
+        for _ in range(3):
+            assert (await http.get("/v1/feed?since=lf1-AAAA", headers=ANN)).status_code == 400
+        async with http.stream("GET", "/v1/feed", headers=ANN) as feed:
+            assert feed.status_code == 200
+
+
+async def test_feeds_without_tokens_are_counted_by_address() -> None:
+    settings = replace(STRICT, token_feeds_max=1, trusted_proxies=("127.0.0.1",))
+    async with whole(settings) as served, served.http() as http:
+        here, there = {"X-Forwarded-For": "198.51.100.1"}, {"X-Forwarded-For": "198.51.100.2"}
+        async with http.stream("GET", "/v1/feed", headers=here) as feed:
+            assert feed.status_code == 200
+            problem(await http.get("/v1/feed", headers=here), 429, "rate-limited")
+            async with http.stream("GET", "/v1/feed", headers=there) as other:
+                assert other.status_code == 200
