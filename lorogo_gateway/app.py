@@ -44,7 +44,7 @@ class Gateway:
             *documents.operations(client, settings),
             *facts.operations(client, self.collector, sockets=self.sockets.stats),
             *self.feeds.operations(),
-            *Signing(self.guard).operations(),
+            *Signing(self.guard, self.limiter).operations(),
         )
         machinery = machines.routes(
             client,

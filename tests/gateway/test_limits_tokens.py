@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import httpx
 import pytest
 from loro import LoroDoc
 from websockets.exceptions import InvalidStatus
@@ -213,3 +214,27 @@ async def test_feeds_without_tokens_are_counted_by_address() -> None:
             problem(await http.get("/v1/feed", headers=here), 429, "rate-limited")
             async with http.stream("GET", "/v1/feed", headers=there) as other:
                 assert other.status_code == 200
+
+
+@pytest.mark.parametrize("way", ["sign in", "metrics", "readyz"])
+async def test_a_token_that_was_good_anywhere_is_not_shut_out_by_a_neighbour(way: str) -> None:
+    """Wherever it was verified; one that was never seen has to wait, in a body, too."""
+    token, new = mint("ann"), mint("eve")
+    async with whole(replace(STRICT, auth_failures_per_minute=2.5), Keys()) as served, served.http() as http:
+
+        async def sign_in(text: str) -> httpx.Response:
+            answer = await http.post("/v1/session", json={"token": text})
+            http.cookies.clear()
+            return answer
+
+        if way == "sign in":
+            assert (await sign_in(token)).status_code == 200
+        else:  # good, and no operator's
+            status = {"metrics": 403, "readyz": 200}[way]
+            assert (await http.get(f"/{way}", headers=bearer(token))).status_code == status
+        for number in range(10):
+            await http.get("/v1/session", headers=bearer(f"a.b.{number}"))
+        problem(await http.get("/v1/session", headers=bearer(new)), 429, "rate-limited")
+        problem(await sign_in(new), 429, "rate-limited")
+        assert (await http.get("/v1/session", headers=bearer(token))).status_code == 200
+        assert (await sign_in(token)).status_code == 200
