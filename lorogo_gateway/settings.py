@@ -65,6 +65,8 @@ class GatewaySettings:
     idle_seconds: float = 30.0  # between two requests of a connection
     stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
+    json_bytes_max: int = 8 * MIB  # of a body that is JSON: nothing else runs while it is parsed
+    json_values_max: int = 250_000  # in one
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     reads_max: int = 8  # documents that are read at once; others wait
     call_seconds: float = 30.0
@@ -88,6 +90,7 @@ class GatewaySettings:
     # Of one token, all its connections together; who has none is counted by address
     token_connections_max: int = 1_000  # WebSockets
     token_documents_max: int = 2_000  # open at once
+    token_feeds_max: int = 10
     token_requests_per_second: float = 500.0
     token_bytes_per_second: float = 32.0 * MIB  # of bodies
     token_updates_per_second: float = 5_000.0

@@ -41,6 +41,7 @@ class Limiter:
         self._address_connections = Counts(settings.address_connections_max)
         self._token_connections = Counts(settings.token_connections_max)
         self._token_documents = Counts(settings.token_documents_max)
+        self._token_feeds = Counts(settings.token_feeds_max)
         self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
         self._blocked = Deadlines(settings.limit_keys_max)
         self._good = Deadlines(settings.limit_keys_max)  # tokens that were verified not long ago
@@ -130,6 +131,18 @@ class Limiter:
             self._bytes.charge(key_of(address), size, now=now)
         if key:
             self._token_bytes.charge(key, size, now=now)
+
+    def enter_feed(self, key: str) -> Refusal | None:
+        """One feed more of this token; None: give it back with `leave_feed`. An empty key has no limit."""
+        if not key or self._token_feeds.enter(key):
+            return None
+        most = self._settings.token_feeds_max
+        return self._no(Why.TOKEN_FEEDS, 5.0, f"{most} feeds of one token are the most")
+
+    def leave_feed(self, key: str) -> None:
+        """One less."""
+        if key:
+            self._token_feeds.leave(key)
 
     # --- WebSockets
 

@@ -24,6 +24,7 @@ class Why(StrEnum):
     TOKEN_UPDATE_BYTES = "token-update-bytes"
     TOKEN_JOINS = "token-joins"
     TOKEN_DOCUMENTS = "token-documents"
+    TOKEN_FEEDS = "token-feeds"
     # of a connection or a request
     UPDATES = "updates"
     ROOMS = "rooms"
