@@ -96,6 +96,11 @@ class Share:
         """Whether it is known whose it is."""
         return self._key != self._visit.anonymous
 
+    @property
+    def key(self) -> str:
+        """Whose it is in the limits per token; empty: nobody's, without a limit."""
+        return self._key
+
     def open(self, token_user: str | None = None) -> Refusal | None:
         """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
         self._key = token_user or self._visit.anonymous
