@@ -13,6 +13,7 @@ from lorogo_gateway import wire
 from lorogo_gateway.identity import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
 from lorogo_gateway.identity.presented import in_message
 from lorogo_gateway.limiting.bucket import Bucket
+from lorogo_gateway.limiting.limiter import Refusal as Limited
 from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.limiting.visits import Share, unlimited
 from lorogo_gateway.sockets import joining
@@ -226,8 +227,8 @@ class Connection:
 
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
-        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1"))) is not None:
-            self.close(1013, f"{no.detail}; come back later", "token")
+        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1").strip())) is not None:
+            self._not_looked_at(request, no)
             return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
         if kind is None:
@@ -293,6 +294,8 @@ class Connection:
         guard = self.house.guard
         if request.auth and not guard.open:
             who = guard.verified(in_message(request.auth))
+            if who.token is not None:
+                self.share.passed(who.token.user)
         elif (room := self.rooms.get((request.crdt, request.room))) is not None:
             who = room.rights.principal
         elif self._principal is None:
@@ -301,6 +304,16 @@ class Connection:
             who = self._principal
         who.need(request.room, Access.READ)
         return Rights(who, who.access(request.room), self.house.settings.read_only)
+
+    def _not_looked_at(self, request: wire.JoinRequest, no: Limited) -> None:
+        """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
+        if not self.share.identified:
+            self.close(1013, f"{no.detail}; come back later", "token")
+            return
+        self.house.counters.joins_refused += 1
+        why = NotSignedIn("rate-limited", f"{no.detail}; try again in {no.retry_after} s")
+        self.send(wire.encode(joining.not_let_in(request.crdt, request.room, why)))
+        self.forget(request.crdt, request.room)
 
     def _turn_away(self, request: wire.JoinRequest, error: LorogoError) -> None:
         """No token lets it in; a room that was joined before is over, as the client takes it."""

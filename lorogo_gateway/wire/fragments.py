@@ -77,9 +77,15 @@ class Assembler:
     __slots__ = ("_bytes_max", "_key", "_pool", "_reserved", "_seconds", "_unfinished", "_update_bytes_max")
 
     def __init__(
-        self, *, bytes_max: int, update_bytes_max: int, seconds: float, pool: Unfinished, key: str = EVERYBODY
+        self,
+        *,
+        bytes_max: int,
+        update_bytes_max: int,
+        seconds: float,
+        pool: Unfinished | None = None,
+        key: str = EVERYBODY,
     ) -> None:
-        self._pool = pool
+        self._pool = pool or Unfinished(bytes_max, bytes_max)
         self._key = key
         self._bytes_max = bytes_max
         self._update_bytes_max = update_bytes_max

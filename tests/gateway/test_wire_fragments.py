@@ -1,6 +1,7 @@
 """Fragments: cut, put together in any order, and what happens to those that lie."""
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -31,7 +32,7 @@ def assembler(
         bytes_max=bytes_max,
         update_bytes_max=update_bytes_max,
         seconds=10.0,
-        pool=pool or Unfinished(100_000, 100_000),
+        pool=pool,
         key=key,
     )
 
@@ -179,7 +180,7 @@ def test_what_came_counts_for_all_connections_and_is_given_back_however_it_ends(
     assert pool.bytes == 6_000
     assert one.add(part(1, bytes(2_000))) == bytes(8_000)
     assert pool.bytes == 0
-    ends = {
+    ends: dict[str, Callable[[], object]] = {
         "late": lambda: two.expire(now=99.0),
         "left": lambda: two.forget(Crdt.LORO, ROOM),
         "over": two.close,
