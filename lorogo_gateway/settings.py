@@ -41,7 +41,8 @@ class GatewaySettings:
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
     fragment_bytes: int = 240 * KIB  # of the fragments that we send
     fragment_seconds: float = 10.0
-    fragments_bytes_max: int = UPDATE_BYTES_MAX  # unfinished
+    fragments_bytes_max: int = UPDATE_BYTES_MAX  # unfinished, as announced
+    unfinished_bytes_max: int = 4 * UPDATE_BYTES_MAX  # that have come, of the gateway; a token: a quarter
     update_bytes_max: int = UPDATE_BYTES_MAX
     presence_bytes_max: int = AWARENESS_BYTES_MAX
     join_seconds: float = 30.0  # until a document is served
@@ -129,5 +130,7 @@ class GatewaySettings:
             raise ValueError("frame_bytes_max must be at most 262144, which the loro-protocol allows")
         if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
             raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
+        if self.unfinished_bytes_max < self.update_bytes_max:
+            raise ValueError("unfinished_bytes_max must not be below update_bytes_max")
         if self.bodies_bytes_max < self.body_bytes_max:
             raise ValueError("bodies_bytes_max must not be below body_bytes_max")

@@ -10,6 +10,7 @@ class Why(StrEnum):
     # of the gateway as a whole
     CONNECTIONS = "connections"
     FEEDS = "feeds"
+    FRAGMENTS = "fragments"
     # of an address
     ADDRESS_CONNECTIONS = "address-connections"
     ADDRESS_CONNECTS = "address-connects"
