@@ -67,11 +67,15 @@ STORED = {
     ),
     "in other letters": block("nats-sequence: 1", "NATS-SUBJECT: x"),
     "what a bucket says": block("KV-Operation: PURGE", "Nats-Marker-Reason: Purge"),
+    "a long one": block("A: " + "b" * 65_000),
+    "very many lines": block(*(f"A{number}:" for number in range(7_000))),
     "an id": block("Nats-Msg-Id: 1"),
     "of a newer NATS": block("Nats-Required-Api-Level: 99", "Nats-Fast-Batch-Id: b"),
 }
 
-REFUSED = {  # by nats-server, because our stream's configuration does not allow them
+REFUSED = {  # by nats-server: too long for any stream, or not allowed by the configuration of ours
+    "a longer one": block("A: " + "b" * 66_000),
+    "one that fills the message": block("A: " + "b" * 1_048_500),
     "an id for the second time": block("Nats-Msg-Id: 1"),
     "roll up all": block("Nats-Rollup: all"),
     "roll up the document": block("Nats-Rollup: sub"),
