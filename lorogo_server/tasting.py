@@ -59,6 +59,9 @@ _ROOM_BYTES, _ROOM_PER_BYTE = 256 << 20, 16
 #: Rust's last words, and nothing behind them: a panic before them may quote what a stranger wrote
 _LAST_WORDS = re.compile(rb"(?:\A|\n)memory allocation of (\d{1,20}) bytes failed\n(?:note: [^\n]*\n)?\Z")
 _WORDS_BYTES_MAX = 4096
+#: what a sender is told, and what is written beside the quarantined update
+FORGED = "decoding it ends the process: it was made to do harm"
+SUSPECTED = "decoding it ends the process, twice: it was made to do harm, or there is a fault"
 _PAST = b"\n\0\n"  # what was said before it belongs to another update
 
 
@@ -123,10 +126,11 @@ class Taster:
         """Raises InvalidUpdate if decoding the update ends a process."""
         verdict = self._verdict(update, careful=False)
         if verdict is Verdict.SUSPECT and not accepted:
-            again = self._verdict(update, careful=True)
-            verdict = Verdict.UNKNOWN if again is Verdict.UNKNOWN else Verdict.FORGED
+            verdict = self._verdict(update, careful=True)
+            if verdict is Verdict.SUSPECT:
+                raise InvalidUpdate(SUSPECTED)
         if verdict is Verdict.FORGED:
-            raise InvalidUpdate("decoding it ends the process: it was made to do harm")
+            raise InvalidUpdate(FORGED)
 
     def stop(self) -> None:
         """End the processes."""

@@ -30,9 +30,11 @@ from lorogo_server.reconcile import Reconciler
 from lorogo_server.reconcile_repair import Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
+from lorogo_server.tasting import FORGED, SUSPECTED
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.suspicion import Suspicious
 from tests.server.worlds import ShiftedClock
 
 WAL, SNAPSHOTS, STATUS = subjects.WAL_STREAM, subjects.SNAPSHOT_STREAM, subjects.STATUS_STREAM
@@ -990,6 +992,37 @@ async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> Non
     await reconciled(await reconciled(first))
     assert figures(first, "republished", "lost_for_good", "reconcile_skipped") == (1, 0, 1)
     await world.is_whole()
+
+
+async def test_what_was_moved_out_on_a_suspicion_is_tried_once_more(world: World) -> None:
+    """A process that ends over an update may be at fault itself, and a journal says that it was accepted."""
+    update = world.writer.type("good")
+    await journalled(world.data / "worker-5" / "journal", update)
+    first = await world.server()
+    (part,) = world.probe.split(update, f"log-{digest(update)}")
+    headers = {**part.headers(), h.REASON: "invalid-update", h.MESSAGE: SUSPECTED}
+    await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
+    await reconciled(first)
+    assert figures(first, "republished", "reconcile_skipped") == (1, 0)
+    await world.is_whole()
+    assert first.reconciler is not None
+    doubts = first.reconciler._repair._doubts
+    record = UpdateRecord(1, 1, part.log_id, digest(update), 1, 0, (), update)
+    assert not doubts("doc", record, SUSPECTED)  # else an owner that refuses it and we would go on for ever
+    assert not doubts("other", record, FORGED)
+    assert doubts("other", record, SUSPECTED)
+
+
+async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:
+    """What is brought back was imported once: only a proof counts against it."""
+    update = world.writer.type("good")
+    await journalled(world.data / "worker-5" / "journal", update)
+    taster = Suspicious(suspects=True)
+    line = world.nats.connect("server")
+    async with Server(line, QUICK, clock=world.clock, data=world.data / "worker-0", taster=taster) as server:
+        await reconciled(server)
+        assert figures(server, "republished", "lost_for_good") == (1, 0)
+    assert (update, True) in taster.tasted
 
 
 async def test_a_refused_update_in_pieces_stays_out(world: World) -> None:

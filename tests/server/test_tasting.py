@@ -20,10 +20,12 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
-from lorogo_server import ServerSettings, tasting
-from lorogo_server.tasting import Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_server import Server, ServerSettings, tasting
+from lorogo_server.tasting import SUSPECTED, Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_transport.memory import MemoryNats
 from tests.server.poison import deadly
-from tests.server.support import Probe, Serve, Writer, until
+from tests.server.support import QUICK, Probe, Serve, Writer, until
+from tests.server.suspicion import Suspicious
 
 
 @pytest.fixture
@@ -352,6 +354,28 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     assert isinstance(reply, Nack)
     assert (reply.log_id, reply.reason) == (parts[0].log_id, Reason.INVALID_UPDATE)
     await probe.accept(unique, Writer().type("served"))
+
+
+async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_path: Path) -> None:
+    """It was imported once, and ACKed; what nobody has accepted yet is refused as ever."""
+    nats = MemoryNats()
+    kept, fresh = Writer().type("kept"), Writer().type("fresh")
+    async with Probe(nats.connect("probe")) as probe:
+        before = Suspicious(suspects=False)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=before):
+            await probe.start("doc")
+            await probe.accept("doc", kept)
+        assert before.tasted == [(kept, False)]
+        parts = probe.split(fresh)
+        await probe.put("doc", parts)
+        after = Suspicious(suspects=True)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=after):
+            await probe.start("doc")
+            reply = await probe.answer()
+            assert isinstance(reply, Nack)
+            assert (reply.log_id, reply.message) == (parts[0].log_id, SUSPECTED)
+            assert await probe.value("doc") == {"body": "kept"}
+        assert {(kept, True), (fresh, False)} == set(after.tasted)
 
 
 async def test_a_full_document_is_served_on_after_a_deadly_update(
