@@ -164,8 +164,8 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
         updates["num_replicas"] = spec.replicas  # never fewer: that is the operator's to decide
     if existing.get("discard_new_per_subject"):
         updates["discard_new_per_subject"] = False
-    if spec.no_ack is not None and bool(existing.get("no_ack")) != spec.no_ack:
-        updates["no_ack"] = spec.no_ack
+    if spec.no_ack and not existing.get("no_ack"):
+        updates["no_ack"] = True
     if spec.deny_delete and not existing.get("deny_delete"):
         updates["deny_delete"] = True
     if spec.name == WAL_STREAM:
@@ -188,6 +188,11 @@ def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
         found.append(f"persist_mode is {existing['persist_mode']}, not default")
     if existing.get("deny_delete") and not spec.deny_delete:
         found.append("deny_delete is set")
+    if existing.get("no_ack") and spec.no_ack is False:
+        found.append(
+            "no_ack is set, so people with tokens write here: start it with --keys, or, if there are none"
+            f" any more, take it back with `nats stream edit {spec.name} --ack`"
+        )
     foreign = _FOREIGN + (_HEADER_POWERS_FOR_EVER if spec.name == WAL_STREAM else ())
     return found + [f"{name} is set" for name in foreign if existing.get(name)]
 

@@ -78,7 +78,6 @@ SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
     (WAL, {"discard_new_per_subject": True}, {"discard_new_per_subject": False}),
     (WAL, {"allow_atomic": True}, {"allow_atomic": False}),
     (WAL, {"allow_batched": True}, {"allow_batched": False}),
-    (WAL, {"no_ack": True}, {"no_ack": False}),
     (GUARDED_WAL, {"no_ack": False}, {"no_ack": True}),
     (STATUS, {"deny_delete": False}, {"deny_delete": True}),
     (STATUS, {"allow_rollup_hdrs": False}, {"allow_rollup_hdrs": True}),
@@ -112,6 +111,13 @@ UNSAFE: list[tuple[StreamSpec, dict[str, Any], str]] = [
     (WAL, {"sources": [{"name": "x"}]}, "sources is set"),
     (WAL, {"subject_transform": {"src": "a", "dest": "b"}}, "subject_transform is set"),
 ]
+
+
+def test_an_open_server_does_not_take_back_what_a_closed_one_needs() -> None:
+    """JetStream would answer its writers again, wherever they like; the operator is told what to do."""
+    plan = topology.plan(WAL, topology.config_of(GUARDED_WAL))
+    assert (plan.changes, len(plan.differences)) == ((), 1)
+    assert "--keys" in plan.differences[0] and "nats stream edit loro-wal --ack" in plan.differences[0]
 
 
 @pytest.mark.parametrize(("spec", "existing", "difference"), UNSAFE)
