@@ -101,6 +101,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
     doc = intake.replica.doc
     with crdt.guard():
         operations, changes = doc.len_ops, doc.len_changes
+    wal = await host.context.wal.state()
     return {
         "document": host.document_id,
         "server": host.context.server_id,
@@ -114,6 +115,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "changes": changes,
         "wal_messages": await host.context.wal.count(subjects.wal(host.document_id)),
         "wal_bytes": intake.wal_bytes,
+        "wal_bytes_left": wal.bytes_left,
         "document_bytes": intake.document_bytes,
         "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
         "unfinished": intake.unfinished,

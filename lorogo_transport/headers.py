@@ -14,6 +14,7 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 _LINE = "NATS/1.0"
+_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES_MAX = 1024
 _known_names: set[str] = set()  # names are few and checked often: remember the good ones
@@ -53,6 +54,11 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 def own_headers(headers: Headers) -> dict[str, str]:
     """The sender's headers: without those of NATS."""
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
+
+
+def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
+    """What a message takes of a stream's `max_bytes`, or a few bytes more."""
+    return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
 
 
 def _check_name(name: str) -> None:
