@@ -163,7 +163,7 @@ class Lane:
         outbox, context = self._outbox, self._context
         if overdue := outbox.overdue(now):
             for flight in overdue:
-                outbox.unsent(flight.log_id, now, context.rng.random())
+                outbox.unsent(flight.log_id, now, context.rng.random(), unheard=True)
             self._owner.find()
         elif outbox.doubtful(now):
             self._owner.doubt()

@@ -79,7 +79,8 @@ async def send(context: "Context", document_id: str, flight: Flight, inbox: str)
             await stream.append_unconfirmed(subject, part.data, headers=part.headers())
         return
     if transport.bus.guarded:
-        await _require_room(context, document_id, parts)
+        if flight.unheard or flight.attempts <= 1:  # not if only the owner is another
+            await _require_room(context, document_id, parts)
         await _at_its_pace(transport, subject, parts, settings.reply_seconds)
         return
     *body, final = parts
@@ -97,7 +98,8 @@ async def _require_room(context: "Context", document_id: str, parts: Sequence[ch
     An owner that does not say so is no reason to keep an update back.
     """
     try:
-        facts = await context.call("status", document_id, {}, timeout=context.settings.reply_seconds)
+        seconds = context.settings.reply_seconds
+        facts = await context.call("version", document_id, {"wal": True}, timeout=seconds)
         left = calls.maybe(facts, "wal_bytes_left", int)
     except LorogoError as error:
         log.info("the owner does not say what the WAL takes", document=document_id, problem=str(error))

@@ -84,9 +84,14 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
 
 
-async def _version(host: Host, _: Arguments) -> Answer:
+async def _version(host: Host, arguments: Arguments) -> Answer:
+    wal: dict[str, object] = {}
+    if maybe(arguments, "wal", bool):
+        context = host.context
+        wal["wal_bytes_left"] = await context.level.left(context.wal, now=context.clock.now())
     here = host.loaded.intake.replica.version()
     return {
+        **wal,
         "frontiers": here.frontiers,
         "vector": here.vector,
         "sequence": host.loaded.intake.head,
@@ -101,7 +106,6 @@ async def _status(host: Host, _: Arguments) -> Answer:
     doc = intake.replica.doc
     with crdt.guard():
         operations, changes = doc.len_ops, doc.len_changes
-    wal = await host.context.wal.state()
     return {
         "document": host.document_id,
         "server": host.context.server_id,
@@ -115,7 +119,6 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "changes": changes,
         "wal_messages": await host.context.wal.count(subjects.wal(host.document_id)),
         "wal_bytes": intake.wal_bytes,
-        "wal_bytes_left": wal.bytes_left,
         "document_bytes": intake.document_bytes,
         "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
         "unfinished": intake.unfinished,
