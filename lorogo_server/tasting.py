@@ -24,6 +24,7 @@ from contextlib import suppress
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError, InvalidUpdate
 from lorogo_transport.logs import get_logger
+from lorogo_transport.secret_files import without_secrets
 
 log = get_logger(__name__)
 
@@ -63,6 +64,7 @@ class Taster:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where Rust tells of its panics, a page each
             start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
+            env=without_secrets(os.environ),
         )
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
