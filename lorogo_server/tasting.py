@@ -37,6 +37,7 @@ from lorogo_protocol import crdt
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError, InvalidUpdate
 from lorogo_transport.logs import get_logger
+from lorogo_transport.secret_files import without_secrets
 
 log = get_logger(__name__)
 
@@ -190,7 +191,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the server; and parent and worker can be ended together
-            env={**os.environ, "RUST_BACKTRACE": "0"},  # a page, and none of it is read
+            env={**without_secrets(os.environ), "RUST_BACKTRACE": "0"},  # a page, and none of it is read
         )
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None

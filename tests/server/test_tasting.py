@@ -46,6 +46,20 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
     assert b"memory allocation" in done.stderr
 
 
+def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes what strangers wrote: there is nothing in it to be had."""
+    monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
+    taster = Taster()
+    taster.start()
+    try:
+        assert taster._process is not None
+        environment = Path(f"/proc/{taster._process.pid}/environ").read_bytes()
+    finally:
+        taster.stop()
+    assert b"PATH=" in environment
+    assert b"s3cret" not in environment
+
+
 def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: Taster) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
