@@ -53,7 +53,7 @@ def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch
     taster.start()
     try:
         assert taster._process is not None
-        environment = Path(f"/proc/{taster._process.pid}/environ").read_bytes()
+        environment = Path(f"/proc/{taster._process.popen.pid}/environ").read_bytes()
     finally:
         taster.stop()
     assert b"PATH=" in environment
