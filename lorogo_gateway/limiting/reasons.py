@@ -21,11 +21,13 @@ class Why(StrEnum):
     TOKEN_CONNECTIONS = "token-connections"
     TOKEN_REQUESTS = "token-requests"
     TOKEN_BYTES = "token-bytes"
+    TOKEN_FRAMES = "token-frames"
     TOKEN_UPDATES = "token-updates"
     TOKEN_UPDATE_BYTES = "token-update-bytes"
     TOKEN_JOINS = "token-joins"
     TOKEN_DOCUMENTS = "token-documents"
     # of a connection or a request
+    FRAMES = "frames"
     UPDATES = "updates"
     ROOMS = "rooms"
     HEAD_BYTES = "head-bytes"
