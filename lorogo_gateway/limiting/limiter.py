@@ -51,6 +51,7 @@ class Limiter:
         self._failures = self._rates(settings.auth_failures_per_minute / _MINUTE, _MINUTE)
         self._token_requests = self._rates(settings.token_requests_per_second)
         self._token_bytes = self._rates(settings.token_bytes_per_second)
+        self._frames = self._rates(settings.token_frames_per_second)
         self._updates = self._rates(settings.token_updates_per_second)
         self._update_bytes = self._rates(settings.token_update_bytes_per_second)
         self._joins = self._rates(settings.token_joins_per_second)
@@ -145,6 +146,12 @@ class Limiter:
             self._token_feeds.leave(key)
 
     # --- WebSockets
+
+    def frames(self, key: str, count: int, *, now: float) -> Refusal | None:
+        """Frames of a token, of whatever kind, on whichever of its connections."""
+        if seconds := self._frames.take(key, count, now=now):
+            return self._no(Why.TOKEN_FRAMES, seconds, "too many frames come with this token")
+        return None
 
     def update(self, key: str, count: int, size: int, *, now: float) -> Refusal | None:
         """Updates of a token, on whichever of its connections."""
