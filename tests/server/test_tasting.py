@@ -231,6 +231,11 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
     [
         (-signal.SIGABRT, _WORDS, 4096),
         (-signal.SIGABRT, _WORDS + b"note: run with `RUST_BACKTRACE=1`\n", 4096),
+        (
+            -signal.SIGABRT,
+            _WORDS + b"memory allocation of 15 bytes failed\nskipping backtrace printing\n",
+            4096,
+        ),
         (-signal.SIGABRT, b"thread panicked\n\n\0\n" + _WORDS, 4096),
         (-signal.SIGABRT, b"memory allocation of 99999999999999999999 bytes failed\n", (1 << 64) - 1),
         (-signal.SIGSEGV, _WORDS, 0),
@@ -242,6 +247,7 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
     ids=[
         "said",
         "with a note",
+        "with nothing left",
         "after another",
         "huge",
         "no abort",
