@@ -23,6 +23,7 @@ from lorogo_protocol.limits import (
     MIB,
     TOKEN_BYTES_MAX,
     TOKEN_DOCUMENTS_BYTES_MAX,
+    TOKEN_DOCUMENTS_MAX,
 )
 from lorogo_protocol.tokens import Token, TokenRefused
 
@@ -193,8 +194,11 @@ def _documents(named: str | None, granted: Grants) -> list[tuple[str, Access]] |
         return [("*", granted.everywhere), *found]
     if len(named.encode(errors="replace")) > TOKEN_DOCUMENTS_BYTES_MAX:
         return Denied("invalid-documents", f"the names have more than {TOKEN_DOCUMENTS_BYTES_MAX} bytes")
+    names = dict.fromkeys(named.split(","))
+    if len(names) > TOKEN_DOCUMENTS_MAX:
+        return Denied("invalid-documents", f"a connection names more than {TOKEN_DOCUMENTS_MAX} documents")
     documents = []
-    for document_id in dict.fromkeys(named.split(",")):
+    for document_id in names:
         if not is_document_id(document_id):
             return Denied("invalid-documents", "what was named is no document id")
         access = granted.access(document_id)

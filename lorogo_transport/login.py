@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.ids import check_document_id
-from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX
+from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_transport.errors import NotAuthorized, TooLarge, Unreachable
 
 TokenSource = str | Callable[[], Awaitable[str]]  # the token, or who is asked for it before each connection
@@ -33,6 +33,11 @@ class Login:
             raise ValueError("documents are named with a token only")
         for document_id in self.documents:
             check_document_id(document_id)
+        if len(set(self.documents)) > TOKEN_DOCUMENTS_MAX:
+            raise TooLarge(
+                f"a connection names {len(set(self.documents))} documents, and {TOKEN_DOCUMENTS_MAX} at most"
+                " are allowed: use more connections, or a token that names them"
+            )
         size = len(",".join(self.documents))
         if size > TOKEN_DOCUMENTS_BYTES_MAX:
             raise TooLarge(

@@ -7,6 +7,7 @@ No message in here has a secret in it.
 import os
 import secrets
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,12 @@ SECRET_BYTES_MAX: Final = 64 * 1024
 _FLAGS: Final = (
     os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 )  # a pipe without a writer does not hang
+
+
+#: what any process may inherit of our variables; each that is not named here may hold a secret
+_HARMLESS: Final = frozenset(
+    {"LOROGO_LAKE", "LOROGO_LOG", "LOROGO_NATS", "LOROGO_NATS_SERVER", "LOROGO_OPEN"}
+)
 
 
 class SecretUnusable(LorogoError):
@@ -42,6 +49,16 @@ def read_secret(*, path: Path | str | None, environment: str, what: str) -> str 
     if named := os.environ.get(f"{environment}_FILE", ""):
         return read_secret_file(named, what)
     return None
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that needs no secret of ours: an editor, nats-server, a helper."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("LOROGO_")
+        or (name in _HARMLESS and "@" not in value)  # an address with a password
+    }
 
 
 def read_secret_file(path: Path | str, what: str) -> str:

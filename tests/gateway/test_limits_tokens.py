@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway.wire import Crdt, JoinErrorCode, Status
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Token, user_of
 from tests.client.support import eventually
@@ -43,9 +43,10 @@ class Keys:
 
 
 def mint(subject: str) -> str:
-    now = time.time()
-    grants = {"*": "write"}
-    return tokens.mint(KEY, subject=subject, documents=grants, expires=now + 600, now=now, token_id=subject)
+    now, grants = time.time(), {"*": "write"}
+    return tokens.mint(
+        KEY, subject=subject, documents=grants, expires=now + 86_400, now=now, token_id=subject
+    )
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -125,6 +126,51 @@ async def test_every_door_for_tokens_counts_bad_ones(way: str) -> None:
         async with served.peer() as late:
             await late.send(wire.JoinRequest(Crdt.LORO, "doc", mint("ann").encode(), b""))
             assert (await late.closed())[0] == 1013
+
+
+async def test_a_neighbour_s_guesses_end_no_room_and_keep_no_known_token_out() -> None:
+    """Whichever token of its connection it was; and who has shown a good one may bring a fresh one."""
+    settings = replace(STRICT, auth_failures_per_minute=2.5)
+    async with whole(settings, Keys()) as served, served.http() as http, served.peer() as one:
+        first, second, fresh = mint("ann"), mint("ann-b"), mint("ann-fresh")
+        await one.join("a", auth=first)
+        await one.join("b", auth=second)
+        for number in range(4):
+            await http.get("/v1/session", headers=bearer(f"a.b.{number}"))
+        problem(await http.get("/v1/session", headers=bearer(mint("eve"))), 429, "rate-limited")
+        await one.join("b", auth=second)
+        await one.join("c", auth=fresh)
+        assert await one.save(type_in(LoroDoc(), "x"), room="a") is Status.OK
+        for known in (first, second, fresh):
+            async with served.peer() as again:
+                await again.join("b", auth=known)
+        async with served.peer() as stranger:
+            await stranger.send(wire.JoinRequest(Crdt.LORO, "a", mint("new").encode(), b""))
+            assert (await stranger.closed())[0] == 1013
+
+
+async def test_guesses_of_a_member_are_its_own() -> None:
+    """Above the rate each is refused unseen, on all its connections; rooms stay, and so do its neighbours."""
+    settings = replace(STRICT, auth_failures_per_minute=2.5)
+    async with (
+        whole(settings, Keys()) as served,
+        served.http() as http,
+        served.peer() as one,
+        served.peer() as two,
+    ):
+        ann = mint("ann")
+        for peer in (one, two):
+            await peer.join("a", auth=ann)
+        for number in range(4):
+            assert (await one.join_error("b", auth=f"a.b.{number}")).error is JoinErrorCode.AUTH_FAILED
+        for peer in (one, two):
+            no = await peer.join_error("b", auth=mint("ann-fresh"))
+            assert (no.error, no.message.partition(":")[0]) == (JoinErrorCode.AUTH_FAILED, "rate-limited")
+            assert "try again in 60 s" in no.message
+            await peer.join("a", auth=ann)
+            assert await peer.save(type_in(LoroDoc(), "x"), room="a") is Status.OK
+        assert served.refused("auth-failures") == 2
+        assert (await http.get("/v1/session", headers=BOB)).status_code == 200
 
 
 async def test_who_has_no_token_is_told_so_and_never_blocked() -> None:
