@@ -29,7 +29,11 @@ class Holder:
     """Who has a token, or none: then it may do everything that NATS lets it."""
 
     def __init__(self, source: TokenSource | None, clock: Clock, *, seconds: float) -> None:
-        """`seconds`: how long the source may take."""
+        """`seconds`: how long the source may take. Raises TypeError for a source that is neither."""
+        given: object = source
+        if given is not None and not isinstance(given, str) and not callable(given):
+            kind = type(given).__name__
+            raise TypeError(f"a token is text, or an async function that gives it, not {kind}: read it first")
         self._source = source
         self._clock = clock
         self._seconds = seconds
@@ -78,12 +82,12 @@ class Holder:
                 return ""
             lately = self._token is not None and self._clock.now() - self._asked < _SAME_SECONDS
             if not callable(self._source):
-                text = self._source
+                text = self._source.strip()  # files end with a line end
             elif lately and not anew and not self.expired:
                 return self.text
             else:
                 async with asyncio.timeout(self._seconds):
-                    text = await self._source()
+                    text = (await self._source()).strip()
             if self._token is None or text != self.text:
                 self._take(text)
             self._asked = self._clock.now()

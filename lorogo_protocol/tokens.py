@@ -26,7 +26,7 @@ AUDIENCE: Final = "lorogo"
 SECRET_BYTES_MIN: Final = 32
 CLOCK_SECONDS: Final = 5.0  # by which the clocks of minters and ours may differ
 _USER_CHARS: Final = 32
-_SECONDS_MAX: Final = 2**53
+_SECONDS_MAX: Final = 253_402_214_400  # the last day of the year 9999: a time in milliseconds is far above
 #: exactly one way to write a token: with `=` at its end it would be another text, and so another id to revoke
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]{1,4096}={0,2}")
@@ -211,6 +211,8 @@ class Keys:
         token = _read(claims, text, key.key_id, key.print)
         if token.expired(now):
             raise expired(token, now)
+        if token.issued is not None and token.issued > now + CLOCK_SECONDS:
+            raise _invalid("`iat` is in the future, so no revocation of its subject would reach it")
         early = _seconds(claims, "nbf")
         if early is not None and now < early - CLOCK_SECONDS:
             raise TokenRefused("token-early", f"the token is not valid before {_ago(early - now)} from now")
@@ -339,7 +341,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _SECONDS_MAX:
-        raise _invalid(f"`{name}` must be Unix seconds")
+        raise _invalid(f"`{name}` must be Unix seconds (not milliseconds)")
     return float(value)
 
 

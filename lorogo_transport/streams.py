@@ -24,7 +24,7 @@ from lorogo_transport.errors import (
     TransportError,
     Unreachable,
 )
-from lorogo_transport.headers import DESCRIPTION, STATUS, own_headers, record_bytes
+from lorogo_transport.headers import DESCRIPTION, STATUS, is_stored, own_headers, record_bytes
 from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
 
 _BATCH_MESSAGES = 1000
@@ -270,8 +270,7 @@ class _Batch:
         self.up_to = 0
 
     def on_message(self, message: Message) -> None:
-        status = message.headers.get(STATUS)
-        if status is None:
+        if is_stored(message.headers):
             stored = api.stored_from_direct(message)
             # every message names the one before it in the batch: a hole cannot go unnoticed
             if int(message.headers["Nats-Last-Sequence"]) != self._previous:
@@ -280,7 +279,7 @@ class _Batch:
             self._previous = stored.sequence
             self.messages.append(stored)
             return
-        match status:
+        match message.headers.get(STATUS):
             case "204":
                 self.pending = int(message.headers.get("Nats-Num-Pending", "0"))
                 self.up_to = int(message.headers.get("Nats-UpTo-Sequence", "0"))
@@ -294,8 +293,8 @@ class _Batch:
                 self._fail(_TooManyResults())
             case "503":
                 self._fail(NoResponders(f"nobody serves direct gets of stream {self._stream!r}"))
-            case _:
-                words = f"{status} {message.headers.get(DESCRIPTION, '')}"
+            case status:
+                words = f"{status or 'no status'} {message.headers.get(DESCRIPTION, '')}"
                 self._fail(TransportError(f"direct get on stream {self._stream!r}: {words}"))
         self._done.set()
 

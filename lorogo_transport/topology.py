@@ -38,6 +38,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "max_age": 0,
 }
 _FOREIGN = ("sealed", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
+# What a header may then do to the stream. Everybody with a token for a document publishes to the WAL.
+_HEADER_POWERS_FOR_EVER = ("allow_msg_ttl", "allow_msg_schedules")
+_HEADER_POWERS = ("allow_atomic", "allow_batched")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +164,12 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
         updates["num_replicas"] = spec.replicas  # never fewer: that is the operator's to decide
     if existing.get("discard_new_per_subject"):
         updates["discard_new_per_subject"] = False
-    if spec.no_ack is not None and bool(existing.get("no_ack")) != spec.no_ack:
-        updates["no_ack"] = spec.no_ack
+    if spec.no_ack and not existing.get("no_ack"):
+        updates["no_ack"] = True
     if spec.deny_delete and not existing.get("deny_delete"):
         updates["deny_delete"] = True
+    if spec.name == WAL_STREAM:
+        updates |= {name: False for name in _HEADER_POWERS if existing.get(name)}
     changes = [f"{name}: {_words(existing.get(name))} -> {_words(value)}" for name, value in updates.items()]
     return Plan({**existing, **updates}, tuple(changes), tuple(_differences(spec, existing)))
 
@@ -183,7 +188,13 @@ def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
         found.append(f"persist_mode is {existing['persist_mode']}, not default")
     if existing.get("deny_delete") and not spec.deny_delete:
         found.append("deny_delete is set")
-    return found + [f"{name} is set" for name in _FOREIGN if existing.get(name)]
+    if existing.get("no_ack") and spec.no_ack is False:
+        found.append(
+            "no_ack is set, so people with tokens write here: start it with --keys, or, if there are none"
+            f" any more, take it back with `nats stream edit {spec.name} --ack`"
+        )
+    foreign = _FOREIGN + (_HEADER_POWERS_FOR_EVER if spec.name == WAL_STREAM else ())
+    return found + [f"{name} is set" for name in foreign if existing.get(name)]
 
 
 def _republish(spec: StreamSpec) -> dict[str, str]:

@@ -27,7 +27,10 @@ from lorogo_gateway.http.schemas import DOCUMENT_ID
 from lorogo_gateway.http.uvicorn_http import LastWords, last_words
 from lorogo_gateway.identity import Guard, Principal
 from lorogo_gateway.identity.needs import SomeDocument
-from lorogo_gateway.limiting.reasons import Refusals, Why
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import rate_limited
+from lorogo_gateway.limiting.reasons import Why
+from lorogo_gateway.limiting.visits import visit_of
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
@@ -54,12 +57,13 @@ class Feeds:
         client: Client,
         settings: GatewaySettings | None = None,
         guard: Guard | None = None,
-        refusals: Refusals | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         self._client = client
         self._guard = guard or Guard()
-        self._refusals = refusals or Refusals()
         self._settings = settings or GatewaySettings()
+        self._limiter = limiter or Limiter(self._settings)
+        self._refusals = self._limiter.refusals
         self._open = 0
         self._ended = asyncio.Event()
         self._idle = asyncio.Event()
@@ -138,6 +142,10 @@ class Feeds:
                 headers={"Retry-After": str(_FULL_RETRY_SECONDS)},
             )
         async with AsyncExitStack() as undo:
+            key = visit_of(request.scope, self._limiter).key
+            if (no := self._limiter.enter_feed(key)) is not None:
+                raise rate_limited(no)
+            undo.callback(self._limiter.leave_feed, key)
             self._entered()
             undo.callback(self._left)
             try:

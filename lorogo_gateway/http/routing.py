@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from lorogo_gateway.http import checking, openapi, parameters
-from lorogo_gateway.http.bodies import Bodies, parse_json
+from lorogo_gateway.http.bodies import Bodies, parse_json, weigh_json
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import Asked, Operation, Schema, principal
@@ -48,7 +48,6 @@ def router(
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation
     bodies = Bodies(
-        bytes_max=chosen.body_bytes_max,
         together_bytes_max=chosen.bodies_bytes_max,
         seconds=chosen.call_seconds,
     )
@@ -139,14 +138,26 @@ class _Resource:
             return await self._handled(operation, request, Asked(values, wants=wants))
         said = request.headers.get("content-type", "")
         kind = body_type(said, operation.body) if said else ""
-        async with self._bodies.read(request) as data:
+        async with self._bodies.read(request, self._body_bytes_max(operation, kind)) as data:
             if kind or data:
-                body = await _parsed(kind or body_type("", operation.body), operation.body, data)
-                check_body(operation.need, principal(request), body)
-                return await self._handled(operation, request, Asked(values, body, kind, wants))
+                known = kind or body_type("", operation.body)
+                weight = await weigh_json(data, self._settings.json_values_max) if _is_json(known) else 0
+                with self._bodies.held(weight):
+                    body = await _parsed(known, operation.body, data)
+                    check_body(operation.need, principal(request), body)
+                    return await self._handled(operation, request, Asked(values, body, kind, wants))
             if operation.body_required:
                 raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
             return await self._handled(operation, request, Asked(values, wants=wants))
+
+    def _body_bytes_max(self, operation: Operation, kind: str) -> int:
+        """How much of a body is read; of one that does not say what it is, as much as of JSON."""
+        most = [self._settings.body_bytes_max]
+        if not kind or _is_json(kind):
+            most.append(self._settings.json_bytes_max)
+        if operation.body_bytes_max is not None:
+            most.append(operation.body_bytes_max)
+        return min(most)
 
     def _who(self, operation: Operation, request: Request) -> Principal:
         """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""

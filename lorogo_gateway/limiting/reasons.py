@@ -10,6 +10,7 @@ class Why(StrEnum):
     # of the gateway as a whole
     CONNECTIONS = "connections"
     FEEDS = "feeds"
+    FRAGMENTS = "fragments"
     # of an address
     ADDRESS_CONNECTIONS = "address-connections"
     ADDRESS_CONNECTS = "address-connects"
@@ -24,6 +25,7 @@ class Why(StrEnum):
     TOKEN_UPDATE_BYTES = "token-update-bytes"
     TOKEN_JOINS = "token-joins"
     TOKEN_DOCUMENTS = "token-documents"
+    TOKEN_FEEDS = "token-feeds"
     # of a connection or a request
     UPDATES = "updates"
     ROOMS = "rooms"

@@ -229,6 +229,12 @@ class DocumentRoom:
             return None
         return member.drained(updates_max, bytes_max)
 
+    def announced(self, _size: int) -> Status | None:
+        """Whether fragments of an update may come (OK), or how they are refused; None: without a word."""
+        if self.state is not State.IN:
+            return None
+        return Status.OK if self.rights.writes else Status.PERMISSION_DENIED
+
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """The connection did not let it pass: it is answered, and healed when a try makes sense."""
         if self.state is not State.IN:

@@ -61,6 +61,7 @@ class Sockets:
             "members": len(rooms),
             "documents": len({name for crdt, name in rooms if crdt is Crdt.LORO}),
             "unacked": sum(connection.unacked for connection in self._connections),
+            "unfinished_bytes": self._house.unfinished.bytes,
             "unread_bytes": sum(unread),
             "unread_bytes_worst": max(unread, default=0),
             **self._house.counters.facts(),

@@ -47,6 +47,15 @@ def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: byte
     return False
 
 
+def announced(seat: Seat, size: int, *, joined: bool, allowed: bool) -> Status | None:
+    """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
+    if not joined:
+        return None
+    if not allowed:
+        return Status.PERMISSION_DENIED
+    return Status.OK if size <= seat.house.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
+
+
 async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]) -> None:
     """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
     house = seat.house

@@ -23,6 +23,7 @@ from lorogo_gateway.wire.frames import (
     encode,
     room_prefix,
 )
+from lorogo_gateway.wire.unfinished import Unfinished
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -44,6 +45,7 @@ __all__ = [
     "RoomError",
     "RoomErrorCode",
     "Status",
+    "Unfinished",
     "ack_frame",
     "decode",
     "encode",

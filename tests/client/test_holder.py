@@ -1,6 +1,8 @@
 """Whoever holds a token knows what it grants, and asks for a fresh one before it ends."""
 
 import asyncio
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -175,3 +177,21 @@ async def test_a_refusal_of_nats_is_explained_by_the_tokens_end() -> None:
     assert "'ann' has expired" in str(explained)
     assert ended.explained(explained) is explained
     assert (await _holder(token_for("ann", {"plan": "write"}))).explained(refused) is refused
+
+
+async def test_line_ends_around_a_token_do_not_count() -> None:
+    """As it comes out of a file or a command."""
+    text = token_for("ann", {"plan": "read"})
+    assert (await _holder(f"{text}\n")).text == text
+
+    async def source() -> str:
+        return f" {text}\r\n"
+
+    assert (await _holder(source)).text == text
+
+
+@pytest.mark.parametrize("source", [Path("ann.token"), b"eyJ", 7])
+def test_what_is_no_source_of_tokens(source: object) -> None:
+    """Is told at once, by its kind and never by its content."""
+    with pytest.raises(TypeError, match=r"a token is text, or an async function .*: read it first"):
+        Holder(cast("Any", source), SetClock(), seconds=1.0)

@@ -1,5 +1,6 @@
 """Nobody makes NATS, JetStream or a server publish what they may not: whatever reply subject they name."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
 from lorogo_server import Server, ServerSettings
 from lorogo_transport import topology
+from lorogo_transport.errors import StreamMismatch
 from lorogo_transport.ports import Message
 from tests.security.closed import Closed, closed_nats, mint
 
@@ -154,7 +156,11 @@ async def test_a_service_sees_its_chunks_stored_without_an_answer(closed: Closed
 async def test_a_closed_server_sees_to_it_when_it_starts(closed: Closed, tmp_path: Path) -> None:
     """Whatever the stream was before: while a server with keys runs on it, JetStream answers no writer."""
     wal = next(spec for spec in topology.specs(guarded=False) if spec.name == subjects.WAL_STREAM)
-    assert await closed.server.ensure(wal) == ["no_ack: True -> False"]
+    with pytest.raises(StreamMismatch, match="start it with --keys"):  # an open one changes nothing
+        await closed.server.ensure(wal)
+    config = json.dumps({**topology.config_of(wal), "no_ack": False}).encode()  # an operator's hand
+    reply = await closed.server.bus.request("$JS.API.STREAM.UPDATE.loro-wal", config, timeout=10)
+    assert not json.loads(reply.data)["config"].get("no_ack")
     settings = ServerSettings(server_id="s1")
     async with Server(closed.server, settings, data=tmp_path / "data", authority=closed.authority):
         assert await closed.server.ensure(replace(wal, no_ack=True)) == []
