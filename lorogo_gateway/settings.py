@@ -54,6 +54,8 @@ class GatewaySettings:
     unread_bytes_max: int = 8 * MIB  # of a slow reader
     unacked_updates_max: int = 256
     unacked_bytes_max: int = 8 * MIB
+    frames_per_second: float = 2_000.0  # of every kind
+    stranger_frames_per_second: float = 20.0  # while it has shown no token, where tokens are asked for
     updates_per_second: float = 1_000.0
     bytes_per_second: float = 16.0 * MIB
     burst_seconds: float = 5.0
@@ -94,6 +96,8 @@ class GatewaySettings:
     token_feeds_max: int = 10
     token_requests_per_second: float = 500.0
     token_bytes_per_second: float = 32.0 * MIB  # of bodies
+    token_bodies_bytes_max: int = UPDATE_BYTES_MAX  # in memory, of bodies and large answers
+    token_frames_per_second: float = 10_000.0  # of WebSockets
     token_updates_per_second: float = 5_000.0
     token_update_bytes_per_second: float = 64.0 * MIB
     token_joins_per_second: float = 200.0

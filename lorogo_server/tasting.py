@@ -57,9 +57,16 @@ _ASKED_BYTES_MAX = 1 << 30
 _ASKED_PER_BYTE_MAX = 64
 #: must be free, else an end without a word may be for want of memory
 _ROOM_BYTES, _ROOM_PER_BYTE = 256 << 20, 16
-#: Rust's last words, and nothing behind them: a panic before them may quote what a stranger wrote
-_LAST_WORDS = re.compile(rb"(?:\A|\n)memory allocation of (\d{1,20}) bytes failed\n(?:note: [^\n]*\n)?\Z")
+#: Rust's last words, and nothing behind them: a panic before them may quote what a stranger wrote. When
+#: nothing at all is left, it fails once more while it says so.
+_LAST_WORDS = re.compile(
+    rb"(?:\A|\n)((?:memory allocation of \d{1,20} bytes failed\n)+)"
+    rb"(?:(?:note:|skipping backtrace) [^\n]*\n)?\Z"
+)
 _WORDS_BYTES_MAX = 4096
+#: what a sender is told, and what is written beside the quarantined update
+FORGED = "decoding it ends the process: it was made to do harm"
+SUSPECTED = "decoding it ends the process, twice: it was made to do harm, or there is a fault"
 _PAST = b"\n\0\n"  # what was said before it belongs to another update
 
 
@@ -124,10 +131,11 @@ class Taster:
         """Raises InvalidUpdate if decoding the update ends a process."""
         verdict = self._verdict(update, careful=False)
         if verdict is Verdict.SUSPECT and not accepted:
-            again = self._verdict(update, careful=True)
-            verdict = Verdict.UNKNOWN if again is Verdict.UNKNOWN else Verdict.FORGED
+            verdict = self._verdict(update, careful=True)
+            if verdict is Verdict.SUSPECT:
+                raise InvalidUpdate(SUSPECTED)
         if verdict is Verdict.FORGED:
-            raise InvalidUpdate("decoding it ends the process: it was made to do harm")
+            raise InvalidUpdate(FORGED)
 
     def stop(self) -> None:
         """End the processes."""
@@ -308,7 +316,7 @@ def asked_bytes(code: int, words: bytes) -> int:
     found = _LAST_WORDS.search(words.rpartition(_PAST)[2])
     if code != -signal.SIGABRT or found is None:
         return 0
-    return min(int(found[1]), (1 << 64) - 1)
+    return min(max(int(number) for number in re.findall(rb"\d+", found[1])), (1 << 64) - 1)
 
 
 def _work(doing: mmap.mmap, parent: int) -> NoReturn:

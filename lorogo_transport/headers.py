@@ -18,6 +18,7 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 _LINE = "NATS/1.0"
+_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
 _STATUS_LINE = re.compile(rf"{re.escape(_LINE)} ([0-9]{{3}})(?: (.*))?")
 _SUBJECT = "Nats-Subject"
 _SEQUENCE = "Nats-Sequence"
@@ -68,6 +69,11 @@ def is_stored(headers: Headers) -> bool:
 def own_headers(headers: Headers) -> dict[str, str]:
     """The sender's headers: without those of NATS."""
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
+
+
+def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
+    """What a message takes of a stream's `max_bytes`, or a few bytes more."""
+    return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
 
 
 def _may_travel(name: str, value: str) -> bool:

@@ -41,6 +41,7 @@ class Limiter:
         self._address_connections = Counts(settings.address_connections_max)
         self._token_connections = Counts(settings.token_connections_max)
         self._token_documents = Counts(settings.token_documents_max)
+        self._token_bodies = Counts(max(settings.token_bodies_bytes_max, settings.body_bytes_max))
         self._token_feeds = Counts(settings.token_feeds_max)
         self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
         self._blocked = Deadlines(settings.limit_keys_max)
@@ -51,6 +52,7 @@ class Limiter:
         self._failures = self._rates(settings.auth_failures_per_minute / _MINUTE, _MINUTE)
         self._token_requests = self._rates(settings.token_requests_per_second)
         self._token_bytes = self._rates(settings.token_bytes_per_second)
+        self._frames = self._rates(settings.token_frames_per_second)
         self._updates = self._rates(settings.token_updates_per_second)
         self._update_bytes = self._rates(settings.token_update_bytes_per_second)
         self._joins = self._rates(settings.token_joins_per_second)
@@ -132,6 +134,17 @@ class Limiter:
         if key:
             self._token_bytes.charge(key, size, now=now)
 
+    def hold(self, key: str, size: int) -> Refusal | None:
+        """So many bytes of bodies and answers of a token more; None: give them back with `let_go`."""
+        if not key or self._token_bodies.enter(key, size):
+            return None
+        return self._no(Why.TOKEN_BODIES, 1.0, "this token has too many large bodies under way")
+
+    def let_go(self, key: str, size: int) -> None:
+        """They are not in memory any more."""
+        if key:
+            self._token_bodies.leave(key, size)
+
     def enter_feed(self, key: str) -> Refusal | None:
         """One feed more of this token; None: give it back with `leave_feed`. An empty key has no limit."""
         if not key or self._token_feeds.enter(key):
@@ -145,6 +158,12 @@ class Limiter:
             self._token_feeds.leave(key)
 
     # --- WebSockets
+
+    def frames(self, key: str, count: int, *, now: float) -> Refusal | None:
+        """Frames of a token, of whatever kind, on whichever of its connections."""
+        if seconds := self._frames.take(key, count, now=now):
+            return self._no(Why.TOKEN_FRAMES, seconds, "too many frames come with this token")
+        return None
 
     def update(self, key: str, count: int, size: int, *, now: float) -> Refusal | None:
         """Updates of a token, on whichever of its connections."""

@@ -154,6 +154,13 @@ class Share:
         else:
             self._visit.failed()
 
+    def frames(self, count: int) -> float:
+        """0.0: so many more may be heard. Else after so many seconds."""
+        if not self._key:
+            return 0.0
+        no = self._limiter.frames(self._key, count, now=self._clock())
+        return 0.0 if no is None else no.seconds
+
     def update(self, count: int, size: int) -> float:
         """0.0: they may pass. Else they are dropped, and a try makes sense after so many seconds."""
         if not self._key:

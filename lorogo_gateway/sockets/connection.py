@@ -20,6 +20,7 @@ from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.document import DocumentRoom
 from lorogo_gateway.sockets.ephemeral import EphemeralRoom
 from lorogo_gateway.sockets.fragments import Fragments
+from lorogo_gateway.sockets.frame_pace import FramePace
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.kept import KeptRoom
 from lorogo_gateway.sockets.line import PONGS_MAX, Line
@@ -78,6 +79,13 @@ class Connection:
         self.closing = False  # nothing that comes is heard any more
         self._updates = Bucket(settings.updates_per_second, settings.burst_seconds, now=now)
         self._bytes = Bucket(settings.bytes_per_second, settings.burst_seconds, now=now)
+        self._frames = FramePace(
+            settings,
+            house.limiter,
+            self.share,
+            stranger=principal is None,
+            clock=asyncio.get_running_loop().time,
+        )
         self._fragments: Fragments | None = None  # made for the first
         self._over: str = ""
         self._pongs = 0  # since the client last took all that was sent
@@ -92,6 +100,7 @@ class Connection:
                 if message["type"] == "websocket.disconnect":
                     self._ended(int(message.get("code") or 1005))
                     return
+                await self._frames.turn()
                 if self.closing:
                     continue
                 try:
@@ -266,6 +275,7 @@ class Connection:
         if self.share.identified or who.token is None:
             return True
         no = self.share.identify(who.token.user)
+        self._frames.known()
         if no is not None:
             self.close(1013, f"{no.detail}; come back", "too_many")
         return no is None

@@ -20,10 +20,12 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
-from lorogo_server import ServerSettings, tasting
-from lorogo_server.tasting import Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_server import Server, ServerSettings, tasting
+from lorogo_server.tasting import SUSPECTED, Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_transport.memory import MemoryNats
 from tests.server.poison import deadly
-from tests.server.support import Probe, Serve, Writer, until
+from tests.server.support import QUICK, Probe, Serve, Writer, until
+from tests.server.suspicion import Suspicious
 
 
 @pytest.fixture
@@ -77,7 +79,8 @@ def test_what_is_no_update_is_let_through(taster: Taster, data: bytes) -> None:
 
 
 def processes(taster: Taster) -> tuple[int, int]:
-    """The ids of the parent and of its worker."""
+    """The ids of the parent and of its worker, when that has answered."""
+    taster.taste(b"")
     assert taster._process is not None
     parent = taster._process.popen.pid
     (worker,) = children(parent)
@@ -101,7 +104,6 @@ def wait_for_end(*pidfds: int) -> None:
 
 def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: Taster) -> None:
     """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
-    taster.taste(b"")
     parent, first = processes(taster)
     for _ in range(20):
         with pytest.raises(InvalidUpdate):
@@ -115,7 +117,6 @@ def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster:
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
 def test_a_taster_that_somebody_killed_is_replaced(taster: Taster, killed: str) -> None:
     """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
-    taster.taste(b"")
     parent, worker = processes(taster)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
         pidfd = watched(pid)
@@ -131,7 +132,6 @@ def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
     taster = Taster(seconds=60.0)
     taster.start()
-    taster.taste(b"")
     stopped = processes(taster)
     pidfds = [watched(pid) for pid in stopped]
     for pid in stopped:
@@ -167,14 +167,7 @@ def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
     taster: Taster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
-    ends: list[Ended] = []
-
-    def noted(ended: Ended, size: int) -> Verdict:
-        ends.append(ended)
-        return judged(ended, size)
-
-    monkeypatch.setattr(tasting, "judged", noted)
-    taster.taste(b"")
+    ends = noted_ends(monkeypatch)
     for pid in processes(taster):  # a worker that is forked later has its parent's limit
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
     taster.taste(many_operations())
@@ -183,6 +176,35 @@ def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
     assert all(0 < ended.asked_bytes < 1 << 30 for ended in ends)
     with pytest.raises(InvalidUpdate):
         taster.taste(deadly())
+
+
+def test_a_suspect_is_tried_again_only_where_there_is_room(
+    taster: Taster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end without a word may be for want of memory as well; the next update is tasted as ever."""
+    ends = noted_ends(monkeypatch)
+    good = Writer().type("good")
+    assert taster._verdict(good, careful=True) is Verdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True) is Verdict.FORGED
+    assert [ended.code for ended in ends] == [-signal.SIGABRT]
+    ends.clear()
+    for pid in processes(taster):
+        resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
+    assert taster._verdict(deadly(), careful=True) is Verdict.UNKNOWN
+    assert ends == [Ended(1)]
+    assert taster._verdict(deadly(), careful=False) is Verdict.FORGED
+
+
+def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
+    """Every end that is judged from now on."""
+    ends: list[Ended] = []
+
+    def noted(ended: Ended, size: int) -> Verdict:
+        ends.append(ended)
+        return judged(ended, size)
+
+    monkeypatch.setattr(tasting, "judged", noted)
+    return ends
 
 
 def many_operations() -> bytes:
@@ -229,6 +251,11 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
     [
         (-signal.SIGABRT, _WORDS, 4096),
         (-signal.SIGABRT, _WORDS + b"note: run with `RUST_BACKTRACE=1`\n", 4096),
+        (
+            -signal.SIGABRT,
+            _WORDS + b"memory allocation of 15 bytes failed\nskipping backtrace printing\n",
+            4096,
+        ),
         (-signal.SIGABRT, b"thread panicked\n\n\0\n" + _WORDS, 4096),
         (-signal.SIGABRT, b"memory allocation of 99999999999999999999 bytes failed\n", (1 << 64) - 1),
         (-signal.SIGSEGV, _WORDS, 0),
@@ -240,6 +267,7 @@ _WORDS = b"memory allocation of 4096 bytes failed\n"
     ids=[
         "said",
         "with a note",
+        "with nothing left",
         "after another",
         "huge",
         "no abort",
@@ -291,7 +319,6 @@ def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
 
 def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
     """The end of its input is its end."""
-    taster.taste(b"")
     pidfds = [watched(pid) for pid in processes(taster)]
     assert taster._spare is not None
     pidfds.append(watched(taster._spare.popen.pid))
@@ -366,6 +393,28 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     assert isinstance(reply, Nack)
     assert (reply.log_id, reply.reason) == (parts[0].log_id, Reason.INVALID_UPDATE)
     await probe.accept(unique, Writer().type("served"))
+
+
+async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_path: Path) -> None:
+    """It was imported once, and ACKed; what nobody has accepted yet is refused as ever."""
+    nats = MemoryNats()
+    kept, fresh = Writer().type("kept"), Writer().type("fresh")
+    async with Probe(nats.connect("probe")) as probe:
+        before = Suspicious(suspects=False)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=before):
+            await probe.start("doc")
+            await probe.accept("doc", kept)
+        assert before.tasted == [(kept, False)]
+        parts = probe.split(fresh)
+        await probe.put("doc", parts)
+        after = Suspicious(suspects=True)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=after):
+            await probe.start("doc")
+            reply = await probe.answer()
+            assert isinstance(reply, Nack)
+            assert (reply.log_id, reply.message) == (parts[0].log_id, SUSPECTED)
+            assert await probe.value("doc") == {"body": "kept"}
+        assert {(kept, True), (fresh, False)} == set(after.tasted)
 
 
 async def test_a_full_document_is_served_on_after_a_deadly_update(

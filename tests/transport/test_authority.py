@@ -269,9 +269,11 @@ async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
             await authority.revoke_token("bad")
             transport.cut()
             clock.seconds += AGE_SECONDS_MAX
+            states = [(authority.ready, authority.known)]
             assert authority.verify(text) == good
             clock.seconds += 1
-            assert authority.known
+            states.append((authority.ready, authority.known))
+            assert states == [(True, True), (False, True)]
             assert refused(authority, text) == "token-unchecked"
             assert authority.still(good) and not authority.still(revoked)
             transport.heal()
