@@ -9,7 +9,7 @@ from pathlib import Path
 from lorogo_cli import closed_folder
 from lorogo_cli.connection import START_DEV, unreachable
 from lorogo_cli.errors import Problem
-from lorogo_cli.guard import Guard, Unanswered, keys_of
+from lorogo_cli.guard import Guard, Unanswered, keys_of, warn_of_minting
 from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
@@ -29,6 +29,7 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
         raise Problem(
             "`lorogo auth` needs the keys that verify tokens: --keys FILE; `lorogo auth setup DIR` makes them"
         )
+    warn_of_minting(found)
     needed = seeds_of(folder)
     with stop_signals() as stop:
         try:
