@@ -319,15 +319,14 @@ def _since(text: str) -> Since:
         return int(text)
     now_ns = (datetime.now(UTC) - _UNIX) // timedelta(microseconds=1) * 1000
     try:
-        moment_ns = parse_time(text, now_ns=now_ns, zone=UTC)
-    except InvalidMoment:
+        return _UNIX + timedelta(microseconds=parse_time(text, now_ns=now_ns, zone=UTC) // 1000)
+    except (InvalidMoment, OverflowError):  # the last hours of 9999 may be another year in UTC
         raise Problem(
             400,
             "invalid-moment",
             f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"
             " (2026-11-16T10:30:00Z), how long ago (10m), or the id of an event",
         ) from None
-    return _UNIX + timedelta(microseconds=moment_ns // 1000)
 
 
 def _event(item: FeedItem, position: str) -> bytes:

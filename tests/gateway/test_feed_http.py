@@ -156,6 +156,7 @@ async def test_deletion_and_restoring_are_events(gate: Gate) -> None:
         ("since=", "invalid-moment"),
         ("since=-1", "invalid-moment"),
         ("since=1969-01-01T00:00:00Z", "invalid-moment"),
+        ("since=9999-12-31T23:59:59-13:59", "invalid-moment"),
         ("since=lf1-nonsense", "invalid-position"),
         ("document=a.b", "invalid-parameter"),
         ("document=", "invalid-parameter"),
