@@ -35,6 +35,7 @@ from lorogo_cli.values import parse_size
 from lorogo_cli.way import Way
 from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.secret_files import hidden, itself
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -432,7 +433,7 @@ def run(arguments: Sequence[str]) -> int:
         _drop_stdout()
         return 1
     except typer.TyperException as error:
-        return _usage(error)
+        return _usage(error, arguments)
     except LorogoError as error:
         _complain(one_line(error))
         return BAD_INPUT
@@ -445,7 +446,7 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: typer.TyperException) -> int:
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> int:
     """A command line that cannot be read."""
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message", error.__str__)()
@@ -453,6 +454,8 @@ def _usage(error: typer.TyperException) -> int:
         sys.stderr.write(words.rstrip() + "\n")
         return BAD_INPUT
     where = "lorogo" if context is None else context.command_path
+    if hidden(words) != words:  # it quotes a secret, whole or in part
+        words = next((told for one in arguments if (told := itself(one))), hidden(words))
     _complain(f"{words.rstrip('.')}; see `{where} --help`")
     return BAD_INPUT
 
@@ -461,13 +464,13 @@ def _surprise(error: Exception, arguments: Sequence[str]) -> int:
     if "--verbose" in arguments or os.environ.get(ENVIRONMENT, "") == "debug":
         import traceback
 
-        sys.stderr.write("".join(traceback.format_exception(error)))
+        sys.stderr.write(hidden("".join(traceback.format_exception(error))))
     return 1
 
 
 def _complain(sentence: str) -> None:
     with suppress(BrokenPipeError):
-        sys.stderr.write(f"lorogo: {' '.join(sentence.split())}\n")
+        sys.stderr.write(f"lorogo: {hidden(' '.join(sentence.split()))}\n")
 
 
 def _drop_stdout() -> None:

@@ -7,16 +7,19 @@ import sys
 from pathlib import Path
 
 from lorogo_cli import closed_folder
-from lorogo_cli.connection import unreachable
+from lorogo_cli.connection import START_DEV, unreachable
 from lorogo_cli.errors import Problem
-from lorogo_cli.guard import Guard, keys_of
+from lorogo_cli.guard import Guard, Unanswered, keys_of, warn_of_minting
 from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_transport import closed, seeds
-from lorogo_transport.auth_service import NEEDED, running
+from lorogo_transport.auth_service import NEEDED, WrongSeed, check_issuer, running
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.secret_files import read_secret
+
+START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
+_NOT_OPEN = "; an open NATS needs no `lorogo auth`"
 
 
 async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
@@ -26,21 +29,27 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
         raise Problem(
             "`lorogo auth` needs the keys that verify tokens: --keys FILE; `lorogo auth setup DIR` makes them"
         )
+    warn_of_minting(found)
     needed = seeds_of(folder)
     with stop_signals() as stop:
-        await Guard(found).check_nats(url)
         try:
-            async with running(url, found, needed):
+            await Guard(found).check_nats(url, else_say=_NOT_OPEN)
+            async with running(url, found, needed) as service:
+                await check_issuer(url, service)
                 say("lorogo auth is running    (Ctrl-C stops it)")
                 await stop.wait()
                 say("stopping")
+        except Unanswered as error:
+            raise Problem(str(error).replace(START_DEV, START_CLOSED)) from None
+        except WrongSeed as error:
+            raise Problem(str(error)) from None
         except NotAuthorized:
             raise Problem(
                 "NATS does not know the seeds of `lorogo auth`: run it with the nats.conf that"
                 " `lorogo auth setup` wrote beside them"
             ) from None
         except Unreachable as error:
-            raise unreachable(error) from None
+            raise Problem(str(unreachable(error)).replace(START_DEV, START_CLOSED)) from None
 
 
 def seeds_of(folder: Path | None) -> dict[str, str]:

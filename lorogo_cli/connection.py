@@ -20,6 +20,7 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.ports import Transport
 
+START_DEV = "start one with `lorogo dev`"
 _PING = "$SRV.PING.lorogo"
 _PING_SECONDS = 2.0
 
@@ -55,7 +56,7 @@ def unreachable(error: Unreachable) -> Problem:
     """The same, with what to do about it."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        return Problem(f"{words}: start one with `lorogo dev`, or name another with --nats")
+        return Problem(f"{words}: {START_DEV}, or name another with --nats")
     return Problem(words)
 
 

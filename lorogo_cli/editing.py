@@ -16,6 +16,7 @@ from lorogo_cli.writing import say_receipt
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
+from lorogo_transport.secret_files import without_secrets
 
 
 async def edit(way: Way, document_id: str, *, as_json: bool) -> None:
@@ -53,7 +54,7 @@ def _editor(command: str) -> list[str]:
 
 async def _open(editor: list[str], file: Path) -> None:
     try:
-        process = await asyncio.create_subprocess_exec(*editor, str(file))
+        process = await asyncio.create_subprocess_exec(*editor, str(file), env=without_secrets(os.environ))
     except OSError as error:
         raise Problem(
             f"the editor {editor[0]!r} cannot be started ({error.strerror}): set EDITOR to another"

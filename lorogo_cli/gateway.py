@@ -79,6 +79,7 @@ async def _look_on(guard: Guard, url: str) -> None:
             await guard.check_nats(url)
         except Unanswered:
             continue
+        log.warning("NATS answers, the waiting is over")  # as loud as its beginning was
         return
 
 

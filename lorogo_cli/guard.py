@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
+import structlog
+
 from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem
 from lorogo_cli.options import KEYS_ENVIRONMENT, SEED_ENVIRONMENT
 from lorogo_protocol import subjects
 from lorogo_transport.errors import Unreachable
 from lorogo_transport.key_source import KeySource
+from lorogo_transport.ports import Bus, Refusal
 from lorogo_transport.secret_files import read_secret
 from lorogo_transport.strangers import lets_strangers_in
 
+log = structlog.get_logger(__name__)
+
+_PROBE = f"{subjects.accepted('_')}.probe"  # one word more than any document's: nobody listens
 _LOOK_SECONDS = 5.0
 
 
@@ -52,6 +58,10 @@ class Guard:
         if found is not None and open_:
             raise Problem("--open contradicts --keys: with keys everybody needs a token")
         seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+        if seed is not None:
+            _check_seed(seed)
+        if found is not None:
+            warn_of_minting(found)
         return cls(found, seed)
 
     def identity(self, inbox_prefix: str) -> Identity:
@@ -66,8 +76,11 @@ class Guard:
             "answer_users_only": closed,
         }
 
-    async def check_nats(self, url: str) -> None:
-        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered."""
+    async def check_nats(self, url: str, *, else_say: str = "; or say --open instead of --keys") -> None:
+        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered.
+
+        `else_say` ends the sentence: what else could be done.
+        """
         if self.keys is None:
             return
         try:
@@ -77,8 +90,42 @@ class Guard:
         if stranger:
             raise Problem(
                 "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
-                " the configuration of one that does not; or say --open instead of --keys"
+                f" the configuration of one that does not{else_say}"
             )
+
+    async def check_server(self, bus: Bus) -> None:
+        """With keys, NATS must let us speak as a server: no client would hear of edits. Raises Problem."""
+        if self.keys is None:
+            return
+        refused: list[Refusal] = []
+        unwatch = bus.watch_refusals(refused.append)
+        try:
+            await bus.publish(_PROBE, b"")
+            await bus.barrier(_LOOK_SECONDS)
+        finally:
+            unwatch()
+        if any(one.publish and one.subject == _PROBE for one in refused):
+            raise Problem(
+                "this seed is not a server's, NATS does not let it say which edits were accepted:"
+                " --nats-seed DIR/server.seed, of the folder that `lorogo auth setup DIR` made"
+            )
+
+
+def _check_seed(seed: str) -> None:
+    """Raise InvalidSeed if no user of NATS can have it."""
+    from lorogo_transport import seeds
+
+    seeds.public_of(seed, seeds.USER, "what --nats-seed names")
+
+
+def warn_of_minting(keys: KeySource) -> None:
+    """Say so if who only verifies was given more than that takes."""
+    minting = [key.key_id for key in keys.keys.all if key.mints and key.algorithm == "EdDSA"]
+    if minting:
+        log.warning(
+            "--keys has a key that can mint tokens: give the public set, keys.jwks, which is enough here",
+            keys=minting,
+        )
 
 
 def keys_of(path: Path | None) -> KeySource | None:

@@ -16,7 +16,7 @@ from lorogo_cli.versions import show_age, show_time
 from lorogo_client import tokens as minting
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Keys, Token, TokenRefused
-from lorogo_transport.secret_files import SECRET_BYTES_MAX, read_secret, write_secret
+from lorogo_transport.secret_files import SECRET_BYTES_MAX, itself, read_file, read_secret, write_secret
 
 
 def mint(
@@ -26,6 +26,8 @@ def mint(
     documents = _documents(grants)
     if out is not None and os.path.realpath(out) == os.path.realpath(key):
         raise Problem("--out is the key itself: the token goes to another file")
+    if out is not None and not itself(str(out)):  # write_secret says that
+        _check_free(out)
     try:
         text = minting.mint(
             key, subject=subject, documents=documents, expires=parse_lasting(expires), token_id=token_id
@@ -73,6 +75,18 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
     documents = [(pattern, access.word) for pattern, access in token.grants.table]
     say_table(("DOCUMENT", "ACCESS"), documents or [("none", "-")])
     return not problem
+
+
+def _check_free(out: Path) -> None:
+    """Raise unless there is nothing in the file yet, or a token: nothing else is written over."""
+    try:
+        empty = out.stat().st_size == 0
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Problem(f"the token cannot be written: {str(out)!r}: {error.strerror}") from None
+    if not empty and not tokens.looks_like(read_file(out, "what is in --out")[0]):
+        raise Problem(f"{str(out)!r} has something else than a token in it: choose another --out")
 
 
 def _documents(grants: Sequence[str]) -> dict[str, str]:

@@ -83,6 +83,7 @@ async def _serve(
     keys = serving.guard.keys
     try:
         async with transport, AsyncExitStack() as stack:
+            await serving.guard.check_server(transport.bus)
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             await stack.enter_async_context(
                 Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
@@ -173,6 +174,7 @@ async def _check(serving: Serving, workers: int) -> None:
     await serving.guard.check_nats(serving.url)
     try:
         async with await connect(serving.url, name="lorogo serve", **serving.identity) as transport:
+            await serving.guard.check_server(transport.bus)
             settings = serving.settings
             for spec in topology.specs(
                 replicas=settings.replicas,

@@ -178,7 +178,8 @@ class Links:
             raise SessionClosed("the client is closed")
         place = self._places.get(document_id)
         if place is None:
-            if self._dial is None or not self.holder.by_pattern(document_id):
+            by_token = self._dial is not None and self._shared.guarded  # else the connection has every right
+            if not by_token or not self.holder.by_pattern(document_id):
                 return self.first
             await self._make_room()
             place = self._places.setdefault(document_id, _Place())

@@ -32,6 +32,7 @@ class Flight:
     sent_at: float = 0.0
     plain: bool = False  # the bytes are those of one commit, as it was made
     stored: bool = False  # the local store knows this id with these bytes
+    unheard: bool = False  # an answer to it did not come in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +220,11 @@ class Outbox:
         if flight is not None and flight.waiting:
             flight.sent_at, flight.due = now, now + self._settings.reply_seconds
 
-    def unsent(self, log_id: str, now: float, jitter: float) -> None:
-        """It could not be sent; try again after a pause."""
+    def unsent(self, log_id: str, now: float, jitter: float, *, unheard: bool = False) -> None:
+        """It could not be sent, or was sent and not answered; try again after a pause."""
         flight = self._flights.get(log_id)
         if flight is not None:
+            flight.unheard |= unheard
             self._again(flight, now, jitter)
 
     def overdue(self, now: float) -> list[Flight]:

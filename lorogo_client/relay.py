@@ -55,7 +55,15 @@ class Relay:
         self.hindrance: LorogoError | None = None  # why a join takes so long
         self._context = context
         self._bus = context.bus
-        duties = Duties(self._pass_on, self._wake_lanes, self._resend, self.lose, self.deleted, self._a_token)
+        duties = Duties(
+            self._pass_on,
+            self._wake_lanes,
+            self._resend,
+            self.lose,
+            self.deleted,
+            self._a_token,
+            self._refused,
+        )
         self._keeper = Keeper(context, document_id, duties)
         self._course = self._keeper.course
         self._arrivals = Arrivals()
@@ -194,6 +202,12 @@ class Relay:
     def _a_token(self) -> str:
         """Of somebody who follows: what is missed is asked for in the name of one who may have it."""
         return next((member.token for member, _ in self._audience() if member.token), "")
+
+    def _refused(self, token: str) -> None:
+        """Whoever has that token joins again, and hears then that it is not good; others go on."""
+        for member in list(self.members):
+            if token and member.token == token:
+                member.lose("the owner does not take its token")
 
     def _wake_lanes(self) -> None:
         for member, _ in self._audience():

@@ -35,6 +35,7 @@ class Duties:
     lost: Callable[[str], None]  # everybody must join again
     deleted: Callable[[bool], None]
     a_token: Callable[[], str]  # of somebody who follows, "" if nobody has one
+    refused: Callable[[str], None]  # the owner does not take that token (any more)
 
 
 class Keeper:
@@ -258,7 +259,8 @@ class Keeper:
 
     async def _asked_and_watched(self, vector: bytes, generation: int) -> Synced:
         """The answer, or NoResponders as soon as whoever was asked is gone: long before it is overdue."""
-        asking = asyncio.ensure_future(self._asked(vector, generation, token=self._duties.a_token()))
+        token = self._duties.a_token()
+        asking = asyncio.ensure_future(self._asked(vector, generation, token=token))
         try:
             while True:
                 done, _ = await asyncio.wait({asking}, timeout=self._settings.doubt_seconds)
@@ -267,6 +269,10 @@ class Keeper:
                 await self._ping()
                 if self.course.need_owner and not asking.done():
                     raise NoResponders(f"the owner of {self._document_id} is gone")
+        except Refused as no:
+            if no.reason is Reason.PERMISSION_DENIED:
+                self._duties.refused(token)  # the next try is in somebody else's name
+            raise
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)

@@ -144,7 +144,7 @@ class Lane:
         context = self._context
         inbox = context.replies.expect(flight.log_id, self._on_reply)
         try:
-            await send(context.transport, self._document_id, flight, inbox, context.settings)
+            await send(context, self._document_id, flight, inbox)
         except StorageFull as error:
             self._settle(flight.log_id, error)
         except TooLarge as error:
@@ -163,7 +163,7 @@ class Lane:
         outbox, context = self._outbox, self._context
         if overdue := outbox.overdue(now):
             for flight in overdue:
-                outbox.unsent(flight.log_id, now, context.rng.random())
+                outbox.unsent(flight.log_id, now, context.rng.random(), unheard=True)
             self._owner.find()
         elif outbox.doubtful(now):
             self._owner.doubt()

@@ -315,7 +315,7 @@ class Room:
         if overdue := outbox.overdue(now):
             self.mirror.need.owner = True
             for flight in overdue:
-                outbox.unsent(flight.log_id, now, self._context.rng.random())
+                outbox.unsent(flight.log_id, now, self._context.rng.random(), unheard=True)
         elif outbox.doubtful(now) and now - self._doubted >= self._settings.doubt_seconds:
             self._doubted = now
             starter = self._context.starter

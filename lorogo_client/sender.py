@@ -79,7 +79,7 @@ class Sender:
         inbox = context.replies.expect(flight.log_id, self._on_reply)
         self._pace.sent(len(flight.payload), context.clock.now())
         try:
-            await send(context.transport, self._document_id, flight, inbox, context.settings)
+            await send(context, self._document_id, flight, inbox)
         except StorageFull as error:
             self._unsent(flight)
             self._mirror.stalled = error

@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from lorogo_client.outbox import Flight
-from lorogo_client.settings import ClientSettings
-from lorogo_protocol import chunks, replies, subjects
-from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol import calls, chunks, replies, subjects
+from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.replies import Reply
-from lorogo_transport.errors import OutcomeUnknown, RequestTimeout
+from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
+from lorogo_transport.headers import record_bytes
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Listening, Message, Transport
+
+if TYPE_CHECKING:
+    from lorogo_client.context import Context  # which has a `Replies`
 
 log = get_logger(__name__)
 
@@ -56,16 +60,16 @@ class Replies:
             taker(reply)
 
 
-async def send(
-    transport: Transport, document_id: str, flight: Flight, inbox: str, settings: ClientSettings
-) -> None:
+async def send(context: "Context", document_id: str, flight: Flight, inbox: str) -> None:
     """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
 
     A first try of few chunks is only published. A second try, and a long update, asks JetStream to
     confirm each chunk: that slows us down to its pace, and it is how a full stream shows. Where there are
-    tokens JetStream confirms nothing (docs/decisions/0016): there NATS itself says how fast it takes them.
+    tokens JetStream confirms nothing (docs/decisions/0016): there NATS itself says how fast it takes them,
+    and the owner whether there is room.
     Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
     """
+    transport, settings = context.transport, context.settings
     stream = transport.stream(subjects.WAL_STREAM)
     subject = subjects.wal(document_id)
     size = chunks.chunk_bytes(transport.bus.max_payload, settings.chunk_bytes_max)
@@ -75,6 +79,8 @@ async def send(
             await stream.append_unconfirmed(subject, part.data, headers=part.headers())
         return
     if transport.bus.guarded:
+        if flight.unheard or flight.attempts <= 1:  # not if only the owner is another
+            await _require_room(context, document_id, parts)
         await _at_its_pace(transport, subject, parts, settings.reply_seconds)
         return
     *body, final = parts
@@ -84,6 +90,24 @@ async def send(
             for part in body[start : start + _CHUNKS_AT_ONCE]
         )
     await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
+
+
+async def _require_room(context: "Context", document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+    """Raises StorageFull if the owner says that the WAL takes no more of this size.
+
+    An owner that does not say so is no reason to keep an update back.
+    """
+    try:
+        seconds = context.settings.reply_seconds
+        facts = await context.call("version", document_id, {"wal": True}, timeout=seconds)
+        left = calls.maybe(facts, "wal_bytes_left", int)
+    except LorogoError as error:
+        log.info("the owner does not say what the WAL takes", document=document_id, problem=str(error))
+        return
+    subject = subjects.wal(document_id)
+    size = sum(record_bytes(subject, part.data, part.headers()) for part in parts)
+    if left is not None and size > left:
+        raise StorageFull(f"the WAL has room for {max(left, 0)} bytes, and the update needs {size}")
 
 
 async def _at_its_pace(

@@ -38,13 +38,13 @@ class Gateway:
         self.guard = Guard(authority)
         self.limiter = Limiter(settings)
         self.sockets = Sockets(client, settings, self.guard, self.limiter)
-        self.feeds = Feeds(client, settings, self.guard, self.limiter.refusals)
+        self.feeds = Feeds(client, settings, self.guard, self.limiter)
         self.collector = Collector(client.transport, settings)
         operations = (
             *documents.operations(client, settings),
             *facts.operations(client, self.collector, sockets=self.sockets.stats),
             *self.feeds.operations(),
-            *Signing(self.guard).operations(),
+            *Signing(self.guard, self.limiter).operations(),
         )
         machinery = machines.routes(
             client,
@@ -58,7 +58,7 @@ class Gateway:
         self.app = Starlette(
             routes=[
                 *self.sockets.routes(),
-                *router(operations, settings, self.guard),
+                *router(operations, settings, self.guard, self.limiter),
                 *machinery,
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],

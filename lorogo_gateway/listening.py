@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from lorogo_gateway.accepting import Acceptor, Entrance, Entry
 from lorogo_gateway.http.uvicorn_http import http_protocol
 from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.settings import GatewaySettings
@@ -27,7 +28,6 @@ _NO_NEWS = (
     "Unsupported upgrade request",
     "No supported WebSocket library",
 )
-_TOGETHER_MAX = 32  # connections that asyncio takes in one turn of the loop: those who are here wait for it
 _OTHER_FILES = 100  # that are no connections
 
 log = get_logger(__name__)
@@ -40,38 +40,41 @@ class CannotListen(LorogoError):
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, secure: ssl.SSLContext | None, seconds: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        settings: GatewaySettings,
+        limiter: Limiter,
+        secure: ssl.SSLContext | None,
+    ) -> None:
         super().__init__(config)
+        self._settings = settings
+        self._entrance = Entrance(settings, limiter)
         self._secure = secure
-        self._seconds = seconds  # for a handshake of TLS
+        self._acceptors: list[Acceptor] = []
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, with a context whose certificate can change, and a deadline for handshakes."""
+        """Instead of uvicorn's: connections are counted before TLS, whose certificate can change."""
         assert sockets is not None
-        loop = asyncio.get_running_loop()
         await self.lifespan.startup()
-        self.servers = [
-            await loop.create_server(
-                self._protocol,
-                sock=one,
-                ssl=self._secure,
-                backlog=_TOGETHER_MAX,
-                ssl_handshake_timeout=None if self._secure is None else self._seconds,
-            )
-            for one in sockets
+        self.servers = []  # uvicorn's own way to take connections
+        self._acceptors = [
+            Acceptor(one, self._entrance, self._settings, self._secure, self._protocol) for one in sockets
         ]
-        for one in sockets:
-            one.listen(
-                self.config.backlog
-            )  # how many wait is another matter than how many are taken together
         self.started = True
         self.listens.set()
 
-    def _protocol(self) -> asyncio.Protocol:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nobody new comes in; then as uvicorn does."""
+        for one in self._acceptors:
+            await one.close()
+        await super().shutdown(sockets)
+
+    def _protocol(self, entry: Entry) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class
         made: asyncio.Protocol = make(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, entry=entry
         )
         return made
 
@@ -92,7 +95,8 @@ async def listening(
     make_room(settings.connections_max)
     listener = _bind(settings.host, settings.port)
     secure = None if certificate is None else certificate.context
-    server = _Uvicorn(_config(app, settings, limiter), secure, settings.head_seconds)
+    limits = limiter or Limiter(settings)
+    server = _Uvicorn(_config(app, settings, limits), settings, limits, secure)
     fresh = (
         None
         if certificate is None
@@ -115,7 +119,7 @@ async def listening(
         await serving
 
 
-def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter | None) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: GatewaySettings, limiter: Limiter) -> uvicorn.Config:
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(logging.WARNING)
     uvicorn_log.addFilter(_is_news)

@@ -41,7 +41,8 @@ class GatewaySettings:
     frame_bytes_max: int = 256 * KIB  # of the loro-protocol; larger updates come in fragments
     fragment_bytes: int = 240 * KIB  # of the fragments that we send
     fragment_seconds: float = 10.0
-    fragments_bytes_max: int = UPDATE_BYTES_MAX  # unfinished
+    fragments_bytes_max: int = UPDATE_BYTES_MAX  # unfinished, as announced
+    unfinished_bytes_max: int = 4 * UPDATE_BYTES_MAX  # that have come, of the gateway; a token: a quarter
     update_bytes_max: int = UPDATE_BYTES_MAX
     presence_bytes_max: int = AWARENESS_BYTES_MAX
     join_seconds: float = 30.0  # until a document is served
@@ -53,6 +54,8 @@ class GatewaySettings:
     unread_bytes_max: int = 8 * MIB  # of a slow reader
     unacked_updates_max: int = 256
     unacked_bytes_max: int = 8 * MIB
+    frames_per_second: float = 2_000.0  # of every kind
+    stranger_frames_per_second: float = 20.0  # while it has shown no token, where tokens are asked for
     updates_per_second: float = 1_000.0
     bytes_per_second: float = 16.0 * MIB
     burst_seconds: float = 5.0
@@ -65,6 +68,8 @@ class GatewaySettings:
     idle_seconds: float = 30.0  # between two requests of a connection
     stall_seconds: float = 30.0  # a reader that takes too little of an answer for so long is cut off
     body_bytes_max: int = UPDATE_BYTES_MAX
+    json_bytes_max: int = 8 * MIB  # of a body that is JSON: nothing else runs while it is parsed
+    json_values_max: int = 250_000  # in one
     bodies_bytes_max: int = 4 * UPDATE_BYTES_MAX  # all that are in memory together
     reads_max: int = 8  # documents that are read at once; others wait
     call_seconds: float = 30.0
@@ -88,8 +93,11 @@ class GatewaySettings:
     # Of one token, all its connections together; who has none is counted by address
     token_connections_max: int = 1_000  # WebSockets
     token_documents_max: int = 2_000  # open at once
+    token_feeds_max: int = 10
     token_requests_per_second: float = 500.0
     token_bytes_per_second: float = 32.0 * MIB  # of bodies
+    token_bodies_bytes_max: int = UPDATE_BYTES_MAX  # in memory, of bodies and large answers
+    token_frames_per_second: float = 10_000.0  # of WebSockets
     token_updates_per_second: float = 5_000.0
     token_update_bytes_per_second: float = 64.0 * MIB
     token_joins_per_second: float = 200.0
@@ -126,5 +134,7 @@ class GatewaySettings:
             raise ValueError("frame_bytes_max must be at most 262144, which the loro-protocol allows")
         if self.fragment_bytes > self.frame_bytes_max - 4 * KIB:
             raise ValueError("fragment_bytes must leave 4 KiB of frame_bytes_max for the rest of the frame")
+        if self.unfinished_bytes_max < self.update_bytes_max:
+            raise ValueError("unfinished_bytes_max must not be below update_bytes_max")
         if self.bodies_bytes_max < self.body_bytes_max:
             raise ValueError("bodies_bytes_max must not be below body_bytes_max")

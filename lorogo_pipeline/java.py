@@ -22,6 +22,7 @@ from pathlib import Path
 
 from lorogo_pipeline import cache
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.secret_files import without_secrets
 
 MAJOR_MIN = 17
 PROBE_SECONDS = 30
@@ -171,6 +172,7 @@ def _probe(source: str, home: Path, program: Path | None = None) -> Candidate:
             stderr=subprocess.STDOUT,
             timeout=PROBE_SECONDS,
             check=False,
+            env=without_secrets(os.environ),
         )
     except FileNotFoundError:
         return Candidate(source, home, None, "has no bin/java")

@@ -23,6 +23,7 @@ from lorogo_protocol.limits import (
     MIB,
     TOKEN_BYTES_MAX,
     TOKEN_DOCUMENTS_BYTES_MAX,
+    TOKEN_DOCUMENTS_MAX,
 )
 from lorogo_protocol.tokens import Token, TokenRefused
 
@@ -33,6 +34,7 @@ _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 _REQUEST_BYTES_MAX: Final = 64 * 1024  # CONNECT has 4 KiB, TLS certificates come on top
 _NKEY_CHARS: Final = 56
 _NAME_PARTS: Final = 7
+_PROOF_SECONDS: Final = 3600  # clocks may differ, and whoever it lets in may do nothing
 
 
 class Signer(Protocol):
@@ -136,6 +138,18 @@ def deny(request: Request, code: str, signer: Signer, *, now: float) -> bytes:
     return _response(request, {"error": code}, signer, now)
 
 
+def prove(request: Request, signer: Signer, *, now: float) -> bytes:
+    """The answer that lets in a user who may do nothing: it shows whether NATS takes our signature."""
+    claims = {
+        "aud": ACCOUNT,
+        "sub": request.user_nkey,
+        "name": "lorogo-auth-proof",
+        "exp": int(now) + _PROOF_SECONDS,
+        "nats": {"type": "user", "version": 2, "pub": {"deny": [">"]}, "sub": {"deny": [">"]}, "subs": 0},
+    }
+    return _response(request, {"jwt": encode(claims, signer, now=now)}, signer, now)
+
+
 def encode(claims: Mapping[str, Any], signer: Signer, *, now: float) -> str:
     """A JWT as NATS signs them."""
     full = {**claims, "iss": signer.public_key, "iat": int(now)}
@@ -193,8 +207,11 @@ def _documents(named: str | None, granted: Grants) -> list[tuple[str, Access]] |
         return [("*", granted.everywhere), *found]
     if len(named.encode(errors="replace")) > TOKEN_DOCUMENTS_BYTES_MAX:
         return Denied("invalid-documents", f"the names have more than {TOKEN_DOCUMENTS_BYTES_MAX} bytes")
+    names = dict.fromkeys(named.split(","))
+    if len(names) > TOKEN_DOCUMENTS_MAX:
+        return Denied("invalid-documents", f"a connection names more than {TOKEN_DOCUMENTS_MAX} documents")
     documents = []
-    for document_id in dict.fromkeys(named.split(",")):
+    for document_id in names:
         if not is_document_id(document_id):
             return Denied("invalid-documents", "what was named is no document id")
         access = granted.access(document_id)

@@ -134,6 +134,8 @@ class Replica:
             needs = LoroDoc.decode_import_blob_meta(update, False)
             if foreign:
                 self._check_width(needs)
+                if _untasted(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
+                    return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
             if not self._has_what_it_needs(needs):
                 return Unready()
             if self.lazy:
@@ -163,8 +165,7 @@ class Replica:
         if not (why := _width(needs)):
             return
         have = self.doc.oplog_vv
-        whole = needs.mode in (EncodedBlobMode.Snapshot, EncodedBlobMode.ShallowSnapshot)
-        quick = have.includes_vv(needs.partial_end_vv) or (whole and have.encode() == nothing_known())
+        quick = have.includes_vv(needs.partial_end_vv) or (_whole(needs) and have.encode() == nothing_known())
         if not quick:
             raise TooManyPeers(why)
 
@@ -369,13 +370,24 @@ def _width(meta: ImportBlobMetadata) -> str:
     return ""
 
 
+def _whole(meta: ImportBlobMetadata) -> bool:
+    """Whether it is a snapshot, which Loro takes into an empty document quickly, however wide it is."""
+    return meta.mode in (EncodedBlobMode.Snapshot, EncodedBlobMode.ShallowSnapshot)
+
+
+def _untasted(meta: ImportBlobMetadata) -> bool:
+    """Whether `try_decoding` reads no more than this of it: no server imports it, it would take too long."""
+    return not _whole(meta) and bool(_width(meta))
+
+
 def try_decoding(update: bytes) -> None:
     """All that Loro does to foreign bytes before they are in a document. Raises CrdtError.
 
     A forged update may end the process here, which nothing can catch (docs/decisions/0004).
     """
     with _reading():
-        LoroDoc.decode_import_blob_meta(update, False)
+        if _untasted(LoroDoc.decode_import_blob_meta(update, False)):
+            return
         doc = LoroDoc()
         doc.detach()  # the history only: the state costs more, and is worked out from what was decoded
         doc.import_(update)

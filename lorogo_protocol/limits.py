@@ -48,6 +48,7 @@ RETRIES_MAX = 3
 TOKEN_BYTES_MAX = 2_560
 TOKEN_SUBJECT_CHARS_MAX = 128
 TOKEN_DOCUMENTS_BYTES_MAX = 1_024  # the ids in `user`, with their commas
+TOKEN_DOCUMENTS_MAX = 32  # of them: each is work for who lets the connection in
 GRANTS_MAX = 256
 CALLOUT_SUBSCRIPTIONS_MAX = 10_000  # of a connection with a token
 REVOKED_BYTES_MAX = 64 * MIB  # of the list of what is revoked: JetStream sets it aside

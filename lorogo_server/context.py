@@ -10,6 +10,7 @@ from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.epoch import Epochs
 from lorogo_server.journal import Journal
+from lorogo_server.level import Level
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
@@ -78,6 +79,7 @@ class Context:
     unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
+    level: Level = field(default_factory=Level)
     rights: Rights = field(default_factory=Rights)
     taste: Taste = untasted
     counters: Counters = field(default_factory=Counters)

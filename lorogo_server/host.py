@@ -372,6 +372,7 @@ class Host:
                 epoch=self.epoch,
                 checked=self._checked,
                 covered=self.journalling.covered,
+                accepted=self.journalling.covered,
                 taste=context.taste,
             )
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):

@@ -190,11 +190,14 @@ class Intake:
         """The WAL has no messages below that sequence any more."""
         self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
 
-    def take(self, stored: Stored, now: float) -> list[Effect]:
-        """Take one message of the WAL and say what follows from it."""
-        return self._noted(self._take(stored, now))
+    def take(self, stored: Stored, now: float, *, accepted: bool = False) -> list[Effect]:
+        """Take one message of the WAL and say what follows from it.
 
-    def _take(self, stored: Stored, now: float) -> list[Effect]:
+        `accepted`: a journal has the update that ends with it. Then the taster's suspicion does not count.
+        """
+        return self._noted(self._take(stored, now, accepted))
+
+    def _take(self, stored: Stored, now: float, accepted: bool) -> list[Effect]:
         self.wal_bytes += len(stored.data)
         try:
             chunk = chunks.parse(stored.headers, stored.data)
@@ -210,7 +213,7 @@ class Intake:
                     return [self._deleted(log_id, digest, inbox, (stored.sequence,))]
                 return [Again(log_id, digest, inbox, sequence)]
             case Assembled() as update:
-                return self._apply(update, stored.time_ns, now)
+                return self._apply(update, stored.time_ns, now, accepted)
 
     def tick(self, now: float) -> list[Effect]:
         """What time has done: unfinished and pending updates that expired."""
@@ -231,11 +234,11 @@ class Intake:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
 
-    def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
+    def _apply(self, update: Assembled, time_ns: int, now: float, accepted: bool) -> list[Effect]:
         if self.deleted:
             return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
         try:
-            self._taste(update.payload)  # before anything of it is decoded here
+            self._taste(update.payload, accepted=accepted)  # before anything of it is decoded here
         except CrdtError as error:
             return [_refuse(update, _reason(error), str(error), quarantine=True)]
         if (full := self._full(update)) is not None:

@@ -24,7 +24,7 @@ from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Stream, Transport
+from lorogo_transport.ports import Stored, Stream, Transport
 from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
 
 log = get_logger(__name__)
@@ -74,9 +74,13 @@ async def load(
     epoch: int,
     checked: bool = False,
     covered: Covered = NOTHING,
+    accepted: Covered = NOTHING,
     taste: Taste = untasted,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+
+    What is `covered` is not journalled again; what our journal has was `accepted`, and is not refused on
+    a taster's suspicion.
 
     `checked`: a document that was loaded before made Loro panic later, when it was exported. Then
     every update is tried by an export of its own, which finds the forged one (docs/decisions/0004).
@@ -95,6 +99,7 @@ async def load(
                 epoch=epoch,
                 checked=checked,
                 covered=covered,
+                accepted=accepted,
                 taste=taste,
             )
         except CrdtPanic as error:
@@ -121,6 +126,7 @@ async def _load_once(
     epoch: int,
     checked: bool,
     covered: Covered,
+    accepted: Covered,
     taste: Taste,
 ) -> Loaded:
     head = await snapshots.head(document_id)
@@ -163,7 +169,11 @@ async def _load_once(
                 pass
 
     wal = transport.stream(subjects.WAL_STREAM)
-    await read_on(wal, document_id, loaded, clock, note, skip, checked=checked)
+
+    def known(stored: Stored) -> bool:
+        return accepted.has(epoch, stored.sequence, stored.time_ns)
+
+    await read_on(wal, document_id, loaded, clock, note, skip, checked=checked, known=known)
     replica.lazy = True
     intake.go_live()
     return loaded
@@ -194,11 +204,13 @@ async def read_on(
     skip: set[int] | None = None,
     *,
     checked: bool = False,
+    known: Callable[[Stored], bool] | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
 
     `act` is told every effect, with the time at which the stream stored its message. Ends early
-    after a Poisoned effect: the replica must not be used any more.
+    after a Poisoned effect: the replica must not be used any more. `known` says of which messages a
+    journal has the update.
     """
     subject = subjects.wal(document_id)
     newest = await wal.last(subject)
@@ -211,7 +223,8 @@ async def read_on(
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             if skip is None or stored.sequence not in skip:
                 when = min(clock.now(), stored.time_ns / 1e9 - ahead)
-                for taken in loaded.intake.take(stored, when):
+                accepted = known is not None and known(stored)
+                for taken in loaded.intake.take(stored, when, accepted=accepted):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):

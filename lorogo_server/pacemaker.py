@@ -28,6 +28,7 @@ from lorogo_transport.errors import TransportError
 from lorogo_transport.jetstream import connect
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
+from lorogo_transport.secret_files import without_secrets
 from lorogo_transport.statuses import Statuses
 
 log = get_logger(__name__)
@@ -192,6 +193,7 @@ class Pulse:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
+            env=without_secrets(os.environ),
         )
         assert self._settings is not None
         self._write(json.dumps(asdict(self._settings)))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lorogo_log import LogError
 from lorogo_protocol import crdt, ids, subjects
-from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError, MalformedMessage
+from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_server import epoch, ledger, reconcile_scan, reconcile_table
 from lorogo_server.context import Context
@@ -27,13 +27,12 @@ from lorogo_server.epoch import Known
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
-from lorogo_server.loading import LoadFailed
 from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair, keeps_content
 from lorogo_server.reconcile_scan import Entry, Place
 from lorogo_server.reconcile_table import Ends, Row, Table, includes
-from lorogo_transport.errors import StorageFull
+from lorogo_transport.errors import StorageFull, TransportError
 from lorogo_transport.logs import get_logger
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
+from lorogo_transport.snapshots import SnapshotHead
 
 log = get_logger(__name__)
 
@@ -94,6 +93,8 @@ class Reconciler:
         self._damaged: set[str] = set()  # journals in which damage was found
         self._told: set[str] = set()  # contradictions
         self._counted: set[str] = set()  # have lost something, and were not found whole since
+        self._unread: set[str] = set()  # documents that could not be read when it was last tried
+        self._unread_now: set[str] = set()  # in this pass
         self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
@@ -134,6 +135,7 @@ class Reconciler:
         """Pass after pass, until cancelled."""
         self._wanted.set()
         pause = self._context.settings.reconcile_every_seconds
+        again = _AGAIN_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -146,6 +148,9 @@ class Reconciler:
                 await self.reconcile()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
+                again = 2 * again if self._unread else _AGAIN_SECONDS
+                if self._unread:
+                    pause = again = min(pause, again)
             except StorageFull as error:
                 self._log.error("the WAL is full: what it lost cannot be published again", problem=str(error))
             except (LorogoError, LogError, OSError) as error:
@@ -173,6 +178,7 @@ class Reconciler:
             "lost_for_good": found.rejected,
             "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
+            "reconcile_unread": len(self._unread),
             "journals_damaged": sorted(self._damaged),
         }
 
@@ -222,6 +228,7 @@ class Reconciler:
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
+        self._unread_now = set()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         revisions = {
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
@@ -249,7 +256,7 @@ class Reconciler:
             host = self._hosts.get(name)
             if host is not None and (wanted := expected.get(name)) is not None:
                 complete = self._ask_host(host, row, there, wanted)
-                if complete and self._doubt:
+                if complete and (self._doubt or name in self._unread):
                     complete = await self._is_complete(name, row)
             else:
                 complete = await self._is_complete(name, row)
@@ -262,6 +269,7 @@ class Reconciler:
         self._doubt = ""
         if lost:
             await self._bring_back(lost, places)
+        self._unread &= self._unread_now
 
     def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
         """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
@@ -318,8 +326,8 @@ class Reconciler:
             if await self._repair.bury(name, row, head):
                 self._told.discard(name)
                 return
-        except (SnapshotDamaged, MalformedMessage) as error:
-            self._log.error("a deleted document's snapshot is damaged", document=name, problem=str(error))
+        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            await self._leave_out(name, error)
             return
         if name not in self._told:
             self._told.add(name)
@@ -365,11 +373,41 @@ class Reconciler:
             if loaded.facts.deleted:
                 return None
             return includes(crdt.counters(loaded.intake.replica.version().vector), row.ends)
-        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
-            if name not in self._told:
-                self._told.add(name)
-                self._log.error("a document cannot be compared", document=name, problem=str(error))
+        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            await self._leave_out(name, error)
             return None
+
+    async def _leave_out(self, name: str, error: Exception) -> None:
+        """Tell of a document that cannot be read, once; the pass goes on without it.
+
+        Nothing is known of it then: it is not complete, nothing of it is published, stored or purged, and the
+        next pass tries again. Raises the error if it is not the document's own.
+        """
+        if isinstance(error, StorageFull | OSError) or not self._context.transport.bus.connected:
+            raise error
+        if isinstance(error, TransportError):
+            try:
+                await self._probe()
+            except TransportError:
+                raise error from None
+        self._unread_now.add(name)
+        if name not in self._unread:
+            self._unread.add(name)
+            known = isinstance(error, LorogoError)
+            self._log.error(
+                "a document cannot be compared: it is left out until it can be read",
+                document=name,
+                problem=str(error) or type(error).__name__,
+                exc_info=None if known else error,
+            )
+
+    async def _probe(self) -> None:
+        """Ask NATS in each way that a load does. Raises TransportError."""
+        transport = self._context.transport
+        await transport.stream(subjects.SNAPSHOT_STREAM).state()
+        first = (await self._context.wal.state()).last_sequence + 1
+        async for _ in self._context.wal.read(subjects.wal("*"), first=first):
+            break
 
     # --- what is lost -----------------------------------------------------------------------------
 
@@ -438,8 +476,8 @@ class Reconciler:
             return None
         try:
             mended = await self._repair.mend(name, entries, row)
-        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
-            self._log.error("a document cannot be brought back", document=name, problem=str(error))
+        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            await self._leave_out(name, error)
             self._failed.add(name)
             return None
         if mended.unjudged:

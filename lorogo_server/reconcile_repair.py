@@ -23,6 +23,7 @@ from lorogo_server.ledger import Covered
 from lorogo_server.loading import Loaded, LoadFailed, load
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Ends, Row, includes
+from lorogo_server.tasting import SUSPECTED
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored
@@ -69,7 +70,7 @@ class _Scratch:
     document_id: str
     loaded: Loaded
     sequence: int
-    refused: set[tuple[str, str]]  # for good, by an owner or by us: (log id, digest)
+    refused: dict[tuple[str, str], str]  # for good, by an owner or by us: (log id, digest), and why
     held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
 
     @property
@@ -83,7 +84,7 @@ class _Scratch:
             self.sequence += 1
             subject = subjects.wal(self.document_id)
             message = Stored(subject, self.sequence, time_ns, part.data, part.headers())
-            effects += self.loaded.intake.take(message, now)
+            effects += self.loaded.intake.take(message, now, accepted=True)
         return effects
 
 
@@ -99,6 +100,7 @@ class Repair:
         self._pace = pace
         self._reject = reject
         self._skipped: set[tuple[str, str, str]] = set()  # told
+        self._doubted: set[tuple[str, str, str]] = set()  # refused on a suspicion, and tried again by us
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
@@ -121,6 +123,7 @@ class Repair:
                     context.clock,
                     epoch=epoch,
                     covered=Covered("", epoch, _ALL, _ALL),
+                    accepted=context.journal.covered(document_id),
                     taste=context.taste,
                 )
             except SnapshotReplaced:
@@ -163,13 +166,13 @@ class Repair:
         refused = await self._refused(document_id)
         return _Scratch(document_id, loaded, loaded.follower.position, refused)
 
-    async def _refused(self, document_id: str) -> set[tuple[str, str]]:
+    async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
         """What was moved out of the WAL because it can never be accepted.
 
         A forged update, for one, is found out only after it was journalled; it must not come back. Anybody
         may have a message refused that names another's update: only the bytes tell which one it was.
         """
-        refused: set[tuple[str, str]] = set()
+        refused: dict[tuple[str, str], str] = {}
         assembler = chunks.Assembler()
         brim: Stored | None = None  # headers whose bytes come in the next message
         async for stored in self._rejected.read(subjects.rejected(document_id)):
@@ -188,7 +191,8 @@ class Repair:
             # As if each came at once: what is rejected of an id says nothing of what comes after it.
             match assembler.add(chunk, sequence=stored.sequence, now=0.0):
                 case chunks.Assembled(log_id=log_id, digest=actual):
-                    refused.add((log_id, actual))
+                    if refused.get((log_id, actual), SUSPECTED) == SUSPECTED:  # a better reason stays
+                        refused[log_id, actual] = headers.get(h.MESSAGE, "")
                 case _:
                     pass
         return refused
@@ -199,7 +203,8 @@ class Repair:
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
-        if (update.log_id, update.digest) in scratch.refused:
+        why = scratch.refused.get((update.log_id, update.digest))
+        if why is not None and not self._doubts(scratch.document_id, update, why):
             self._skip(scratch.document_id, update, mended)
             return scratch
         try:
@@ -250,6 +255,14 @@ class Repair:
         for part in parts:
             await self._pace.wait()
             await self._context.wal.append(subject, part.data, headers=part.headers())
+
+    def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
+        """Whether an owner refused what was ACKed only because processes ended over it: one more try."""
+        key = (document_id, update.log_id, update.digest)
+        if why != SUSPECTED or key in self._doubted:
+            return False
+        self._doubted.add(key)
+        return True
 
     def _skip(self, document_id: str, update: UpdateRecord, mended: Mended) -> None:
         """An owner found out after it was journalled that it can never be accepted: not brought back."""

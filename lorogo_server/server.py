@@ -27,7 +27,6 @@ from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.keeping import Keeping
 from lorogo_server.lease import Lease
-from lorogo_server.level import Level
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
@@ -158,7 +157,6 @@ class Server:
             taste=untasted if taster is None else taster.taste,
         )
         self.reconciler = self._make_reconciler(data, storage)
-        self._level = Level()
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
@@ -400,7 +398,7 @@ class Server:
             **self._depths(),
             "epoch": self.context.epochs.current,
             "ready": self.ready,
-            "wal_full": round(self._level.full, 3),
+            "wal_full": round(self.context.level.full, 3),
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
             **({} if self.reconciler is None else self.reconciler.stats()),
@@ -612,7 +610,7 @@ class Server:
                     next_level = now + _LEVEL_SECONDS
                     if self.journal is not None:
                         await self.journal.measure()
-                    self._level.see(await self.context.wal.state())
+                    self.context.level.see(await self.context.wal.state())
                 if now >= next_sweep:
                     next_sweep = now + _SWEEP_SECONDS
                     await self.context.snapshots.sweep(now)

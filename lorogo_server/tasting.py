@@ -3,14 +3,24 @@
 A forged update can make Loro ask for more memory than there is, and then Rust ends the process: no panic,
 nothing to catch (docs/decisions/0004). The message stays in the WAL, so whoever takes the document next would
 end, too. The taster is a small process that decodes each update before the server does, about 25 us for a
-small one. If an update ends it, that update is refused for good and another taster is started. If it does not
-answer in time, or ends for another reason, nobody knows anything about the update, and it is taken as it
-would be without a taster.
+small one.
 
-It reads `length (4) | update` from its standard input and answers with one byte; the end of input is the end.
+It has two parts. The *parent* has loaded everything, decodes nothing, and forks the *worker*, which decodes.
+When an update ends the worker, the parent says how, and forks the next one: a few milliseconds, where
+starting Python anew takes some tenths of a second. A second parent is kept ready for when the first one ends.
+
+    server -> worker   length (4) | careful (1) | update
+    worker -> server   "."                               it can be decoded, or Loro says no by itself
+    parent -> server   "!" | code (4) | asked (8)        it ended the worker: how, and for want of what memory
+
+The end of input is the end of the worker, and that of the parent. Of all ends only some say something about
+the update (`judged`): where nothing is known, it is taken as if there were no taster, since a good update
+must not be refused because a machine was slow or short of memory.
 """
 
+import mmap
 import os
+import re
 import resource
 import select
 import signal
@@ -18,82 +28,214 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn, Protocol
 
 from lorogo_protocol import crdt
+from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError, InvalidUpdate
 from lorogo_transport.logs import get_logger
+from lorogo_transport.secret_files import without_secrets
 
 log = get_logger(__name__)
 
-#: Raises InvalidUpdate for what must not be imported.
-Taste = Callable[[bytes], None]
-
 _SECONDS = 2.0  # for one update: a lease is longer
 _START_SECONDS = 10.0
-_LENGTH = struct.Struct("<I")
-_DONE = b"."
+_WORK_SECONDS = 300  # then a worker ends itself: nobody may be there any more to end it
+_REQUEST = struct.Struct("<I?")
+_END = struct.Struct("<ciQ")
+_DONE, _ENDED = b".", b"!"
+_PIECE_BYTES = 64 * 1024
 #: how a process ends that native code ended; others (killed, for want of memory or by a person) say nothing
-_POISONED = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL})
+_NATIVE = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL})
+#: No honest update asks for more at once: an operation has at least a byte or two in it and takes about a
+#: hundred in memory, and what is packed tighter (a long text of one letter) stays below the first number.
+#: So one that asks for more, and does not get it, was forged, however short of memory the machine is.
+_ASKED_BYTES_MAX = 1 << 30
+_ASKED_PER_BYTE_MAX = 64
+#: must be free, else an end without a word may be for want of memory
+_ROOM_BYTES, _ROOM_PER_BYTE = 256 << 20, 16
+#: Rust's last words, and nothing behind them: a panic before them may quote what a stranger wrote. When
+#: nothing at all is left, it fails once more while it says so.
+_LAST_WORDS = re.compile(
+    rb"(?:\A|\n)((?:memory allocation of \d{1,20} bytes failed\n)+)"
+    rb"(?:(?:note:|skipping backtrace) [^\n]*\n)?\Z"
+)
+_WORDS_BYTES_MAX = 4096
+#: what a sender is told, and what is written beside the quarantined update
+FORGED = "decoding it ends the process: it was made to do harm"
+SUSPECTED = "decoding it ends the process, twice: it was made to do harm, or there is a fault"
+_PAST = b"\n\0\n"  # what was said before it belongs to another update
 
 
-def untasted(_: bytes) -> None:
+class Taste(Protocol):
+    """Raises InvalidUpdate for what must not be imported.
+
+    `accepted`: our journal says that it was imported once. Then only a proof counts against it.
+    """
+
+    def __call__(self, update: bytes, *, accepted: bool = False) -> None: ...
+
+
+def untasted(update: bytes, *, accepted: bool = False) -> None:
     """For a server without a taster: every update is let through."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended over an update: its exit code, and what memory it had asked for in vain."""
+
+    code: int
+    asked_bytes: int = 0
+
+
+class Verdict(Enum):
+    """What such an end says about the update."""
+
+    FORGED = "forged"
+    SUSPECT = "suspect"  # forged, if it ends another worker as well
+    UNKNOWN = "unknown"
+
+
+def judged(ended: Ended, size: int) -> Verdict:
+    """What the end of a worker says about an update of that size."""
+    if ended.code not in _NATIVE:
+        return Verdict.UNKNOWN
+    if not ended.asked_bytes:
+        return Verdict.SUSPECT
+    absurd = ended.asked_bytes > _ASKED_BYTES_MAX + _ASKED_PER_BYTE_MAX * size
+    return Verdict.FORGED if absurd else Verdict.UNKNOWN
+
+
 class _Gone(Exception):
-    """The process ended."""
+    """The parent ended."""
 
 
 class Taster:
-    """The server's end: starts the process, and asks it. The server waits for the answer, for 2 s at most."""
+    """The server's end: starts the processes, and asks. The server waits for the answer, for 2 s at most."""
 
     def __init__(self, *, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Process | None = None
+        self._spare: _Process | None = None
 
     def start(self) -> None:
-        """Start the process, if it does not run, and wait until it can answer."""
-        if self._process is not None:
-            return
-        self._process = subprocess.Popen(
+        """Start the processes, if they do not run, and wait until one can answer."""
+        if self._process is None and (process := self._next()) is not None:
+            with suppress(_Gone, TimeoutError):  # one that does not start is noticed when it is asked
+                process.wait_until_ready(time.monotonic() + _START_SECONDS)
+
+    def taste(self, update: bytes, *, accepted: bool = False) -> None:
+        """Raises InvalidUpdate if decoding the update ends a process."""
+        verdict = self._verdict(update, careful=False)
+        if verdict is Verdict.SUSPECT and not accepted:
+            verdict = self._verdict(update, careful=True)
+            if verdict is Verdict.SUSPECT:
+                raise InvalidUpdate(SUSPECTED)
+        if verdict is Verdict.FORGED:
+            raise InvalidUpdate(FORGED)
+
+    def stop(self) -> None:
+        """End the processes."""
+        for process in (self._process, self._spare):
+            if process is not None:
+                process.end()
+        self._process = self._spare = None
+
+    def _verdict(self, update: bytes, *, careful: bool) -> Verdict:
+        deadline = time.monotonic() + self._seconds
+        for _ in range(2):
+            if (process := self._process or self._next()) is None:
+                break
+            try:
+                ended = process.ask(update, careful, deadline)
+            except TimeoutError:
+                log.warning("the taster did not answer in time, taking another", bytes=len(update))
+                process.end(at_once=True)
+                self._next()
+                break
+            except _Gone:
+                log.warning("the taster is gone, taking another", code=process.end(), bytes=len(update))
+                self._next()
+                continue
+            if ended is None:
+                return Verdict.UNKNOWN
+            verdict = judged(ended, len(update))
+            tell = log.warning if verdict is Verdict.UNKNOWN else log.info
+            tell(
+                "an update ended the taster's worker",
+                code=ended.code,
+                asked_bytes=ended.asked_bytes,
+                bytes=len(update),
+                verdict=verdict.value,
+            )
+            return verdict
+        return Verdict.UNKNOWN
+
+    def _next(self) -> "_Process | None":
+        """The one that was kept ready, and another takes its place; None if none can be started."""
+        self._process, self._spare = self._spare, None
+        try:
+            self._process = self._process or _Process()
+            self._spare = _Process()
+        except OSError as error:  # no memory for it, or too many processes
+            log.warning("a taster could not be started", problem=str(error))
+        return self._process
+
+
+class _Process:
+    """One parent with its worker, and the pipes to them."""
+
+    def __init__(self) -> None:
+        self.popen = subprocess.Popen(
             [sys.executable, "-c", "from lorogo_server.tasting import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # where Rust tells of its panics, a page each
-            start_new_session=True,  # Ctrl-C is for the server; the end of input is for us
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the server; and parent and worker can be ended together
+            env={**without_secrets(os.environ), "RUST_BACKTRACE": "0"},  # a page, and none of it is read
         )
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self._in, self._out = self.popen.stdin, self.popen.stdout
+        self._ready = False
+        for pipe in (self._in, self._out):
             os.set_blocking(pipe.fileno(), False)
-        with suppress(_Gone, TimeoutError):  # one that does not start is noticed when it is asked
-            self._hear(time.monotonic() + _START_SECONDS)
 
-    def taste(self, update: bytes) -> None:
-        """Raises InvalidUpdate if decoding the update ends a process."""
-        self.start()
-        deadline = time.monotonic() + self._seconds
-        try:
-            self._tell(_LENGTH.pack(len(update)) + update, deadline)
+    def wait_until_ready(self, deadline: float) -> None:
+        """Raises TimeoutError, _Gone."""
+        if not self._ready:
             self._hear(deadline)
-        except TimeoutError:
-            log.warning("the taster did not answer in time, starting another", bytes=len(update))
-            self._end()
-        except _Gone:
-            code = self._end()
-            log.warning("the taster ended, starting another", code=code, bytes=len(update))
-            if code in _POISONED:
-                raise InvalidUpdate("decoding it ends the process: it was made to do harm") from None
+            self._ready = True
 
-    def stop(self) -> None:
-        """End the process."""
-        self._end()
+    def ask(self, update: bytes, careful: bool, deadline: float) -> Ended | None:
+        """How the update ended the worker; None: it did not. Raises TimeoutError, _Gone."""
+        self.wait_until_ready(deadline)
+        self._tell(_REQUEST.pack(len(update), careful) + update, deadline)
+        heard = self._hear(deadline)
+        if heard == _DONE:
+            return None
+        _, code, asked = _END.unpack(heard)
+        return Ended(code, asked)
+
+    def end(self, *, at_once: bool = False) -> int | None:
+        """How the parent ended by itself; None if it had to be ended. Nothing of it is left."""
+        with suppress(BrokenPipeError):
+            self._in.close()
+        try:
+            code: int | None = self.popen.wait(0 if at_once else 0.5)
+        except subprocess.TimeoutExpired:
+            code = None
+        with suppress(ProcessLookupError, PermissionError):  # the worker may have outlived its parent
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        self._out.close()
+        return code
 
     def _tell(self, data: bytes, deadline: float) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        fd, view = self._process.stdin.fileno(), memoryview(data)
+        fd, view = self._in.fileno(), memoryview(data)
         while view:
             try:
                 view = view[os.write(fd, view) :]
@@ -102,43 +244,17 @@ class Taster:
             except BrokenPipeError:
                 raise _Gone from None
 
-    def _hear(self, deadline: float) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        fd = self._process.stdout.fileno()
+    def _hear(self, deadline: float) -> bytes:
+        fd = self._out.fileno()
         while True:
             _wait(fd, select.POLLIN, deadline)
             try:
-                if not os.read(fd, 1):
-                    raise _Gone
+                heard = os.read(fd, _END.size)  # one answer at most, written whole
             except BlockingIOError:
                 continue
-            return
-
-    def _end(self) -> int | None:
-        """How the process ended, or was ended now."""
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        try:
-            code: int | None = process.wait(0.5 if process.poll() is None and self._closed(process) else 0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            code = None
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
-        return code
-
-    @staticmethod
-    def _closed(process: subprocess.Popen[bytes]) -> bool:
-        """Close its input: then it ends by itself, if it is not busy."""
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-        return True
+            if not heard:
+                raise _Gone
+            return heard
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:
@@ -149,18 +265,95 @@ def _wait(fd: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
+# --- the process ----------------------------------------------------------------------------------
+
+_IDLE, _READING, _DECODING = range(3)
+
+
 def main() -> None:
-    """The process's door."""
+    """The process's door: the parent, which forks one worker after another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ends are expected, and nobody reads their dumps
-    source, answers = sys.stdin.buffer, sys.stdout.fileno()
+    doing = mmap.mmap(-1, 1)  # shared: what the worker does, also when it cannot say so any more
     with suppress(BrokenPipeError):
-        os.write(answers, _DONE)
-        while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
-            (size,) = _LENGTH.unpack(head)
-            update = source.read(size)
-            if len(update) < size:
-                return
-            with suppress(CrdtError):  # the server meets it itself, and says so
-                crdt.try_decoding(update)
-            os.write(answers, _DONE)
+        os.write(1, _DONE)
+        while _worked(doing):
+            pass
+
+
+def _worked(doing: mmap.mmap) -> bool:
+    """One worker's life; whether there shall be another."""
+    doing[0] = _IDLE
+    parent = os.getpid()
+    words_in, words_out = os.pipe()
+    worker = os.fork()
+    if not worker:
+        os.dup2(words_out, 2)
+        os.close(words_in)
+        os.close(words_out)
+        _work(doing, parent)
+    os.close(words_out)
+    words = _last_words(words_in)
+    os.close(words_in)
+    code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    if not code or doing[0] == _READING:  # the end of input; or a part of an update is left in the pipe
+        return False
+    if doing[0] == _DECODING:
+        os.write(1, _END.pack(_ENDED, code, asked_bytes(code, words)))
+    return True
+
+
+def _last_words(fd: int) -> bytes:
+    """The end of what the worker says, when it has ended."""
+    words = b""
+    while piece := os.read(fd, _PIECE_BYTES):
+        words = (words + piece)[-_WORDS_BYTES_MAX:]
+    return words
+
+
+def asked_bytes(code: int, words: bytes) -> int:
+    """How much memory Rust had asked for in vain when it ended the process; 0: it does not say so."""
+    found = _LAST_WORDS.search(words.rpartition(_PAST)[2])
+    if code != -signal.SIGABRT or found is None:
+        return 0
+    return min(max(int(number) for number in re.findall(rb"\d+", found[1])), (1 << 64) - 1)
+
+
+def _work(doing: mmap.mmap, parent: int) -> NoReturn:
+    """The worker: decodes what comes, until nothing comes any more."""
+    code = 1
+    try:
+        with suppress(BrokenPipeError):
+            while (request := _request(doing)) is not None and os.getppid() == parent:
+                update, careful = request
+                doing[0] = _DECODING
+                signal.alarm(_WORK_SECONDS)
+                if careful:
+                    mmap.mmap(-1, _ROOM_BYTES + _ROOM_PER_BYTE * len(update)).close()
+                try:
+                    crdt.try_decoding(update)
+                except CrdtPanic:
+                    os.write(2, _PAST)
+                except CrdtError:  # the server meets it itself, and says so
+                    pass
+                signal.alarm(0)
+                doing[0] = _IDLE
+                os.write(1, _DONE)
+        code = 0
+    finally:
+        os._exit(code)  # nothing of the parent's is cleaned up here
+
+
+def _request(doing: mmap.mmap) -> tuple[bytes, bool] | None:
+    """The next update, and whether to look for room first; None at the end. One is sent at a time."""
+    data, wanted, careful = bytearray(), _REQUEST.size, False
+    while len(data) < wanted:
+        piece = os.read(0, _PIECE_BYTES)
+        if not piece:
+            return None
+        doing[0] = _READING
+        data += piece
+        if len(data) >= _REQUEST.size:
+            size, careful = _REQUEST.unpack_from(data)
+            wanted = _REQUEST.size + size
+    return bytes(memoryview(data)[_REQUEST.size :]), careful

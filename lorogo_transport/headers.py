@@ -4,6 +4,10 @@ A block on the wire is `NATS/1.0[ status[ description]]`, then `Name: value` lin
 status comes from the NATS server; a header that merely is called `Status` comes from whoever sent
 the message. They must not be mixed up (a stored message with a `Status: 204` header would end a
 batch), so the inline one is kept under names that no header can have.
+
+nats-server checks nothing of the block that a sender gives it: not the first line, not the line ends.
+To what it stored it adds its own headers in the place of the last two bytes, whatever these were. So
+a sender can spoil the first line and the first of those headers (`Nats-Stream`), and none after it.
 """
 
 import re
@@ -14,6 +18,10 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 _LINE = "NATS/1.0"
+_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
+_STATUS_LINE = re.compile(rf"{re.escape(_LINE)} ([0-9]{{3}})(?: (.*))?")
+_SUBJECT = "Nats-Subject"
+_SEQUENCE = "Nats-Sequence"
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES_MAX = 1024
 _known_names: set[str] = set()  # names are few and checked often: remember the good ones
@@ -34,25 +42,43 @@ def encode_headers(headers: Headers) -> bytes:
 def parse_headers(raw: bytes) -> dict[str, str]:
     """What a block says; of headers with the same name the last wins.
 
-    NATS appends its own `Nats-*` headers after the sender's, so nobody can forge them.
+    NATS appends its own `Nats-*` headers after the sender's, so nobody can forge them. What
+    `encode_headers` could not write again is left out: it is not a header.
     """
-    first, *lines = raw.decode("utf-8", "replace").split("\r\n")
+    first, end, rest = raw.decode("utf-8", "replace").partition("\r\n")
     parsed: dict[str, str] = {}
-    for line in lines:
+    for line in rest.split("\r\n"):
         name, colon, value = line.partition(":")
-        if colon and name:
+        if colon and _may_travel(name, value):
             parsed[name] = value.strip()
-    if len(first) > len(_LINE):
-        status, _, description = first[len(_LINE) :].strip().partition(" ")
-        parsed[STATUS] = status
-        if description:
-            parsed[DESCRIPTION] = description
+    if end and (status := _STATUS_LINE.fullmatch(first)):
+        parsed[STATUS] = status[1]
+        if status[2]:
+            parsed[DESCRIPTION] = status[2]
     return parsed
+
+
+def is_stored(headers: Headers) -> bool:
+    """Whether a stream sent it as one of its messages: its end markers and errors say neither of these.
+
+    The first line does not tell: `NATS/1.0 204` may be the sender's own.
+    """
+    return _SEQUENCE in headers and _SUBJECT in headers
 
 
 def own_headers(headers: Headers) -> dict[str, str]:
     """The sender's headers: without those of NATS."""
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
+
+
+def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
+    """What a message takes of a stream's `max_bytes`, or a few bytes more."""
+    return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
+
+
+def _may_travel(name: str, value: str) -> bool:
+    known = name in _known_names or _NAME.fullmatch(name) is not None
+    return known and "\n" not in value and "\r" not in value
 
 
 def _check_name(name: str) -> None:

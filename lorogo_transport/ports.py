@@ -51,6 +51,11 @@ class StreamState:
     bytes_max: int  # -1: no limit
     created_ns: int = 0  # when the stream was made; 0: not known
 
+    @property
+    def bytes_left(self) -> int | None:
+        """What it still takes, of all messages together; None: there is no limit."""
+        return self.bytes_max - self.bytes if self.bytes_max > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:

@@ -5,8 +5,10 @@ No message in here has a secret in it.
 """
 
 import os
+import re
 import secrets
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,20 @@ SECRET_BYTES_MAX: Final = 64 * 1024
 _FLAGS: Final = (
     os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 )  # a pipe without a writer does not hang
+
+
+#: what any process may inherit of our variables; each that is not named here may hold a secret
+_HARMLESS: Final = frozenset(
+    {"LOROGO_LAKE", "LOROGO_LOG", "LOROGO_NATS", "LOROGO_NATS_SERVER", "LOROGO_OPEN"}
+)
+
+
+#: what a secret looks like, wherever it is in a text, and what to do with one that is where a file should be
+_LOOKS: Final = (
+    (re.compile(r"eyJ[\w-]{16,}(?:\.[\w-]+){0,2}"), "the token", "LOROGO_TOKEN"),
+    (re.compile(r"(?<![A-Z0-9])S[UAOCNX][A-Z2-7]{40,}"), "the seed", "LOROGO_NATS_SEED"),
+    (re.compile(r"\{.*\"(?:kty|keys)\\*\"\s*:.*\}?", re.DOTALL), "the key", ""),
+)
 
 
 class SecretUnusable(LorogoError):
@@ -44,6 +60,32 @@ def read_secret(*, path: Path | str | None, environment: str, what: str) -> str 
     return None
 
 
+def itself(text: str) -> str:
+    """What to do, in one sentence, if the text names no file but is a token, a seed or a key; else ""."""
+    for looks, what, variable in _LOOKS:
+        if looks.search(text):
+            instead = f", or put it into {variable}" if variable else ""
+            return f"that is {what} itself, not a file: write it to a file{instead}"
+    return ""
+
+
+def hidden(text: str) -> str:
+    """The text without the tokens, seeds and keys that are in it."""
+    for looks, what, _ in _LOOKS:
+        text = looks.sub(f"[{what}]", text)
+    return text
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that needs no secret of ours: an editor, nats-server, a helper."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("LOROGO_")
+        or (name in _HARMLESS and "@" not in value)  # an address with a password
+    }
+
+
 def read_secret_file(path: Path | str, what: str) -> str:
     """The secret in the file, stripped. Raises SecretUnusable, also if others may read the file."""
     content, status = read_file(path, what)
@@ -55,6 +97,7 @@ def read_secret_file(path: Path | str, what: str) -> str:
 
 def read_file(path: Path | str, what: str) -> tuple[str, os.stat_result]:
     """The text of a small file, stripped, and its facts, whoever may read it. Raises SecretUnusable."""
+    _check_name(path, what)
     try:
         descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError) as error:
@@ -109,6 +152,7 @@ def write_secret(path: Path | str, text: str, what: str, *, replace: bool = Fals
 
 def write_file(path: Path | str, text: str, what: str, *, mode: int, replace: bool) -> None:
     """Write the file whole or not at all, with exactly this mode and a line end. Raises SecretUnusable."""
+    _check_name(path, what)
     target = Path(path)
     if replace:
         target = Path(os.path.realpath(target))  # a link stays a link
@@ -143,6 +187,11 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _check_name(path: Path | str, what: str) -> None:
+    if wrong := itself(str(path)):
+        raise SecretUnusable(f"{what} has no file: {wrong}")
 
 
 def _why(path: Path | str, error: OSError | ValueError) -> str:

@@ -18,12 +18,13 @@ from lorogo_transport.errors import (
     OutcomeUnknown,
     PermissionDenied,
     RequestTimeout,
+    StorageFull,
     StreamMismatch,
     StreamMissing,
     TransportError,
     Unreachable,
 )
-from lorogo_transport.headers import DESCRIPTION, STATUS, own_headers
+from lorogo_transport.headers import DESCRIPTION, STATUS, is_stored, own_headers, record_bytes
 from lorogo_transport.ports import Bus, Headers, Message, Refusal, Stored, StreamSpec, StreamState
 
 _BATCH_MESSAGES = 1000
@@ -31,6 +32,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_SUBJECTS = 500  # the server refuses a multi-last with more than 1024 results
 _READ_SECONDS = 5.0  # the longest silence within a batch
 _LOOK_SECONDS = 0.02  # between looks for what JetStream does not confirm
+_FULL_SECONDS = 1.0  # without a sign of it: is there room at all?
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -177,16 +179,25 @@ class JetStreamStream:
         position = 1 if stored is None else stored.sequence + 1
         await self._bus.publish(subject, data, headers=headers)
         wanted = own_headers(headers or {})
+        loop = asyncio.get_running_loop()
+        asks_at, left = loop.time() + min(_FULL_SECONDS, timeout / 2), None
+        size = record_bytes(subject, data, headers or {})
         with suppress(TimeoutError, RequestTimeout):
             async with asyncio.timeout(timeout):
                 while True:
                     found = await self.next(subject, position, timeout=timeout)
-                    if found is None:
-                        await asyncio.sleep(_LOOK_SECONDS)
-                    elif found.data == data and own_headers(found.headers) == wanted:
-                        return found.sequence
-                    else:
+                    if found is not None:
+                        if found.data == data and own_headers(found.headers) == wanted:
+                            return found.sequence
                         position = found.sequence + 1  # somebody else's
+                    elif left is not None and size > left:
+                        room = f"room for {max(left, 0)} bytes, and {size} are needed"
+                        raise StorageFull(f"stream {self._name!r} has {room}")
+                    elif loop.time() >= asks_at:
+                        asks_at += _FULL_SECONDS
+                        left = (await self.state(timeout=timeout)).bytes_left
+                    else:
+                        await asyncio.sleep(_LOOK_SECONDS)
         raise OutcomeUnknown(f"no sign of it in stream {self._name!r} for {subject!r}")
 
     async def _message(self, query: dict[str, Any], timeout: float) -> Stored | None:
@@ -259,8 +270,7 @@ class _Batch:
         self.up_to = 0
 
     def on_message(self, message: Message) -> None:
-        status = message.headers.get(STATUS)
-        if status is None:
+        if is_stored(message.headers):
             stored = api.stored_from_direct(message)
             # every message names the one before it in the batch: a hole cannot go unnoticed
             if int(message.headers["Nats-Last-Sequence"]) != self._previous:
@@ -269,7 +279,7 @@ class _Batch:
             self._previous = stored.sequence
             self.messages.append(stored)
             return
-        match status:
+        match message.headers.get(STATUS):
             case "204":
                 self.pending = int(message.headers.get("Nats-Num-Pending", "0"))
                 self.up_to = int(message.headers.get("Nats-UpTo-Sequence", "0"))
@@ -283,8 +293,8 @@ class _Batch:
                 self._fail(_TooManyResults())
             case "503":
                 self._fail(NoResponders(f"nobody serves direct gets of stream {self._stream!r}"))
-            case _:
-                words = f"{status} {message.headers.get(DESCRIPTION, '')}"
+            case status:
+                words = f"{status or 'no status'} {message.headers.get(DESCRIPTION, '')}"
                 self._fail(TransportError(f"direct get on stream {self._stream!r}: {words}"))
         self._done.set()
 

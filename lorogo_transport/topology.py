@@ -38,6 +38,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "max_age": 0,
 }
 _FOREIGN = ("sealed", "deny_purge", "mirror", "sources", "subject_transform", "allow_msg_counter")
+# What a header may then do to the stream. Everybody with a token for a document publishes to the WAL.
+_HEADER_POWERS_FOR_EVER = ("allow_msg_ttl", "allow_msg_schedules")
+_HEADER_POWERS = ("allow_atomic", "allow_batched")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,8 @@ def plan(spec: StreamSpec, existing: Mapping[str, Any]) -> Plan:
         updates["no_ack"] = True
     if spec.deny_delete and not existing.get("deny_delete"):
         updates["deny_delete"] = True
+    if spec.name == WAL_STREAM:
+        updates |= {name: False for name in _HEADER_POWERS if existing.get(name)}
     changes = [f"{name}: {_words(existing.get(name))} -> {_words(value)}" for name, value in updates.items()]
     return Plan({**existing, **updates}, tuple(changes), tuple(_differences(spec, existing)))
 
@@ -185,10 +190,11 @@ def _differences(spec: StreamSpec, existing: Mapping[str, Any]) -> list[str]:
         found.append("deny_delete is set")
     if existing.get("no_ack") and spec.no_ack is False:
         found.append(
-            "no_ack is set, so people with tokens write here: start it with --keys, or, if there are no tokens"
+            "no_ack is set, so people with tokens write here: start it with --keys, or, if there are none"
             f" any more, take it back with `nats stream edit {spec.name} --ack`"
         )
-    return found + [f"{name} is set" for name in _FOREIGN if existing.get(name)]
+    foreign = _FOREIGN + (_HEADER_POWERS_FOR_EVER if spec.name == WAL_STREAM else ())
+    return found + [f"{name} is set" for name in foreign if existing.get(name)]
 
 
 def _republish(spec: StreamSpec) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Bodies: read within bounds of bytes and time, and JSON that means one thing only; large answers count."""
+"""Bodies: read within bounds of bytes and time, and JSON that means one thing only; large answers count.
+
+While JSON is parsed nothing else of the gateway runs for most of the time, on a thread neither: so the number
+of its values is counted before, and bounded.
+"""
 
 import asyncio
 import json
@@ -15,47 +19,64 @@ from starlette.requests import Request
 from lorogo_gateway.http import checking
 from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import rate_limited
+from lorogo_gateway.limiting.visits import visit_of
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.limits import KIB
 
-_THREAD_BYTES = 256 * 1024  # more than this is parsed and checked on a thread
+_THREAD_BYTES = 256 * KIB  # more than this is parsed and checked on a thread
+_SMALL_BYTES = 256 * KIB
 _READER = ThreadPoolExecutor(1, "large bodies")  # one by one: a value takes ten times its text
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARS_MAX = 20  # 64 bits and a sign
 _SOON = {"Retry-After": "1"}
 _HANG_UP = {"Connection": "close"}  # what is still on its way is not read
+_MARKS = (b",", b":", b"[", b"{")  # each value that is parsed comes behind one of them
+_VALUE_BYTES = 80  # of memory, at most, for one mark: a map of one member has three
 
 
 class Bodies:
-    """Reads bodies; all that are in memory together, with large answers, have a bound."""
+    """Reads bodies; all that are in memory together, with large answers, have a bound.
 
-    def __init__(self, *, bytes_max: int, together_bytes_max: int, seconds: float) -> None:
-        self._bytes_max = bytes_max
-        self._free = together_bytes_max
-        self._seconds = seconds
+    Those of one token have one, too, and a quarter is kept for small ones, which large ones cannot keep out.
+    """
+
+    def __init__(self, settings: GatewaySettings, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._free = settings.bodies_bytes_max
+        self._kept = min(self._free // 4, self._free - settings.body_bytes_max)  # for small ones
+        self._large_max = self._free - self._kept
+        self._seconds = settings.call_seconds
 
     @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """All of a body, which counts until this is left. Raises Problem 408, 413, 503; ClientDisconnect."""
+    async def read(self, request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+        """All of a body, which counts until this is left.
+
+        Raises Problem 408, 413, 429, 503; ClientDisconnect.
+        """
         declared = request.headers.get("content-length", "")
-        if _DIGITS.fullmatch(declared) and (len(declared) > 18 or int(declared) > self._bytes_max):
-            raise self._too_large()
+        if _DIGITS.fullmatch(declared) and (len(declared) > 18 or int(declared) > bytes_max):
+            raise _too_large(bytes_max)
         parts: list[bytes] = []
+        key = self._key(request)
         try:
-            await self._collect(request, parts)
+            await self._collect(request, parts, bytes_max, key)
             yield b"".join(parts)
         finally:
-            self._free += sum(map(len, parts))
+            self._give(key, sum(map(len, parts)))
 
-    async def _collect(self, request: Request, parts: list[bytes]) -> None:
+    async def _collect(self, request: Request, parts: list[bytes], bytes_max: int, key: str) -> None:
         size = 0
         deadline = asyncio.timeout(self._seconds)
         try:
             async with deadline:
                 async for part in request.stream():
                     size += len(part)
-                    if size > self._bytes_max:  # whatever Content-Length said
-                        raise self._too_large()
-                    self._take(len(part))
+                    if size > bytes_max:  # whatever Content-Length said
+                        raise _too_large(bytes_max)
+                    self._take(key, len(part), whole=size)
                     parts.append(part)
         except TimeoutError:
             if not deadline.expired():
@@ -64,21 +85,62 @@ class Bodies:
             raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
 
     @contextmanager
-    def held(self, size: int) -> Iterator[None]:
-        """An answer of so many bytes counts until this is left. Raises Problem 503."""
-        self._take(size)
+    def held(self, request: Request, size: int) -> Iterator[None]:
+        """An answer, or a value, of so many bytes counts until this is left. Raises Problem 429, 503."""
+        key = self._key(request)
+        self._take(key, size, whole=size)
         try:
             yield
         finally:
-            self._free += size
+            self._give(key, size)
 
-    def _take(self, size: int) -> None:
-        if size > self._free:
+    def _key(self, request: Request) -> str:
+        return visit_of(request.scope, self._limiter).key
+
+    def _take(self, key: str, size: int, *, whole: int) -> None:
+        """So many bytes of a body that has `whole` by now."""
+        large = _SMALL_BYTES < whole <= self._large_max  # an answer above that comes when it is alone
+        if size > self._free - (self._kept if large else 0):
             raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+        if (no := self._limiter.hold(key, size)) is not None:
+            raise rate_limited(no)
         self._free -= size
 
-    def _too_large(self) -> Problem:
-        return Problem(413, "too-large", f"the body has more than {self._bytes_max} bytes", headers=_HANG_UP)
+    def _give(self, key: str, size: int) -> None:
+        self._limiter.let_go(key, size)
+        self._free += size
+
+
+def _too_large(bytes_max: int) -> Problem:
+    detail = f"the body has more than {bytes_max} bytes, which is the most for this kind of request"
+    return Problem(413, "too-large", detail, headers=_HANG_UP)
+
+
+async def weigh_json(data: bytes, values_max: int) -> int:
+    """How many bytes its values may take in memory, once they are parsed. Raises Problem 413."""
+    if len(data) > _THREAD_BYTES:
+        return await asyncio.get_running_loop().run_in_executor(_READER, _weight, data, values_max)
+    return _weight(data, values_max)
+
+
+def _weight(data: bytes, values_max: int) -> int:
+    count = _marks(data)
+    if count > values_max:  # perhaps in texts, where they are no marks
+        count = _marks(_without_texts(data, values_max))
+    if count > values_max:
+        detail = f"the body has more than {values_max} JSON values; send them in several requests"
+        raise Problem(413, "too-large", detail)
+    return count * _VALUE_BYTES
+
+
+def _marks(data: bytes) -> int:
+    return sum(map(data.count, _MARKS))
+
+
+def _without_texts(data: bytes, values_max: int) -> bytes:
+    """What a parser sees outside of texts, up to the first mistake; all of it if there are too many texts."""
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    return data if plain.count(b'"') > 2 * values_max + 2 else b"".join(plain.split(b'"')[::2])
 
 
 async def parse_json(data: bytes, schema: Schema) -> Any:

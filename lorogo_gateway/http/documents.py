@@ -9,6 +9,7 @@ from lorogo_gateway.identity.needs import OnDocument, SomeDocument
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.limits import KIB
 from lorogo_transport.clock import Clock, SystemClock
 
 JSON = "application/json"
@@ -16,6 +17,7 @@ SNAPSHOT = "application/octet-stream"
 
 _ALL = "/v1/documents"
 _ONE = "/v1/documents/{id}"
+SMALL_BYTES_MAX = 64 * KIB  # of a body that is a few words
 _ETAG = {"ETag": "The version, in quotes."}
 
 _ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
@@ -197,6 +199,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             handler=writing.fork,
             parameters=(_ID,),
             body={JSON: schemas.FORK},
+            body_bytes_max=SMALL_BYTES_MAX,
             answers={201: Answer("Made.", {JSON: schemas.FORKED}, {"Location": "The new document."})},
             problems=(404, 409, 410, 507),
         ),
@@ -209,6 +212,7 @@ def _writes(writing: Writing) -> tuple[Operation, ...]:
             handler=writing.revert,
             parameters=(_ID,),
             body={JSON: schemas.REVERT},
+            body_bytes_max=SMALL_BYTES_MAX,
             answers={200: receipt},
             problems=(404, 409, 410, 422, 507),
         ),

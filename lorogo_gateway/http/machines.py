@@ -17,7 +17,7 @@ from lorogo_gateway.figures import is_ready
 from lorogo_gateway.http.facts import Sockets
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.feed import Feeds
-from lorogo_gateway.identity import Guard, NotSignedIn
+from lorogo_gateway.identity import Guard, NotSignedIn, Principal
 from lorogo_gateway.identity.needs import Operator, check
 from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.errors import LorogoError
@@ -108,7 +108,7 @@ class _Machines:
         """Prometheus text, or OpenMetrics for those who ask for it."""
         if not self._metrics_open:
             try:
-                check(Operator(), self._guard.needed(request.headers), {})
+                check(Operator(), self._who(request), {})
             except LorogoError as error:
                 problem = problem_of(error)
                 assert problem is not None
@@ -119,9 +119,14 @@ class _Machines:
         found = [*self._process.collect(), *families(look, census, self._own())]
         return Response(encoder(_Once(found)), headers={"Content-Type": content_type, **_NO_STORE})
 
+    def _who(self, request: Request) -> Principal:
+        """Whose request it is, where the limits look for it. Raises NotSignedIn, TokenRefused."""
+        found = request.state.principal = self._guard.needed(request.headers)
+        return found
+
     def _is_operator(self, request: Request) -> bool:
         try:
-            return self._guard.needed(request.headers).operator
+            return self._who(request).operator
         except (NotSignedIn, TokenRefused):
             return False
 

@@ -48,6 +48,7 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Schema] | None = None  # by media type
     body_required: bool = True
+    body_bytes_max: int | None = None  # None: what the settings allow for its kind
     group: str = "documents"
     problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routing` adds those of all
     need: Need = field(kw_only=True)  # of whoever asks

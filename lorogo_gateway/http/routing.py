@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from lorogo_gateway.http import checking, openapi, parameters
-from lorogo_gateway.http.bodies import Bodies, parse_json
+from lorogo_gateway.http.bodies import Bodies, parse_json, weigh_json
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import Asked, Operation, Schema, principal
@@ -18,6 +18,7 @@ from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.identity import NOBODY, OPEN, Guard, Principal, missing, presented
 from lorogo_gateway.identity.auditing import Audit
 from lorogo_gateway.identity.needs import Nothing, check, check_body
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
@@ -34,7 +35,10 @@ _GONE = 499  # nobody reads it; for the access log
 
 
 def router(
-    operations: Sequence[Operation], settings: GatewaySettings | None = None, guard: Guard | None = None
+    operations: Sequence[Operation],
+    settings: GatewaySettings | None = None,
+    guard: Guard | None = None,
+    limiter: Limiter | None = None,
 ) -> list[BaseRoute]:
     """The routes of all operations, of their description, and of every other path below /v1."""
     chosen, asking = settings or GatewaySettings(), guard or Guard()
@@ -47,11 +51,7 @@ def router(
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation
-    bodies = Bodies(
-        bytes_max=chosen.body_bytes_max,
-        together_bytes_max=chosen.bodies_bytes_max,
-        seconds=chosen.call_seconds,
-    )
+    bodies = Bodies(chosen, limiter or Limiter(chosen))
     routes: list[BaseRoute] = [
         Route(path, _Resource(found, chosen, bodies, asking, audit)) for path, found in by_path.items()
     ]
@@ -107,7 +107,7 @@ class _Resource:
             await response(scope, receive, send)
             return
         try:
-            with self._bodies.held(len(response.body)):
+            with self._bodies.held(request, len(response.body)):
                 await self._send_in_parts(request, response, send)
         except Problem as busy:
             await busy.response()(scope, receive, send)
@@ -139,14 +139,26 @@ class _Resource:
             return await self._handled(operation, request, Asked(values, wants=wants))
         said = request.headers.get("content-type", "")
         kind = body_type(said, operation.body) if said else ""
-        async with self._bodies.read(request) as data:
+        async with self._bodies.read(request, self._body_bytes_max(operation, kind)) as data:
             if kind or data:
-                body = await _parsed(kind or body_type("", operation.body), operation.body, data)
-                check_body(operation.need, principal(request), body)
-                return await self._handled(operation, request, Asked(values, body, kind, wants))
+                known = kind or body_type("", operation.body)
+                weight = await weigh_json(data, self._settings.json_values_max) if _is_json(known) else 0
+                with self._bodies.held(request, weight):
+                    body = await _parsed(known, operation.body, data)
+                    check_body(operation.need, principal(request), body)
+                    return await self._handled(operation, request, Asked(values, body, kind, wants))
             if operation.body_required:
                 raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
             return await self._handled(operation, request, Asked(values, wants=wants))
+
+    def _body_bytes_max(self, operation: Operation, kind: str) -> int:
+        """How much of a body is read; of one that does not say what it is, as much as of JSON."""
+        most = [self._settings.body_bytes_max]
+        if not kind or _is_json(kind):
+            most.append(self._settings.json_bytes_max)
+        if operation.body_bytes_max is not None:
+            most.append(operation.body_bytes_max)
+        return min(most)
 
     def _who(self, operation: Operation, request: Request) -> Principal:
         """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""

@@ -118,9 +118,11 @@ CONTENT: Schema = {
     },
     "examples": [{"body": "hello", "tasks": [{"title": "write", "done": False}]}],
 }
+POINTER_CHARS_MAX = 65_536  # to match one takes memory, some hundred bytes for each of its slashes
 _POINTER: Schema = {
     "type": "string",
-    "pattern": "^(/([^~/]|~[01])*)*$",
+    "pattern": "^(/[^~/]*(~[01][^~/]*)*)*$",
+    "maxLength": POINTER_CHARS_MAX,
     "description": "a JSON pointer (RFC 6901)",
 }
 PATCH: Schema = {

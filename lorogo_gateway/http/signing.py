@@ -11,13 +11,20 @@ from lorogo_gateway.http.reading import said
 from lorogo_gateway.http.schemas import TIME
 from lorogo_gateway.identity import COOKIE, OPEN, Guard, Presented, Principal, missing, presented
 from lorogo_gateway.identity.needs import AnyToken, Nothing
-from lorogo_protocol.limits import TOKEN_BYTES_MAX
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import rate_limited
+from lorogo_gateway.limiting.visits import visit_of
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.limits import KIB, TOKEN_BYTES_MAX
 from lorogo_transport.clock import Clock, SystemClock
 
 PATH: Final = "/v1/session"
 _JSON = "application/json"
+SIGN_IN_BYTES_MAX: Final = 16 * KIB  # strangers send it: a token, were each character written as \uXXXX
 _LAST = 253_402_300_799  # the last second that ISO 8601 has four digits of a year for
 _FRESH = {"Cache-Control": "no-store"}
+
+assert SIGN_IN_BYTES_MAX > 6 * TOKEN_BYTES_MAX + 100
 
 TOKEN: Schema = {
     "title": "SignIn",
@@ -46,8 +53,9 @@ SESSION: Schema = {
 class Signing:
     """Signing in and out."""
 
-    def __init__(self, guard: Guard, clock: Clock | None = None) -> None:
+    def __init__(self, guard: Guard, limiter: Limiter | None = None, clock: Clock | None = None) -> None:
         self._guard = guard
+        self._limiter = limiter or Limiter(GatewaySettings())
         self._clock = clock or SystemClock()
 
     def operations(self) -> list[Operation]:
@@ -76,6 +84,7 @@ class Signing:
                 },
                 body={_JSON: TOKEN},
                 body_required=False,
+                body_bytes_max=SIGN_IN_BYTES_MAX,
                 group="session",
                 problems=(401,),
                 need=Nothing(),
@@ -100,7 +109,10 @@ class Signing:
     async def _sign_in(self, request: Request) -> Response:
         if self._guard.open:
             return self._told(OPEN)
-        who = self._guard.verified(_given(request))
+        given = _given(request)
+        if (no := visit_of(request.scope, self._limiter).blocked(given.text)) is not None:
+            raise rate_limited(no)
+        who = request.state.principal = self._guard.verified(given)  # whose token is known here from now on
         response = self._told(who)
         assert who.token is not None
         seconds = max(1, round(who.token.expires - self._clock.wall_ns() / 1e9))

@@ -5,12 +5,13 @@ uvicorn closes what is idle between two requests, and nothing else; it reads hea
 
 import asyncio
 from http import HTTPStatus
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from lorogo_gateway.accepting import Entry
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
 from lorogo_gateway.limiting.middleware import rate_limited
@@ -28,13 +29,12 @@ _PROBLEM = (
 )
 
 
-def http_protocol(settings: GatewaySettings, limiter: Limiter | None = None) -> type[HttpToolsProtocol]:
+def http_protocol(settings: GatewaySettings, limiter: Limiter) -> type[HttpToolsProtocol]:
     """What uvicorn.Config takes for `http`."""
-    chosen = limiter or Limiter(settings)
 
     class Bounded(GatewayHttp):
         bounds = settings
-        limits = chosen
+        limits = limiter
 
     return Bounded
 
@@ -69,7 +69,6 @@ class GatewayHttp(HttpToolsProtocol):
     bounds: ClassVar[GatewaySettings]
     limits: ClassVar[Limiter]
 
-    _peer = ""  # whose connection was counted
     _words: LastWords | None = None
     _request: asyncio.TimerHandle | None = None  # until the head of the next one is whole
     _stalled: asyncio.TimerHandle | None = None  # while an answer waits for its reader
@@ -79,23 +78,22 @@ class GatewayHttp(HttpToolsProtocol):
     _seen_bytes = 0  # of this head, parsed
     _head_bytes = 0  # of this request; its body allows as much again for chunks and trailers
 
+    def __init__(self, *, entry: Entry, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._entry = entry  # counts the connection, since it was accepted
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Somebody is here; one too many is gone at once. WebSockets are counted, too."""
+        """Somebody is here, after TLS; whose address has too many is told so."""
         super().connection_made(transport)
-        if len(self.connections) > self.bounds.connections_max:
-            self._cut(Why.CONNECTIONS)
+        if self._entry.refusal is not None:
+            self._turn_away(self._entry.refusal)
             return
-        peer = self.client[0] if self.client else ""
-        if (no := self.limits.connect(peer, now=self.loop.time())) is not None:
-            self._turn_away(no)
-            return
-        self._peer = peer
         self._await_request(self.bounds.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end; the request that is being answered is told, which may not be the last one."""
         self._stop_timers()
-        self._gone()
+        self._entry.leave()
         if self._answering is not None:
             self._answering.disconnected = True
             self._answering.message_event.set()
@@ -107,9 +105,9 @@ class GatewayHttp(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         if isinstance(protocol, GatewayWebSocket):
-            protocol.gone = self._gone
+            protocol.gone = self._entry.leave
         else:  # another class is tried by tests only, or the handshake was refused
-            self._gone()
+            self._entry.leave()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of requests."""
@@ -256,12 +254,6 @@ class GatewayHttp(HttpToolsProtocol):
     def _cut(self, why: Why) -> None:
         self.limits.refusals.count(why)
         self.transport.abort()
-
-    def _gone(self) -> None:
-        """The connection counts no more. Safe twice."""
-        peer, self._peer = self._peer, ""
-        if peer:
-            self.limits.disconnect(peer)
 
     def _stop_timers(self) -> None:
         _stop(self._request)

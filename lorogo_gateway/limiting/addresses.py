@@ -13,7 +13,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _HOPS_MAX = 32  # more than any chain of proxies has
-_PAIR = re.compile(r'\s*([a-z]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*', re.IGNORECASE)
+_HEADER_BYTES_MAX = 8 * 1024  # of its end: nearer hops stand there, and what a proxy's line holds
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.%]+)\](?::[0-9]+)?")
 
 
@@ -72,7 +72,7 @@ class Proxies:
 
     def _client(self, peer: str, hops: Sequence[str]) -> str:
         nearest = peer
-        for hop in reversed(hops[-_HOPS_MAX:]):
+        for hop in reversed(hops):
             address = _parse(hop)
             if address is None:
                 return nearest  # "unknown", or garbage: nobody vouches for more
@@ -103,25 +103,40 @@ def _last(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
 
 
 def _hops(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """The values of all headers of that name, in order, without ports."""
-    text = ",".join(value.decode("latin-1") for header, value in headers if header == name)
-    return [_bare(one.strip()) for one in text.split(",")] if text.strip() else []
+    """The last values of all headers of that name, in order, without ports."""
+    return [_bare(one.strip()) for one in _parts(headers, name)]
 
 
 def _forwarded(headers: Sequence[tuple[bytes, bytes]]) -> tuple[list[str], str]:
-    """RFC 7239: the `for` of each hop, and the `proto` of the last one."""
+    """RFC 7239: the `for` of each of the last hops, and the `proto` of the last one."""
     hops: list[str] = []
     protocol = ""
-    text = ",".join(value.decode("latin-1") for header, value in headers if header == b"forwarded")
-    for hop in text.split(",") if text.strip() else []:
-        pairs = {}
-        for part in hop.split(";"):
-            found = _PAIR.fullmatch(part)
-            if found is not None:
-                pairs[found[1].lower()] = found[2].strip('"')
+    for hop in _parts(headers, b"forwarded"):
+        pairs = dict(map(_pair, hop.split(";")))
         hops.append(_bare(pairs.get("for", "")))
         protocol = pairs.get("proto", "")
     return hops, protocol
+
+
+def _parts(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    """What stands between commas in all headers of that name, the last few; without anything: none.
+
+    Clients write what they like in front of what proxies add, so only the end is looked at. A value that
+    is cut counts as empty: half an address might be another's.
+    """
+    whole = b",".join(value for header, value in headers if header == name)
+    parts = whole[-_HEADER_BYTES_MAX:].decode("latin-1").rsplit(",", _HOPS_MAX)
+    if len(whole) > _HEADER_BYTES_MAX:
+        parts[0] = ""
+    return parts[-_HOPS_MAX:] if whole.strip() else []
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """`name=value` or `name="value"`, read once from left to right; what has other quotes is empty."""
+    name, _, value = (one.strip() for one in text.partition("="))
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    return name.lower(), "" if '"' in value else value
 
 
 def _bare(text: str) -> str:

@@ -41,6 +41,8 @@ class Limiter:
         self._address_connections = Counts(settings.address_connections_max)
         self._token_connections = Counts(settings.token_connections_max)
         self._token_documents = Counts(settings.token_documents_max)
+        self._token_bodies = Counts(max(settings.token_bodies_bytes_max, settings.body_bytes_max))
+        self._token_feeds = Counts(settings.token_feeds_max)
         self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
         self._blocked = Deadlines(settings.limit_keys_max)
         self._good = Deadlines(settings.limit_keys_max)  # tokens that were verified not long ago
@@ -50,6 +52,7 @@ class Limiter:
         self._failures = self._rates(settings.auth_failures_per_minute / _MINUTE, _MINUTE)
         self._token_requests = self._rates(settings.token_requests_per_second)
         self._token_bytes = self._rates(settings.token_bytes_per_second)
+        self._frames = self._rates(settings.token_frames_per_second)
         self._updates = self._rates(settings.token_updates_per_second)
         self._update_bytes = self._rates(settings.token_update_bytes_per_second)
         self._joins = self._rates(settings.token_joins_per_second)
@@ -131,7 +134,36 @@ class Limiter:
         if key:
             self._token_bytes.charge(key, size, now=now)
 
+    def hold(self, key: str, size: int) -> Refusal | None:
+        """So many bytes of bodies and answers of a token more; None: give them back with `let_go`."""
+        if not key or self._token_bodies.enter(key, size):
+            return None
+        return self._no(Why.TOKEN_BODIES, 1.0, "this token has too many large bodies under way")
+
+    def let_go(self, key: str, size: int) -> None:
+        """They are not in memory any more."""
+        if key:
+            self._token_bodies.leave(key, size)
+
+    def enter_feed(self, key: str) -> Refusal | None:
+        """One feed more of this token; None: give it back with `leave_feed`. An empty key has no limit."""
+        if not key or self._token_feeds.enter(key):
+            return None
+        most = self._settings.token_feeds_max
+        return self._no(Why.TOKEN_FEEDS, 5.0, f"{most} feeds of one token are the most")
+
+    def leave_feed(self, key: str) -> None:
+        """One less."""
+        if key:
+            self._token_feeds.leave(key)
+
     # --- WebSockets
+
+    def frames(self, key: str, count: int, *, now: float) -> Refusal | None:
+        """Frames of a token, of whatever kind, on whichever of its connections."""
+        if seconds := self._frames.take(key, count, now=now):
+            return self._no(Why.TOKEN_FRAMES, seconds, "too many frames come with this token")
+        return None
 
     def update(self, key: str, count: int, size: int, *, now: float) -> Refusal | None:
         """Updates of a token, on whichever of its connections."""
@@ -169,7 +201,10 @@ class Limiter:
 
     def auth_failed(self, address: str, *, now: float) -> None:
         """A token from there was refused; too many, and the address waits."""
-        key = key_of(address)
+        self.auth_failed_by(key_of(address), now=now)
+
+    def auth_failed_by(self, key: str, *, now: float) -> None:
+        """The same of somebody whose other token is good: that token waits, and nobody else there."""
         if self._failures.take(key, 1, now=now):
             self._blocked.set(key, now + self._settings.auth_block_seconds)
 
@@ -179,10 +214,19 @@ class Limiter:
 
     def auth_blocked(self, address: str, user: str, *, now: float) -> Refusal | None:
         """Whether a token from there is not even looked at now; `user` is the one that it would be."""
-        seconds = self._blocked.left(key_of(address), now=now)
-        if not seconds or self._good.left(user, now=now):
+        if self._good.left(user, now=now):
             return None
-        return self._no(Why.AUTH_FAILURES, seconds, "too many tokens from this address were refused")
+        if seconds := self._blocked.left(key_of(address), now=now):
+            return self._no(Why.AUTH_FAILURES, seconds, "too many tokens from this address were refused")
+        return None
+
+    def auth_blocked_by(self, key: str, user: str, *, now: float) -> Refusal | None:
+        """The same for somebody whose other token, `key`, is good: what others there guess is not theirs."""
+        if self._good.left(user, now=now):
+            return None
+        if seconds := self._blocked.left(key, now=now):
+            return self._no(Why.AUTH_FAILURES, seconds, "too many other tokens beside this one were refused")
+        return None
 
     # --- inside
 

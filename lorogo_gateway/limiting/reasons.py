@@ -10,6 +10,7 @@ class Why(StrEnum):
     # of the gateway as a whole
     CONNECTIONS = "connections"
     FEEDS = "feeds"
+    FRAGMENTS = "fragments"
     # of an address
     ADDRESS_CONNECTIONS = "address-connections"
     ADDRESS_CONNECTS = "address-connects"
@@ -20,11 +21,15 @@ class Why(StrEnum):
     TOKEN_CONNECTIONS = "token-connections"
     TOKEN_REQUESTS = "token-requests"
     TOKEN_BYTES = "token-bytes"
+    TOKEN_BODIES = "token-bodies"
+    TOKEN_FRAMES = "token-frames"
     TOKEN_UPDATES = "token-updates"
     TOKEN_UPDATE_BYTES = "token-update-bytes"
     TOKEN_JOINS = "token-joins"
     TOKEN_DOCUMENTS = "token-documents"
+    TOKEN_FEEDS = "token-feeds"
     # of a connection or a request
+    FRAMES = "frames"
     UPDATES = "updates"
     ROOMS = "rooms"
     HEAD_BYTES = "head-bytes"

@@ -96,6 +96,11 @@ class Share:
         """Whether it is known whose it is."""
         return self._key != self._visit.anonymous
 
+    @property
+    def key(self) -> str:
+        """Whose it is in the limits per token; empty: nobody's, without a limit."""
+        return self._key
+
     def open(self, token_user: str | None = None) -> Refusal | None:
         """Count the connection, for its token if that is known. After a refusal there is nothing to close."""
         self._key = token_user or self._visit.anonymous
@@ -129,12 +134,32 @@ class Share:
         return None
 
     def blocked(self, token: str) -> Refusal | None:
-        """Whether a token from there is not to be looked at now."""
-        return self._visit.blocked(token)
+        """Whether a token from there is not to be looked at now.
+
+        Who has shown a good one is no stranger: their guesses are counted for that one, not for the address
+        that they share with others.
+        """
+        if not self.identified:
+            return self._visit.blocked(token)
+        return self._limiter.auth_blocked_by(self._key, user_of(token), now=self._clock())
+
+    def passed(self, token_user: str) -> None:
+        """A token was verified, be it the first of this connection or another."""
+        self._visit.passed(token_user)
 
     def failed(self) -> None:
         """A token was refused."""
-        self._visit.failed()
+        if self.identified:
+            self._limiter.auth_failed_by(self._key, now=self._clock())
+        else:
+            self._visit.failed()
+
+    def frames(self, count: int) -> float:
+        """0.0: so many more may be heard. Else after so many seconds."""
+        if not self._key:
+            return 0.0
+        no = self._limiter.frames(self._key, count, now=self._clock())
+        return 0.0 if no is None else no.seconds
 
     def update(self, count: int, size: int) -> float:
         """0.0: they may pass. Else they are dropped, and a try makes sense after so many seconds."""

@@ -13,17 +13,20 @@ from lorogo_gateway import wire
 from lorogo_gateway.identity import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
 from lorogo_gateway.identity.presented import in_message
 from lorogo_gateway.limiting.bucket import Bucket
+from lorogo_gateway.limiting.limiter import Refusal as Limited
 from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.limiting.visits import Share, unlimited
 from lorogo_gateway.sockets import joining
 from lorogo_gateway.sockets.document import DocumentRoom
 from lorogo_gateway.sockets.ephemeral import EphemeralRoom
+from lorogo_gateway.sockets.fragments import Fragments
+from lorogo_gateway.sockets.frame_pace import FramePace
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.sockets.kept import KeptRoom
 from lorogo_gateway.sockets.line import PONGS_MAX, Line
 from lorogo_gateway.sockets.rejoining import room_error
 from lorogo_gateway.sockets.rights import Rights
-from lorogo_gateway.wire import Assembler, Crdt, MalformedFrame, Refusal, RoomErrorCode, Status
+from lorogo_gateway.wire import Crdt, MalformedFrame, Refusal, RoomErrorCode, Status
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.tokens import TokenRefused
@@ -76,8 +79,14 @@ class Connection:
         self.closing = False  # nothing that comes is heard any more
         self._updates = Bucket(settings.updates_per_second, settings.burst_seconds, now=now)
         self._bytes = Bucket(settings.bytes_per_second, settings.burst_seconds, now=now)
-        self._assembler: Assembler | None = None
-        self._expiry: asyncio.TimerHandle | None = None
+        self._frames = FramePace(
+            settings,
+            house.limiter,
+            self.share,
+            stranger=principal is None,
+            clock=asyncio.get_running_loop().time,
+        )
+        self._fragments: Fragments | None = None  # made for the first
         self._over: str = ""
         self._pongs = 0  # since the client last took all that was sent
         self._pace = asyncio.Lock()
@@ -91,6 +100,7 @@ class Connection:
                 if message["type"] == "websocket.disconnect":
                     self._ended(int(message.get("code") or 1005))
                     return
+                await self._frames.turn()
                 if self.closing:
                     continue
                 try:
@@ -107,8 +117,8 @@ class Connection:
                 forget()
             if silence is not None:
                 silence.cancel()
-            if self._expiry is not None:
-                self._expiry.cancel()
+            if self._fragments is not None:
+                self._fragments.close()
             await self.tasks.close()
             for room in self.rooms.values():
                 self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
@@ -155,8 +165,8 @@ class Connection:
     def forget(self, crdt: Crdt, name: str) -> None:
         room = self.rooms.pop((crdt, name), None)
         self._unfollow.pop((crdt, name), _nothing)()
-        if self._assembler is not None:
-            self._assembler.forget(crdt, name)
+        if self._fragments is not None:
+            self._fragments.forget(crdt, name)
         if room is not None:
             self.share.leave_document(name)
             room.stop()
@@ -187,9 +197,11 @@ class Connection:
         if len(data) > self.house.settings.frame_bytes_max:
             self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
             return None
-        match wire.decode(data):
+        match wire.decode_few(data, self.house.settings.unacked_updates_max):
             case wire.DocUpdate() as frame:
-                return self._update(frame.crdt, frame.room, frame.updates, frame.batch)
+                return self._update(frame)
+            case wire.Crowded() as frame:
+                self._refuse_crowd(frame, len(data))
             case wire.JoinRequest() as frame:
                 if seconds := self.share.join():
                     return self._join_later(frame, seconds)
@@ -226,8 +238,8 @@ class Connection:
 
     def _join(self, request: wire.JoinRequest) -> None:
         key = (request.crdt, request.room)
-        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1"))) is not None:
-            self.close(1013, f"{no.detail}; come back later", "token")
+        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1").strip())) is not None:
+            self._not_looked_at(request, no)
             return
         room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
         if kind is None:
@@ -256,8 +268,8 @@ class Connection:
             room = self.rooms[key] = kind(self, request.room, rights)
         room.rights = rights
         self._follow(key, rights.principal)
-        if self._assembler is not None:
-            self._assembler.forget(*key)
+        if self._fragments is not None:
+            self._fragments.forget(*key)
         room.join(request.version)
 
     def _counted(self, who: Principal) -> bool:
@@ -265,6 +277,7 @@ class Connection:
         if self.share.identified or who.token is None:
             return True
         no = self.share.identify(who.token.user)
+        self._frames.known()
         if no is not None:
             self.close(1013, f"{no.detail}; come back", "too_many")
         return no is None
@@ -293,6 +306,8 @@ class Connection:
         guard = self.house.guard
         if request.auth and not guard.open:
             who = guard.verified(in_message(request.auth))
+            if who.token is not None:
+                self.share.passed(who.token.user)
         elif (room := self.rooms.get((request.crdt, request.room))) is not None:
             who = room.rights.principal
         elif self._principal is None:
@@ -301,6 +316,16 @@ class Connection:
             who = self._principal
         who.need(request.room, Access.READ)
         return Rights(who, who.access(request.room), self.house.settings.read_only)
+
+    def _not_looked_at(self, request: wire.JoinRequest, no: Limited) -> None:
+        """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
+        if not self.share.identified:
+            self.close(1013, f"{no.detail}; come back later", "token")
+            return
+        self.house.counters.joins_refused += 1
+        why = NotSignedIn("rate-limited", f"{no.detail}; try again in {no.retry_after} s")
+        self.send(wire.encode(joining.not_let_in(request.crdt, request.room, why)))
+        self.forget(request.crdt, request.room)
 
     def _turn_away(self, request: wire.JoinRequest, error: LorogoError) -> None:
         """No token lets it in; a room that was joined before is over, as the client takes it."""
@@ -347,72 +372,67 @@ class Connection:
 
     # --- updates
 
-    def _update(
-        self, crdt: Crdt, name: str, updates: tuple[bytes, ...], batch: bytes
-    ) -> Awaitable[None] | None:
-        room = self.rooms.get((crdt, name))
+    def _update(self, frame: wire.DocUpdate) -> Awaitable[None] | None:
+        room = self.rooms.get((frame.crdt, frame.room))
         if room is None:
-            self.ack(wire.room_prefix(crdt, name), batch, Status.PERMISSION_DENIED)
+            self.ack(wire.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
             return None
+        self.house.counters.updates_in += len(frame.updates)
+        if not self._paid(room, frame.batch, len(frame.updates), sum(map(len, frame.updates))):
+            return None
+        return room.update(frame.updates, frame.batch)
+
+    def _refuse_crowd(self, frame: wire.Crowded, size: int) -> None:
+        """Each update would be a message of its own."""
+        room = self.rooms.get((frame.crdt, frame.room))
+        if room is None:
+            self.ack(wire.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
+            return
+        self.house.counters.updates_in += frame.count
+        if self._paid(room, frame.batch, self.house.settings.unacked_updates_max, size):
+            room.failed(frame.batch, Status.PAYLOAD_TOO_LARGE)
+
+    def _paid(self, room: Room, batch: bytes, count: int, size: int) -> bool:
+        """Whether the rates of the connection and of its token let them pass; if not, they are answered."""
         now = asyncio.get_running_loop().time()
-        size, most = sum(map(len, updates)), self.house.settings.unacked_updates_max
-        self.house.counters.updates_in += len(updates)
-        if not (self._updates.take(min(len(updates), most), now=now) and self._bytes.take(size, now=now)):
+        size *= room.weight
+        if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
             self.house.limiter.refusals.count(Why.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
-            room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
-            return None
-        if seconds := self.share.update(min(len(updates), most), size):
-            room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
-            return None
-        if len(updates) > most:  # each would be a message of its own
-            room.failed(batch, Status.PAYLOAD_TOO_LARGE)
-            return None
-        return room.update(updates, batch)
+        elif not (seconds := self.share.update(count, size)):
+            return True
+        room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+        return False
 
     def _fragment_header(self, header: wire.FragmentHeader) -> None:
+        """Fragments are let in, and paid for, before any comes: a reader's would fill memory for nothing."""
         room = self.rooms.get((header.crdt, header.room))
         if room is None:
             self.ack(wire.room_prefix(header.crdt, header.room), header.batch, Status.PERMISSION_DENIED)
             return
-        if self._assembler is None:
-            settings = self.house.settings
-            self._assembler = Assembler(
-                bytes_max=settings.fragments_bytes_max,
-                update_bytes_max=settings.update_bytes_max,
-                seconds=settings.fragment_seconds,
-            )
-        now = asyncio.get_running_loop().time()
-        if (refusal := self._assembler.begin(header, now=now)) is not None:
-            self._refuse(refusal)
-        self._schedule_expiry()
+        answer = room.announced(header.total)
+        if answer is not Status.OK:
+            if answer is not None:
+                room.failed(header.batch, answer)
+            return
+        if self._fragments is None:
+            self._fragments = Fragments(self.house, self.share.key, self._refused)
+        if self._fragments.begin(header) and not self._paid(room, header.batch, 1, header.total):
+            self._fragments.drop(header)
 
     def _fragment(self, fragment: wire.Fragment) -> Awaitable[None] | None:
-        if self._assembler is None:
+        room = self.rooms.get((fragment.crdt, fragment.room))
+        if self._fragments is None or room is None:
             return None
-        match self._assembler.add(fragment):
-            case Refusal() as refusal:
-                self._refuse(refusal)
-            case bytes() as payload:
-                return self._update(fragment.crdt, fragment.room, (payload,), fragment.batch)
-        return None
+        payload = self._fragments.add(fragment)
+        if payload is None:
+            return None
+        self.house.counters.updates_in += 1
+        return room.update((payload,), fragment.batch)
 
-    def _refuse(self, refusal: Refusal) -> None:
-        log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
+    def _refused(self, refusal: Refusal) -> None:
         if (room := self.rooms.get((refusal.key.crdt, refusal.key.room))) is not None:
             room.failed(refusal.key.batch, refusal.status, seconds=1.0)
-
-    def _schedule_expiry(self) -> None:
-        assembler = self._assembler
-        if self._expiry is None and assembler is not None and (due := assembler.deadline) is not None:
-            self._expiry = asyncio.get_running_loop().call_at(due, self._expire)
-
-    def _expire(self) -> None:
-        self._expiry = None
-        assert self._assembler is not None
-        for refusal in self._assembler.expire(now=asyncio.get_running_loop().time()):
-            self._refuse(refusal)
-        self._schedule_expiry()
 
     # --- inside
 

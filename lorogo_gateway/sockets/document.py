@@ -66,6 +66,7 @@ class DocumentRoom:
     """One document on one connection."""
 
     crdt = Crdt.LORO
+    weight = 1  # of its bytes in the rates
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name
@@ -228,6 +229,12 @@ class DocumentRoom:
         if member.unacked < updates_max and member.unacked_bytes < bytes_max:
             return None
         return member.drained(updates_max, bytes_max)
+
+    def announced(self, _size: int) -> Status | None:
+        """Whether fragments of an update may come (OK), or how they are refused; None: without a word."""
+        if self.state is not State.IN:
+            return None
+        return Status.OK if self.rights.writes else Status.PERMISSION_DENIED
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """The connection did not let it pass: it is answered, and healed when a try makes sense."""

@@ -1,6 +1,7 @@
 """`Sockets`: the route `/ws`, all its connections, and how they end together."""
 
 import asyncio
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from lorogo_client import Client
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.identity import UNCHECKED, Guard, NotSignedIn, presented
 from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.limiting.visits import visit_of
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
@@ -61,6 +63,7 @@ class Sockets:
             "members": len(rooms),
             "documents": len({name for crdt, name in rooms if crdt is Crdt.LORO}),
             "unacked": sum(connection.unacked for connection in self._connections),
+            "unfinished_bytes": self._house.unfinished.bytes,
             "unread_bytes": sum(unread),
             "unread_bytes_worst": max(unread, default=0),
             **self._house.counters.facts(),
@@ -118,7 +121,7 @@ class Sockets:
         ):
             await self._too_many(send)
             return
-        line: Line | None = line_of(scope)
+        line: Line | None = line_of(scope, partial(self._house.limiter.refusals.count, Why.FRAMES))
         writer: asyncio.Task[None] | None = None
         if line is None:
             line = queued = AsgiLine(send)

@@ -8,7 +8,14 @@ from lorogo_gateway import wire
 from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
-from lorogo_gateway.sockets.presences import insisting, may_be_told, send_gently, turn_away
+from lorogo_gateway.sockets.presences import (
+    PRESENCE_WEIGHT,
+    announced,
+    insisting,
+    may_be_told,
+    send_gently,
+    turn_away,
+)
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
@@ -26,6 +33,7 @@ class EphemeralRoom:
     """The presence of one document on one connection."""
 
     crdt = Crdt.EPHEMERAL
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
     unacked = 0
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
@@ -105,6 +113,10 @@ class EphemeralRoom:
         self._seat.ack(self.prefix, ref, status)
         if status is Status.APP_ERROR:
             self.rejoin("presence could not be passed on")
+
+    def announced(self, size: int) -> Status | None:
+        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        return announced(self._seat, size, joined=self._joined, allowed=self.rights.tells)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the next one says the same and more."""

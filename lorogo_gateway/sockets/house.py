@@ -13,9 +13,11 @@ from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.sockets.followers import Kept
 from lorogo_gateway.sockets.shared import Shared
+from lorogo_gateway.wire import Unfinished
 from lorogo_transport.calls import Budget
 from lorogo_transport.tasks import Tasks
 
+_KEYS_MIN = 4  # tokens that must be busy to use up all room for unfinished fragments
 _JOINS_MAX = 8  # whose answer is in memory, and not yet in the budget
 
 
@@ -35,9 +37,12 @@ class House:
     joining: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_JOINS_MAX))
     backfill: Budget = field(init=False)
     large: Shared = field(init=False)  # accepted updates that do not go out at once
+    unfinished: Unfinished = field(init=False)  # fragments that came
 
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.settings.fragment_bytes, random.Random())
         self.kept = Kept(self.client.kept_presence)
         self.backfill = Budget(self.settings.backfill_bytes_max)
         self.large = Shared(self.settings.backfill_bytes_max)
+        most, one = self.settings.unfinished_bytes_max, self.settings.update_bytes_max
+        self.unfinished = Unfinished(most, max(most // _KEYS_MIN, one))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from lorogo_client import DocumentDeleted, LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
-from lorogo_gateway.sockets.presences import insisting, may_be_told, turn_away
+from lorogo_gateway.sockets.presences import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
@@ -25,6 +25,7 @@ class KeptRoom:
     """The kept presence of one document on one connection."""
 
     crdt = Crdt.PERSISTED
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name
@@ -158,6 +159,10 @@ class KeptRoom:
         elif self._joined and data and data != self._last:
             for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
                 self._seat.send(frame)
+
+    def announced(self, size: int) -> Status | None:
+        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        return announced(self._seat, size, joined=self._joined, allowed=self.rights.writes)
 
     def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
         """It did not pass; the client says it again when it joins."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from lorogo_client import LorogoError
 from lorogo_gateway import wire
@@ -13,6 +13,7 @@ from lorogo_transport.errors import TransportError
 
 T = TypeVar("T")
 
+PRESENCE_WEIGHT: Final = 64  # 64 KiB may be 5,000 keys, and take as long as 4 MiB of a document
 _AGAIN_SECONDS = 0.5
 
 
@@ -45,6 +46,15 @@ def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: byte
     else:
         return True
     return False
+
+
+def announced(seat: Seat, size: int, *, joined: bool, allowed: bool) -> Status | None:
+    """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
+    if not joined:
+        return None
+    if not allowed:
+        return Status.PERMISSION_DENIED
+    return Status.OK if size <= seat.house.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
 
 
 async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ from lorogo_gateway.wire.frames import (
     FRAME_BYTES_MAX,
     Ack,
     Crdt,
+    Crowded,
     DocUpdate,
     Fragment,
     FragmentHeader,
@@ -20,9 +21,11 @@ from lorogo_gateway.wire.frames import (
     Status,
     ack_frame,
     decode,
+    decode_few,
     encode,
     room_prefix,
 )
+from lorogo_gateway.wire.unfinished import Unfinished
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -30,6 +33,7 @@ __all__ = [
     "Assembler",
     "BatchKey",
     "Crdt",
+    "Crowded",
     "DocUpdate",
     "Fragment",
     "FragmentHeader",
@@ -44,8 +48,10 @@ __all__ = [
     "RoomError",
     "RoomErrorCode",
     "Status",
+    "Unfinished",
     "ack_frame",
     "decode",
+    "decode_few",
     "encode",
     "room_prefix",
     "update_frames",

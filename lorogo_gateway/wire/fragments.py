@@ -6,7 +6,7 @@ order. What is refused or too late is gone: fragments of it that still come are 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lorogo_gateway.wire.frames import (
     Crdt,
@@ -16,11 +16,13 @@ from lorogo_gateway.wire.frames import (
     room_prefix,
     uleb128,
 )
+from lorogo_gateway.wire.unfinished import EVERYBODY, Unfinished
 from lorogo_protocol.limits import KIB
 
 _FRAGMENT_BYTES_MIN = KIB  # on average; smaller ones cost more memory than they carry
 _FRAGMENTS_SPARE = 64  # so many may be as small as they like
 _BATCHES_MAX = 64
+NO_ROOM: Final = "too many fragments of all connections wait"
 
 
 def update_frames(
@@ -66,11 +68,25 @@ class _Unfinished:
 
 
 class Assembler:
-    """The unfinished batches of one connection, bounded in bytes, number and time."""
+    """The unfinished batches of one connection, bounded in bytes, number and time.
 
-    __slots__ = ("_bytes_max", "_reserved", "_seconds", "_unfinished", "_update_bytes_max")
+    What was announced counts for the connection, what has come for `pool`, which is everybody's: nobody takes
+    room from others with announcements alone.
+    """
 
-    def __init__(self, *, bytes_max: int, update_bytes_max: int, seconds: float) -> None:
+    __slots__ = ("_bytes_max", "_key", "_pool", "_reserved", "_seconds", "_unfinished", "_update_bytes_max")
+
+    def __init__(
+        self,
+        *,
+        bytes_max: int,
+        update_bytes_max: int,
+        seconds: float,
+        pool: Unfinished | None = None,
+        key: str = EVERYBODY,
+    ) -> None:
+        self._pool = pool or Unfinished(bytes_max, bytes_max)
+        self._key = key
         self._bytes_max = bytes_max
         self._update_bytes_max = update_bytes_max
         self._seconds = seconds
@@ -81,6 +97,10 @@ class Assembler:
     def deadline(self) -> float | None:
         """When the oldest batch is too late; None if there is none."""
         return next((batch.deadline for batch in self._unfinished.values()), None)
+
+    def knows(self, header: FragmentHeader) -> bool:
+        """Whether the batch was announced before, and is not over."""
+        return BatchKey(header.crdt, header.room, header.batch) in self._unfinished
 
     def begin(self, header: FragmentHeader, *, now: float) -> Refusal | None:
         """A batch was announced. The same header again changes nothing."""
@@ -112,6 +132,8 @@ class Assembler:
             if known == fragment.data:
                 return None
             return self._refuse(key, Status.INVALID_UPDATE, "a fragment came twice, and differs")
+        if not self._pool.take(self._key, len(fragment.data)):
+            return self._refuse(key, Status.RATE_LIMITED, NO_ROOM)
         batch.parts[fragment.index] = fragment.data
         batch.received += len(fragment.data)
         whole = len(batch.parts) == batch.count
@@ -132,9 +154,20 @@ class Assembler:
         for key in [key for key in self._unfinished if key.crdt is crdt and key.room == room]:
             self._drop(key)
 
+    def drop(self, header: FragmentHeader) -> None:
+        """Wait no more for a batch that was announced."""
+        self._drop(BatchKey(header.crdt, header.room, header.batch))
+
+    def close(self) -> None:
+        """The connection is over: give everything back."""
+        for key in list(self._unfinished):
+            self._drop(key)
+
     def _refuse(self, key: BatchKey, status: Status, problem: str) -> Refusal:
         self._drop(key)
         return Refusal(key, status, problem)
 
     def _drop(self, key: BatchKey) -> None:
-        self._reserved -= self._unfinished.pop(key).total
+        batch = self._unfinished.pop(key)
+        self._reserved -= batch.total
+        self._pool.give_back(self._key, batch.received)

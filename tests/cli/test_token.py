@@ -386,3 +386,21 @@ async def test_who_may_not_write_the_list_is_told(folder: Path) -> None:
 def test_what_cannot_be_revoked(arguments: tuple[str, ...], problem: str, folder: Path) -> None:
     """One sentence, before anything is written."""
     assert problem in refused(lorogo("token", "revoke", *arguments, cwd=folder))
+
+
+def test_a_token_is_written_over_nothing_but_a_token(folder: Path) -> None:
+    """A seed, a key, anything else stays as it is; a missing file, an empty one and an old token do not."""
+    for name, content in (("s.seed", "SUA"), ("k.jwks", "{}"), ("big", "x" * 100_000), ("bytes", "\x80")):
+        (folder / name).write_text(content, encoding="latin-1")
+        refused(lorogo(*MINT, "--out", name, cwd=folder))
+        assert (folder / name).read_text(encoding="latin-1") == content
+    (folder / "folder").mkdir()
+    refused(lorogo(*MINT, "--out", "folder", cwd=folder))
+    (folder / "empty").touch()
+    before = ""
+    for name in ("empty", "empty", "new", "new"):
+        said(lorogo(*MINT, "--out", name, cwd=folder))
+        text = (folder / name).read_text().strip()
+        assert peek(text).subject == "ana"
+        assert text != before
+        before = text

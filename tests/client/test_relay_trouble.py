@@ -61,6 +61,31 @@ async def test_a_lost_update_is_filled_in_by_one_sync(world: MemoryNats, owner: 
         assert (ana.told, ben.told) == ([], [])
 
 
+async def test_a_gap_is_filled_in_the_name_of_another_if_a_token_is_not_good_any_more(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """Who has that token must join again; others are not disturbed for it, and get what was missed."""
+    transport = world.connect("gateway")
+    loss = Loss(transport.bus)
+    ana, ben = Page(), Page()
+    async with (
+        client_of(world, CALM, transport=transport) as client,
+        client.relay("doc", ana, token="ana's") as ana.member,
+        client.relay("doc", ben, token="ben's") as ben.member,
+    ):
+        await owner.edit("0 ", tell=False)
+        await ana.join()
+        await ben.join()
+        loss.drop = 1
+        owner.refuse_calls.append(Reason.PERMISSION_DENIED)
+        await owner.edit("1 ")
+        await owner.edit("2 ")
+        await eventually(lambda: ben.text == "0 1 2 ")
+        assert ben.told == []
+        assert ana.told == ["the owner does not take its token"]
+        assert ana.text == "0 "
+
+
 async def test_a_gap_in_the_first_update_of_an_empty_document(world: MemoryNats, owner: FakeOwner) -> None:
     """The owner answers with a whole snapshot, which anybody can import."""
     transport = world.connect("gateway")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -280,13 +281,18 @@ class Upload:
     """A request whose body comes as a test says, and what was answered."""
 
     def __init__(
-        self, parts: list[bytes], *, ending: str = "whole", headers: dict[str, str] | None = None
+        self,
+        parts: list[bytes],
+        *,
+        ending: str = "whole",
+        headers: dict[str, str] | None = None,
+        kind: str | None = OCTETS,
     ) -> None:
         self.parts = parts
         self.ending = ending
         self.asked = 0
         self.sent: list[Any] = []
-        named = {"content-type": OCTETS} | (headers or {})
+        named = ({} if kind is None else {"content-type": kind}) | (headers or {})
         self.scope = {
             "type": "http",
             "method": "PUT",
@@ -506,3 +512,65 @@ def test_schemas_are_checked(schema: dict[str, Any], good: list[object], bad: li
         assert checking.wrong(schema, value, "it") is None, value
     for value in bad:
         assert "it" in str(checking.wrong(schema, value, "it")), value
+
+
+@pytest.mark.parametrize("kind", [JSON, None], ids=["JSON", "untold"])
+async def test_json_has_a_bound_of_bytes_of_its_own(kind: str | None) -> None:
+    """And so has a body that does not say what it is; what is no JSON may be larger."""
+    served = app([PUT], replace(SMALL, json_bytes_max=300))
+    upload = Upload([b"1" * 200] * 3, kind=kind)
+    status, body = await upload.run(served)
+    assert (status, body["code"]) == (413, "too-large")
+    assert "300 bytes" in body["detail"]
+    assert upload.asked == 2
+    assert (await Upload([b"x" * 400, b"x" * 600]).run(served))[0] == 200
+
+
+async def test_an_operation_may_take_less_than_others() -> None:
+    """Refused by what Content-Length says, or at the first byte above it; never after more was read."""
+    served = app([replace(PUT, body_bytes_max=100)], SMALL)
+    upload = Upload([b"x" * 80] * 10)
+    assert (await upload.run(served))[0] == 413
+    assert upload.asked == 2
+    upload = Upload([b"x"], headers={"content-length": "101"})
+    assert (await upload.run(served))[0] == 413
+    assert upload.asked == 0
+    assert (await Upload([b"x" * 100]).run(served))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" + b"1," * 8 + b"1]", 200),
+        (b"[" + b"1," * 10 + b"1]", 413),
+        (b"[" + b"[]," * 5 + b"[]]", 413),
+        (b'{"a":{"b":{"c":{"d":{"e":1}}}}}', 200),
+        (b'{"a":{"b":{"c":{"d":{"e":{}}}}}}', 413),
+        (b'["' + b"," * 100 + b'"]', 200),
+        (rb'["\\", "\"' + b"[" * 100 + b'"]', 200),
+        (rb'["\\\"' + b"{" * 100 + b'", 1]', 200),
+        (rb'["\\",' + b"1," * 10 + rb'"\\"]', 413),
+        (rb'["\"",' + b"1," * 10 + rb'"\""]', 413),
+        (b"[" + b'"",' * 20 + b'""]', 413),
+        (b'["' + rb"\"" * 100 + b'"]', 200),
+    ],
+)
+async def test_values_are_counted_before_they_are_parsed(body: bytes, status: int) -> None:
+    """Those of JSON, not what looks like them in a text; 413 says how many are the most."""
+    async with http_of([PUT], replace(SMALL, json_values_max=10, bodies_bytes_max=2_000)) as http:
+        response = await http.put("/v1/things/a", content=body, headers={"content-type": JSON})
+        assert response.status_code == status, response.text
+        if status == 413:
+            assert "10 JSON values" in problem(response, 413, "too-large")["detail"]
+        else:
+            assert response.json()["body"] == json.loads(body)
+
+
+async def test_values_in_memory_count_as_what_they_take() -> None:
+    """Many small values of a short text are as much as a large body."""
+    async with http_of([PUT], replace(SMALL, bodies_bytes_max=10_000)) as http:
+        kind = {"content-type": JSON}
+        problem(await http.put("/v1/things/a", content=b"[" + b"1," * 200 + b"1]", headers=kind), 503, "busy")
+        for _ in range(3):  # what was refused holds nothing
+            content = b"[" + b"1," * 100 + b"1]"
+            assert (await http.put("/v1/things/a", content=content, headers=kind)).status_code == 200

@@ -186,6 +186,37 @@ class TestProxies:
         came = self.PROXIES.came("10.0.0.1", [(b"x-forwarded-for", b"10.0.0.2," * 8000 + b"10.0.0.3")])
         assert came.address == "10.0.0.2"
 
+    @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            b"a=" + b" " * 64_000 + b'"',
+            b'a="' + b"\\" * 64_000,
+            b" " * 64_000 + b"=",
+            b"=;" * 32_000,
+            b"[" * 64_000,
+        ],
+    )
+    def test_what_a_client_writes_in_front_neither_costs_nor_counts(
+        self, name: bytes, hostile: bytes
+    ) -> None:
+        """Each of these is looked at once; two runs of spaces that met took half a minute."""
+        nearest = b"for=198.51.100.9;proto=https" if name == b"forwarded" else b"198.51.100.9"
+        assert self.PROXIES.came("10.0.0.1", [(name, hostile)]) == Came("10.0.0.1", forwarded=True)
+        assert self.PROXIES.came("10.0.0.1", [(name, hostile), (name, nearest)]).address == "198.51.100.9"
+
+    @pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
+    def test_an_address_that_is_cut_is_nobody_s(self, name: bytes) -> None:
+        """Only the end of a header is read, and the rest of 192.0.2.7 may be 2.0.2.7."""
+        start = b"for=" if name == b"forwarded" else b""
+        far, near = start + b"198.51.100.9,", start + b"10.0.0.2"
+        spaces = b" " * (8 * 1024 - len(far) - len(near))
+        found = [
+            self.PROXIES.came("10.0.0.1", [(name, far + near + spaces + b" " * more)]).address
+            for more in range(len(far))
+        ]
+        assert found == ["198.51.100.9"] + ["10.0.0.2"] * (len(far) - 1)
+
 
 class TestLimiter:
     def test_connections_of_an_address_are_counted_until_they_end(self) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from loro import LoroDoc
 
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from tests.client.support import eventually
-from tests.gateway.support import type_in
+from tests.gateway.support import Peer, presence, type_in
 from tests.gateway.whole import whole
 
 SETTINGS = GatewaySettings(
@@ -51,6 +52,74 @@ async def test_bytes_of_updates_add_up_over_connections() -> None:
         assert await one.save(type_in(LoroDoc(), "x" * 3000)) is Status.OK
         assert await two.save(type_in(LoroDoc(), "x")) is Status.RATE_LIMITED
         assert served.refused("token-update-bytes") == 1
+
+
+@pytest.mark.parametrize("crdt", [Crdt.EPHEMERAL, Crdt.PERSISTED])
+async def test_presence_weighs_more_than_updates(crdt: Crdt) -> None:
+    """64 KiB of tiny keys take us as long as megabytes of a document, and a reader may send them."""
+    settings = replace(SETTINGS, bytes_per_second=1_000.0, burst_seconds=10.0)
+    async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**ONE) as two:
+        await one.join()
+        doc = LoroDoc()
+        for _ in range(2):
+            assert await one.save(type_in(doc, "x" * 300)) is Status.OK
+        await two.join(crdt=crdt)
+        assert await two.save(presence("k", "x" * 300), crdt=crdt) is Status.OK
+        assert await two.save(presence("k", "y"), crdt=crdt) is Status.RATE_LIMITED
+        assert served.refused("updates") == 1
+
+
+async def test_an_update_in_fragments_is_paid_for_when_it_is_announced() -> None:
+    """Once: before its bytes are in memory, and not again when it is whole."""
+    settings = replace(SETTINGS, token_update_bytes_per_second=100.0, burst_seconds=5.0)
+    async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**ONE) as two:
+        await one.join()
+        await two.join()
+        update = type_in(LoroDoc(), "x" * 3000)
+        first, *rest = wire.update_frames(Crdt.LORO, "doc", update, b"batch-01", fragment_bytes=1500)
+        await one.socket.send(first)
+        assert await one.quiet() == []
+        await two.send(wire.FragmentHeader(Crdt.LORO, "doc", b"batch-02", 2, 3000))
+        assert await two.acked(b"batch-02") is Status.RATE_LIMITED
+        assert served.refused("token-update-bytes") == 1
+        for frame in rest:
+            await one.socket.send(frame)
+        assert await one.acked(b"batch-01") is Status.OK
+
+
+async def test_unfinished_fragments_of_all_have_a_bound_and_one_token_a_part_of_it() -> None:
+    """What was announced takes no room; what ends gives it back."""
+    settings = replace(SETTINGS, update_bytes_max=100_000, unfinished_bytes_max=200_000)
+    third = {"X-Forwarded-For": "198.51.100.3"}
+
+    async def half(peer: Peer, batch: bytes) -> None:
+        await peer.send(wire.FragmentHeader(Crdt.LORO, "doc", batch, 2, 100_000))
+        await peer.send(wire.Fragment(Crdt.LORO, "doc", batch, 0, bytes(90_000)))
+
+    async with (
+        whole(settings) as served,
+        served.peer(**ONE) as one,
+        served.peer(**ONE) as same,
+        served.peer(**OTHER) as other,
+        served.peer(**third) as late,
+    ):
+        for peer in (one, same, other, late):
+            await peer.join()
+        await half(one, b"batch-01")
+        assert await one.quiet() == []
+        await half(same, b"batch-02")
+        assert await same.acked(b"batch-02") is Status.RATE_LIMITED
+        await half(other, b"batch-03")
+        assert await other.quiet() == []
+        await half(late, b"batch-04")
+        assert await late.acked(b"batch-04") is Status.RATE_LIMITED
+        assert (await late.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
+        assert served.refused("fragments") == 2
+        await one.socket.close()
+        await eventually(lambda: served.gateway.sockets.stats()["connections"] == 3)
+        await late.join()
+        await half(late, b"batch-05")
+        assert await late.quiet() == []
 
 
 async def test_joins_above_the_rate_wait_for_their_turn_and_none_is_lost() -> None:

@@ -1,18 +1,21 @@
 """Limits of tokens at a whole gateway that asks for them: each has its own, from wherever it comes."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import httpx
 import pytest
 from loro import LoroDoc
 from websockets.exceptions import InvalidStatus
 
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway.wire import Crdt, JoinErrorCode, Status
 from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.tokens import Token, user_of
 from tests.client.support import eventually
 from tests.gateway.http_support import problem
 from tests.gateway.support import type_in
@@ -40,9 +43,10 @@ class Keys:
 
 
 def mint(subject: str) -> str:
-    now = time.time()
-    grants = {"*": "write"}
-    return tokens.mint(KEY, subject=subject, documents=grants, expires=now + 600, now=now, token_id=subject)
+    now, grants = time.time(), {"*": "write"}
+    return tokens.mint(
+        KEY, subject=subject, documents=grants, expires=now + 86_400, now=now, token_id=subject
+    )
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -124,6 +128,51 @@ async def test_every_door_for_tokens_counts_bad_ones(way: str) -> None:
             assert (await late.closed())[0] == 1013
 
 
+async def test_a_neighbour_s_guesses_end_no_room_and_keep_no_known_token_out() -> None:
+    """Whichever token of its connection it was; and who has shown a good one may bring a fresh one."""
+    settings = replace(STRICT, auth_failures_per_minute=2.5)
+    async with whole(settings, Keys()) as served, served.http() as http, served.peer() as one:
+        first, second, fresh = mint("ann"), mint("ann-b"), mint("ann-fresh")
+        await one.join("a", auth=first)
+        await one.join("b", auth=second)
+        for number in range(4):
+            await http.get("/v1/session", headers=bearer(f"a.b.{number}"))
+        problem(await http.get("/v1/session", headers=bearer(mint("eve"))), 429, "rate-limited")
+        await one.join("b", auth=second)
+        await one.join("c", auth=fresh)
+        assert await one.save(type_in(LoroDoc(), "x"), room="a") is Status.OK
+        for known in (first, second, fresh):
+            async with served.peer() as again:
+                await again.join("b", auth=known)
+        async with served.peer() as stranger:
+            await stranger.send(wire.JoinRequest(Crdt.LORO, "a", mint("new").encode(), b""))
+            assert (await stranger.closed())[0] == 1013
+
+
+async def test_guesses_of_a_member_are_its_own() -> None:
+    """Above the rate each is refused unseen, on all its connections; rooms stay, and so do its neighbours."""
+    settings = replace(STRICT, auth_failures_per_minute=2.5)
+    async with (
+        whole(settings, Keys()) as served,
+        served.http() as http,
+        served.peer() as one,
+        served.peer() as two,
+    ):
+        ann = mint("ann")
+        for peer in (one, two):
+            await peer.join("a", auth=ann)
+        for number in range(4):
+            assert (await one.join_error("b", auth=f"a.b.{number}")).error is JoinErrorCode.AUTH_FAILED
+        for peer in (one, two):
+            no = await peer.join_error("b", auth=mint("ann-fresh"))
+            assert (no.error, no.message.partition(":")[0]) == (JoinErrorCode.AUTH_FAILED, "rate-limited")
+            assert "try again in 60 s" in no.message
+            await peer.join("a", auth=ann)
+            assert await peer.save(type_in(LoroDoc(), "x"), room="a") is Status.OK
+        assert served.refused("auth-failures") == 2
+        assert (await http.get("/v1/session", headers=BOB)).status_code == 200
+
+
 async def test_who_has_no_token_is_told_so_and_never_blocked() -> None:
     settings = replace(STRICT, auth_failures_per_minute=1.0)
     async with whole(settings, Keys()) as served, served.http() as http:
@@ -178,3 +227,100 @@ async def test_updates_of_a_token_add_up_over_its_connections() -> None:
             found.append(await peer.save(type_in(docs[peer], "x")))
         assert 4 <= len(found) <= 6
         assert await bob.save(type_in(docs[bob], "y")) is Status.OK
+
+
+async def test_feeds_of_a_token_have_a_bound() -> None:
+    """However many one asks for, others have theirs; a feed that ends makes room for the next."""
+    async with whole(replace(SETTINGS, token_feeds_max=2), Keys()) as served, served.http() as http:
+        async with AsyncExitStack() as held:
+            for _ in range(2):
+                feed = await held.enter_async_context(http.stream("GET", "/v1/feed", headers=ANN))
+                assert feed.status_code == 200
+            refused = await http.get("/v1/feed", headers=ANN)
+            assert "2 feeds" in problem(refused, 429, "rate-limited")["detail"]
+            assert int(refused.headers["retry-after"]) >= 1
+            assert served.refused("token-feeds") == 1
+            assert served.gateway.feeds.open == 2
+            async with http.stream("GET", "/v1/feed", headers=BOB) as feed:
+                assert feed.status_code == 200
+            bad = await http.get("/v1/feed?since=never", headers=BOB)
+            assert bad.status_code == 400
+        await eventually(lambda: served.gateway.feeds.open == 0)
+        for _ in range(3):
+            assert (await http.get("/v1/feed?since=lf1-AAAA", headers=ANN)).status_code == 400
+        async with http.stream("GET", "/v1/feed", headers=ANN) as feed:
+            assert feed.status_code == 200
+
+
+async def test_feeds_without_tokens_are_counted_by_address() -> None:
+    settings = replace(STRICT, token_feeds_max=1, trusted_proxies=("127.0.0.1",))
+    async with whole(settings) as served, served.http() as http:
+        here, there = {"X-Forwarded-For": "198.51.100.1"}, {"X-Forwarded-For": "198.51.100.2"}
+        async with http.stream("GET", "/v1/feed", headers=here) as feed:
+            assert feed.status_code == 200
+            problem(await http.get("/v1/feed", headers=here), 429, "rate-limited")
+            async with http.stream("GET", "/v1/feed", headers=there) as other:
+                assert other.status_code == 200
+
+
+@pytest.mark.parametrize("way", ["sign in", "metrics", "readyz"])
+async def test_a_token_that_was_good_anywhere_is_not_shut_out_by_a_neighbour(way: str) -> None:
+    """Wherever it was verified; one that was never seen has to wait, in a body, too."""
+    token, new = mint("ann"), mint("eve")
+    async with whole(replace(STRICT, auth_failures_per_minute=2.5), Keys()) as served, served.http() as http:
+
+        async def sign_in(text: str) -> httpx.Response:
+            answer = await http.post("/v1/session", json={"token": text})
+            http.cookies.clear()
+            return answer
+
+        if way == "sign in":
+            assert (await sign_in(token)).status_code == 200
+        else:  # good, and no operator's
+            status = {"metrics": 403, "readyz": 200}[way]
+            assert (await http.get(f"/{way}", headers=bearer(token))).status_code == status
+        for number in range(10):
+            await http.get("/v1/session", headers=bearer(f"a.b.{number}"))
+        problem(await http.get("/v1/session", headers=bearer(new)), 429, "rate-limited")
+        problem(await sign_in(new), 429, "rate-limited")
+        assert (await http.get("/v1/session", headers=bearer(token))).status_code == 200
+        assert (await sign_in(token)).status_code == 200
+
+
+async def test_bodies_of_a_token_leave_room_for_others() -> None:
+    """Bodies that never end hold its own part alone; those of many tokens leave room for small ones."""
+    most = 300_000
+    settings = replace(SETTINGS, body_bytes_max=most, bodies_bytes_max=4 * most, token_bodies_bytes_max=most)
+    kind = {"Content-Type": "application/octet-stream"}
+    async with whole(settings, Keys()) as served, served.http() as http, AsyncExitStack() as lines:
+        counts = served.gateway.limiter._token_bodies
+        tokens_of = {subject: mint(subject) for subject in ("ann", "cid", "dan", "eve")}
+
+        def held(subject: str) -> bool:
+            return counts.of(user_of(tokens_of[subject])) == most - 1
+
+        async def begin(subject: str) -> asyncio.StreamReader:
+            """A body of which all but the last byte comes."""
+            reader, writer = await lines.enter_async_context(served.line())
+            head = f"PUT /v1/documents/{subject} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {most}\r\n"
+            more = {**bearer(tokens_of[subject]), **kind}
+            head += "".join(f"{name}: {value}\r\n" for name, value in more.items())
+            writer.write(head.encode() + b"\r\n" + bytes(most - 1))
+            return reader
+
+        await begin("ann")
+        await eventually(lambda: held("ann"))
+        mine = bearer(tokens_of["ann"])
+        second = await http.put("/v1/documents/b", content=bytes(100), headers={**mine, **kind})
+        problem(second, 429, "rate-limited")
+        assert served.refused("token-bodies") == 1
+        assert (await http.put("/v1/documents/c", json={"t": "x"}, headers=BOB)).status_code == 201
+        for subject in ("cid", "dan"):
+            await begin(subject)
+        await eventually(lambda: held("cid") and held("dan"))
+        late = await begin("eve")
+        assert b" 503 " in await late.readline()
+        assert (await http.put("/v1/documents/d", json={"t": "x"}, headers=BOB)).status_code == 201
+        await lines.aclose()
+        await eventually(lambda: len(counts) == 0)
+        assert (await http.put("/v1/documents/e", json={"t": "x"}, headers=mine)).status_code == 201

@@ -1,6 +1,7 @@
 """Fragments: cut, put together in any order, and what happens to those that lie."""
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -8,15 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_gateway import wire
-from lorogo_gateway.wire import Assembler, BatchKey, Crdt, Fragment, FragmentHeader, Refusal, Status
+from lorogo_gateway.wire import (
+    Assembler,
+    BatchKey,
+    Crdt,
+    Fragment,
+    FragmentHeader,
+    Refusal,
+    Status,
+    Unfinished,
+)
 
 ROOM = "doc"
 BATCH = b"batch-01"
 KEY = BatchKey(Crdt.LORO, ROOM, BATCH)
 
 
-def assembler(bytes_max: int = 10_000, update_bytes_max: int = 8_000) -> Assembler:
-    return Assembler(bytes_max=bytes_max, update_bytes_max=update_bytes_max, seconds=10.0)
+def assembler(
+    bytes_max: int = 10_000, update_bytes_max: int = 8_000, pool: Unfinished | None = None, key: str = ""
+) -> Assembler:
+    return Assembler(
+        bytes_max=bytes_max,
+        update_bytes_max=update_bytes_max,
+        seconds=10.0,
+        pool=pool,
+        key=key,
+    )
 
 
 def header(count: int, total: int, batch: bytes = BATCH) -> FragmentHeader:
@@ -146,3 +164,43 @@ def test_deadlines_come_in_the_order_of_headers() -> None:
         whole.begin(header(2, 4, f"{now:08}".encode()), now=float(now))
         seen.append(whole.deadline)
     assert all(before == after for before, after in pairwise(seen))
+
+
+def test_what_came_counts_for_all_connections_and_is_given_back_however_it_ends() -> None:
+    """Not what was announced: who only announces would take room from others."""
+    pool = Unfinished(10_000, 10_000)
+    one, two = assembler(pool=pool, key="ann"), assembler(pool=pool, key="bob")
+    for whole in (one, two):
+        assert whole.begin(header(2, 8_000), now=0.0) is None
+    assert pool.bytes == 0
+    assert one.add(part(0, bytes(6_000))) is None
+    refused = two.add(part(0, bytes(6_000)))
+    assert isinstance(refused, Refusal)
+    assert refused.status is Status.RATE_LIMITED
+    assert pool.bytes == 6_000
+    assert one.add(part(1, bytes(2_000))) == bytes(8_000)
+    assert pool.bytes == 0
+    ends: dict[str, Callable[[], object]] = {
+        "late": lambda: two.expire(now=99.0),
+        "left": lambda: two.forget(Crdt.LORO, ROOM),
+        "over": two.close,
+        "a lie": lambda: two.add(part(1, bytes(9_000))),
+    }
+    for end in ends.values():
+        assert two.begin(header(2, 8_000), now=0.0) is None
+        assert two.add(part(0, bytes(6_000))) is None
+        assert pool.bytes == 6_000
+        end()
+        assert pool.bytes == 0
+
+
+def test_one_key_has_no_more_than_its_part_of_all_that_waits() -> None:
+    pool = Unfinished(10_000, 4_000)
+    assert pool.take("ann", 3_000)
+    assert not pool.take("ann", 2_000)
+    assert pool.take("bob", 3_000)
+    pool.give_back("ann", 3_000)
+    assert pool.take("ann", 4_000)
+    assert pool.bytes == 7_000
+    assert not pool.take("", 3_001)
+    assert pool.take("", 3_000)

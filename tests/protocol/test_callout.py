@@ -12,7 +12,7 @@ from lorogo_protocol import callout, grants
 from lorogo_protocol.callout import Allowed, Denied, Request
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.grants import Grants
-from lorogo_protocol.limits import MIB, TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX
+from lorogo_protocol.limits import MIB, TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_protocol.tokens import Token, TokenRefused
 
 NOW = 1_000_000.0
@@ -170,6 +170,16 @@ def test_who_is_sent_away(options: dict[str, str], code: str) -> None:
     denied = _decide({"d1": "admin"}, **options)
     assert isinstance(denied, Denied)
     assert denied.code == code
+
+
+def test_a_connection_names_so_many_documents_and_no_more() -> None:
+    """Each is work for who lets it in; what is named twice counts once."""
+    names = [f"d{number}" for number in range(TOKEN_DOCUMENTS_MAX)]
+    for good in (names, names + names):
+        assert isinstance(_decide({"*": "read"}, user=",".join(good), **{"pass": "t"}), Allowed)
+    denied = _decide({"*": "read"}, user=",".join([*names, "more"]), **{"pass": "t"})
+    assert isinstance(denied, Denied)
+    assert denied.code == "invalid-documents"
 
 
 def test_why_a_token_is_refused_stays_with_us() -> None:

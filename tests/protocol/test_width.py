@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -113,3 +115,39 @@ def test_what_is_no_update_has_no_width(payload: bytes) -> None:
         assert not too_wide(payload)
     with suppress(InvalidUpdate):
         assert Replica().takes(payload)
+
+
+class _Watched:
+    """LoroDoc, as far as foreign bytes meet it; counts what is imported."""
+
+    imported = 0
+    decode_import_blob_meta = staticmethod(LoroDoc.decode_import_blob_meta)
+
+    def detach(self) -> None:
+        """Nothing is in it."""
+
+    def import_(self, _: bytes) -> None:
+        _Watched.imported += 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "imported"),
+    [(updates(WIDE), 0), (updates(FULL), 1), (WIDE.export(ExportMode.Snapshot()), 1)],
+    ids=["too wide", "at the limit", "a snapshot, which an empty document takes"],
+)
+def test_what_every_server_refuses_for_its_width_is_not_decoded_further(
+    monkeypatch: pytest.MonkeyPatch, payload: bytes, imported: int
+) -> None:
+    """Importing it takes seconds, in the taster as anywhere: its head is enough to say no."""
+    monkeypatch.setattr(crdt, "LoroDoc", _Watched)
+    monkeypatch.setattr(_Watched, "imported", 0)
+    crdt.try_decoding(payload)
+    assert _Watched.imported == imported
+
+
+def test_what_is_all_here_and_too_wide_is_not_decoded_further_either() -> None:
+    """Nobody has tried to: behind a head that says so may stand what ends a process."""
+    doc = SimpleNamespace(oplog_vv=WIDE.oplog_vv)  # nothing can be imported into it
+    assert Replica(cast("LoroDoc", doc)).apply(updates(WIDE), foreign=True) == Applied(False)
+    with pytest.raises(AttributeError):
+        Replica(cast("LoroDoc", doc)).apply(updates(WIDE))

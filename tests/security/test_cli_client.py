@@ -76,6 +76,19 @@ async def test_an_operator_has_a_seed(closed: Closed, tmp_path: Path) -> None:
     assert shown["owner"]["sequence"] == 2
 
 
+async def test_a_seed_for_nats_and_a_token_for_the_owner(closed: Closed, tmp_path: Path) -> None:
+    """With both, the connection is the operator's, also for documents that only a pattern covers."""
+    seed = _secret(tmp_path, "operator.seed", closed.seeds["operator"])
+    token = _secret(tmp_path, "ann.token", mint({"plan-*": "write"}))
+    both = ("--nats-seed", seed, "--token-file", token)
+    assert "saved" in said(await _run(closed, tmp_path, "doc", "set", "plan-1", "a", '"b"', *both))
+    assert said_json(await _run(closed, tmp_path, "doc", "get", "plan-1", "--json", *both))["value"] == {
+        "a": "b"
+    }
+    words = refused(await _run(closed, tmp_path, "doc", "set", "other", "a", '"b"', *both))
+    assert "the token of 'ann' does not grant 'other'" in words
+
+
 async def test_whoever_is_not_let_in_is_told_why(closed: Closed, tmp_path: Path) -> None:
     """No token, a wrong one, one that ended, a wrong seed, a file that others may read: a sentence each."""
     get = ("doc", "get", "plan")

@@ -6,7 +6,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_gateway.sockets.connection import _BAD_TOKENS_MAX
-from lorogo_gateway.wire import Crdt, JoinErrorCode, JoinOk, JoinRequest, Status
+from lorogo_gateway.wire import Crdt, Fragment, FragmentHeader, JoinErrorCode, JoinOk, JoinRequest, Status
 from lorogo_protocol import subjects
 from tests.gateway.support import presence, states, text_of, type_in
 from tests.security.closed_gateway import SETTINGS, Closed, closed, cookie
@@ -111,6 +111,23 @@ async def test_a_room_that_is_not_yours_looks_the_same_whether_it_exists_or_not(
         async with gate.peer(mint({"mine": "write"})) as peer:
             messages = {(await peer.join_error(room)).message.replace(room, "X") for room in ("doc", "gone")}
         assert len(messages) == 1
+
+
+async def test_fragments_of_who_may_not_write_are_refused_before_any_comes() -> None:
+    """A reader's would wait in memory for nothing; where readers may speak, it is a cursor and no file."""
+    async with closed() as gate, gate.peer(mint({"doc": "read"})) as reader:
+        await gate.write("doc")
+        denied = Status.PERMISSION_DENIED
+        answers = {LORO: denied, EPS: denied, EPH: Status.PAYLOAD_TOO_LARGE}
+        for number, (crdt, answer) in enumerate(answers.items()):
+            batch = number.to_bytes(8, "big")
+            await reader.send(FragmentHeader(crdt, "doc", batch, 100, 1 << 20))
+            assert await reader.acked(batch) is denied, "not in the room"
+            await reader.join("doc", crdt=crdt)
+            await reader.send(FragmentHeader(crdt, "doc", batch, 100, 1 << 20))
+            await reader.send(Fragment(crdt, "doc", batch, 0, bytes(100_000)))
+            assert await reader.acked(batch) is answer
+        assert gate.gateway.sockets.stats()["unfinished_bytes"] == 0
 
 
 async def test_a_reader_begins_no_document() -> None:

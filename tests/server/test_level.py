@@ -1,13 +1,16 @@
-"""The alarm before the WAL is full."""
+"""How full the WAL is: the alarm before it is, and what is told to who asks."""
 
+import asyncio
 import logging
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from lorogo_protocol import subjects
 from lorogo_server.level import Level
-from lorogo_transport.ports import StreamState
+from lorogo_transport.errors import RequestTimeout
+from lorogo_transport.ports import Stream, StreamState
 from tests.server.support import QUICK, Writer, until
 from tests.server.worlds import memory_world
 
@@ -46,3 +49,44 @@ async def test_a_server_looks_at_its_wal() -> None:
             return float(str(server.stats()["wal_full"])) >= 0.7
 
         await until(seen)
+
+
+class Wal:
+    """A stream of which only the state is asked."""
+
+    def __init__(self, bytes_: int, bytes_max: int) -> None:
+        self.told = StreamState(1, 1, 1, bytes_, 0, bytes_max)
+        self.looks = 0
+        self.silent = False
+
+    async def state(self) -> StreamState:
+        self.looks += 1
+        await asyncio.sleep(0)
+        if self.silent:
+            raise RequestTimeout("no answer")
+        return self.told
+
+
+async def left(level: Level, wal: Wal, now: float) -> int | None:
+    return await level.left(cast("Stream", wal), now=now)
+
+
+async def test_many_who_ask_at_once_are_one_look() -> None:
+    wal, level = Wal(900, 1000), Level()
+    assert await asyncio.gather(*(left(level, wal, 5.0) for _ in range(100))) == [100] * 100
+    assert wal.looks == 1
+    assert (level.full, level.high) == (0.9, True)
+    wal.told = StreamState(1, 1, 1, 1200, 0, 1000)  # its limit was lowered
+    assert await left(level, wal, 6.0) == -200
+    assert wal.looks == 2
+
+
+async def test_what_is_not_known_is_not_said() -> None:
+    """Neither without a limit, nor when JetStream does not answer, nor from an older look."""
+    assert await left(Level(), Wal(900, -1), 5.0) is None
+    wal, level = Wal(900, 1000), Level()
+    assert await left(level, wal, 5.0) == 100
+    wal.silent = True
+    assert await left(level, wal, 6.0) is None
+    wal.silent = False
+    assert await left(level, wal, 7.0) == 100

@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from lorogo_protocol.status import Up
-from lorogo_server.pacemaker import Pacemaker, PacemakerSettings, cpu_seconds, renew_all
+from lorogo_server.pacemaker import Pacemaker, PacemakerSettings, Pulse, cpu_seconds, renew_all
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
@@ -51,6 +52,20 @@ def test_it_helps_for_a_minute_at_most() -> None:
     pacemaker.hear("", 200.0)
     pacemaker.must_renew(200.5, 200.5)
     assert pacemaker.must_renew(202.0, 202.0)
+
+
+async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it needs it is told by its standard input."""
+    monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
+    pulse = Pulse("nats://127.0.0.1:9")
+    await pulse.start("server-1", 3.0)
+    try:
+        assert pulse._process is not None
+        environment = Path(f"/proc/{pulse._process.pid}/environ").read_bytes()  # noqa: ASYNC240  # of the kernel: it does not wait
+    finally:
+        await pulse.stop()
+    assert b"PATH=" in environment
+    assert b"s3cret" not in environment
 
 
 async def test_it_renews_only_what_is_still_the_servers() -> None:

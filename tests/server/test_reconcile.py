@@ -30,9 +30,13 @@ from lorogo_server.reconcile import Reconciler
 from lorogo_server.reconcile_repair import Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
+from lorogo_server.tasting import FORGED, SUSPECTED
+from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.suspicion import Suspicious
 from tests.server.worlds import ShiftedClock
 
 WAL, SNAPSHOTS, STATUS = subjects.WAL_STREAM, subjects.SNAPSHOT_STREAM, subjects.STATUS_STREAM
@@ -573,6 +577,123 @@ async def test_what_could_not_be_tried_is_still_missed(
     await world.is_whole()
 
 
+def cannot_read(patch: pytest.MonkeyPatch, trouble: Exception, *patterns: str) -> None:
+    """Reading those subjects of the WAL fails."""
+    real = MemoryStream.read
+
+    async def read(
+        self: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[Stored]:
+        if subject in patterns:
+            raise trouble
+        async for stored in real(self, subject, first=first, last=last):
+            yield stored
+
+    patch.setattr(MemoryStream, "read", read)
+
+
+async def two_that_lost_something(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Server, Writer]:
+    """A server that makes no passes of its own; `bad`, which comes first, and `doc` lost a message each."""
+    first, other = await world.server(), Writer()
+    await world.probe.start("bad")
+    for number in range(3):
+        await world.probe.accept("bad", other.type(f"{number} "))
+    await world.probe.start("doc")
+    await world.write(3)
+    await first.stop()
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    for sequence in (2, 5):
+        world.nats.store(WAL).remove(sequence)
+    return await world.server(), other
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [TransportError("nobody knows what it says"), RequestTimeout("it stopped answering"), KeyError("x")],
+    ids=lambda trouble: type(trouble).__name__,
+)
+async def test_a_document_that_cannot_be_read_keeps_nobody_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
+) -> None:
+    """It is told once, counted, left as it is, and made whole when it can be read; the others at once."""
+    second, other = await two_that_lost_something(world, monkeypatch)
+    with monkeypatch.context() as patch:
+        cannot_read(patch, trouble, subjects.wal("bad"))
+        await reconciled(second)
+        await reconciled(second)
+    assert figures(second, "republished", "reconcile_unread", "lost_for_good") == (1, 1, 0)
+    assert (world.count("bad"), world.count("doc")) == (2, 3)
+    assert sum("left out until it can be read" in record.getMessage() for record in caplog.records) == 1
+    await reconciled(second)
+    assert figures(second, "republished", "reconcile_unread") == (2, 0)
+    await world.is_whole()
+    await world.probe.start("bad")
+    assert await world.probe.value("bad") == {"body": other.text}
+
+
+async def test_a_nats_that_answers_nobody_postpones_the_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then nothing can be said of any document: none is left out."""
+    second, _ = await two_that_lost_something(world, monkeypatch)
+    with monkeypatch.context() as patch:
+        everything = [subjects.wal(name) for name in ("bad", "doc", "*")]
+        cannot_read(patch, RequestTimeout("it stopped answering"), *everything)
+        with pytest.raises(RequestTimeout):
+            await reconciled(second)
+    assert figures(second, "republished", "reconcile_unread") == (0, 0)
+    await reconciled(second)
+    assert figures(second, "republished", "reconcile_unread") == (2, 0)
+
+
+async def test_a_tombstone_that_cannot_be_stored_keeps_nobody_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored by a later pass; the others are made whole at once."""
+    first = await world.server()
+    await world.probe.start("gone")
+    await world.probe.accept("gone", Writer().type("x"))
+    await world.probe.call("delete", "gone")
+    await world.probe.start("doc")
+    await world.write(3)
+    await first.stop()
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server()
+
+    async def bury(*_: object) -> bool:
+        raise TransportError("nobody knows what it says")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repair, "bury", bury)
+        await reconciled(second)
+    assert figures(second, "republished", "reconcile_unread", "tombstones_restored") == (3, 1, 0)
+    await reconciled(second)
+    assert figures(second, "reconcile_unread", "tombstones_restored") == (0, 1)
+    await world.is_whole()
+
+
+async def test_what_could_not_be_read_in_doubt_stays_in_doubt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an open document, too, what the stream holds is read and not counted, once it can be."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await reconciled(first)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    store = world.nats.store(WAL)
+    store.remove(3)
+    store.store(subjects.wal("doc"), b"unreadable", {}, world.clock.wall_ns())
+    world.nats.broker_id = "another life"
+    with monkeypatch.context() as patch:
+        cannot_read(patch, TransportError("nobody knows what it says"), subjects.wal("doc"))
+        await reconciled(first)
+    assert figures(first, "republished", "reconcile_unread") == (0, 1)
+    await reconciled(first)
+    assert figures(first, "republished", "reconcile_unread") == (1, 0)
+
+
 def closed(server: Server) -> Callable[[], Awaitable[bool]]:
     async def no_hosts() -> bool:
         return not server.hosts
@@ -990,6 +1111,37 @@ async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> Non
     await reconciled(await reconciled(first))
     assert figures(first, "republished", "lost_for_good", "reconcile_skipped") == (1, 0, 1)
     await world.is_whole()
+
+
+async def test_what_was_moved_out_on_a_suspicion_is_tried_once_more(world: World) -> None:
+    """A process that ends over an update may be at fault itself, and a journal says that it was accepted."""
+    update = world.writer.type("good")
+    await journalled(world.data / "worker-5" / "journal", update)
+    first = await world.server()
+    (part,) = world.probe.split(update, f"log-{digest(update)}")
+    headers = {**part.headers(), h.REASON: "invalid-update", h.MESSAGE: SUSPECTED}
+    await world.probe.rejected.append(subjects.rejected("doc"), part.data, headers=headers)
+    await reconciled(first)
+    assert figures(first, "republished", "reconcile_skipped") == (1, 0)
+    await world.is_whole()
+    assert first.reconciler is not None
+    doubts = first.reconciler._repair._doubts
+    record = UpdateRecord(1, 1, part.log_id, digest(update), 1, 0, (), update)
+    assert not doubts("doc", record, SUSPECTED)  # else an owner that refuses it and we would go on for ever
+    assert not doubts("other", record, FORGED)
+    assert doubts("other", record, SUSPECTED)
+
+
+async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:
+    """What is brought back was imported once: only a proof counts against it."""
+    update = world.writer.type("good")
+    await journalled(world.data / "worker-5" / "journal", update)
+    taster = Suspicious(suspects=True)
+    line = world.nats.connect("server")
+    async with Server(line, QUICK, clock=world.clock, data=world.data / "worker-0", taster=taster) as server:
+        await reconciled(server)
+        assert figures(server, "republished", "lost_for_good") == (1, 0)
+    assert (update, True) in taster.tasted
 
 
 async def test_a_refused_update_in_pieces_stays_out(world: World) -> None:

@@ -1,21 +1,31 @@
 """The taster: an update that ends processes ends that one, and is refused."""
 
+import errno
+import os
+import resource
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
-from lorogo_server import ServerSettings
-from lorogo_server.tasting import Taster, untasted
+from lorogo_server import Server, ServerSettings, tasting
+from lorogo_server.tasting import SUSPECTED, Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_transport.memory import MemoryNats
 from tests.server.poison import deadly
-from tests.server.support import Probe, Serve, Writer, until
+from tests.server.support import QUICK, Probe, Serve, Writer, until
+from tests.server.suspicion import Suspicious
 
 
 @pytest.fixture
@@ -36,6 +46,20 @@ def test_loro_ends_the_process_that_decodes_a_forged_update() -> None:
     assert b"memory allocation" in done.stderr
 
 
+def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes what strangers wrote: there is nothing in it to be had."""
+    monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
+    taster = Taster()
+    taster.start()
+    try:
+        assert taster._process is not None
+        environment = Path(f"/proc/{taster._process.popen.pid}/environ").read_bytes()
+    finally:
+        taster.stop()
+    assert b"PATH=" in environment
+    assert b"s3cret" not in environment
+
+
 def test_what_ends_a_taster_is_refused_and_the_next_is_tasted_again(taster: Taster) -> None:
     """We go on, and so does the tasting."""
     writer = Writer()
@@ -54,36 +78,277 @@ def test_what_is_no_update_is_let_through(taster: Taster, data: bytes) -> None:
     taster.taste(data)
 
 
-def test_a_taster_that_somebody_killed_says_nothing_about_the_update(taster: Taster) -> None:
-    """A good update must not be refused because a machine was short of memory."""
+def processes(taster: Taster) -> tuple[int, int]:
+    """The ids of the parent and of its worker, when that has answered."""
+    taster.taste(b"")
     assert taster._process is not None
-    taster._process.kill()
-    taster._process.wait()
-    writer = Writer()
-    taster.taste(writer.type("good"))
+    parent = taster._process.popen.pid
+    (worker,) = children(parent)
+    return parent, worker
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def watched(pid: int) -> int:
+    """A file that can be read when the process has ended."""
+    return os.pidfd_open(pid)
+
+
+def wait_for_end(*pidfds: int) -> None:
+    for pidfd in pidfds:
+        assert select.select([pidfd], [], [], 60)[0]
+        os.close(pidfd)
+
+
+def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: Taster) -> None:
+    """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
+    parent, first = processes(taster)
+    for _ in range(20):
+        with pytest.raises(InvalidUpdate):
+            taster.taste(deadly())
+    taster.taste(Writer().type("good"))
+    after, last = processes(taster)
+    assert after == parent
+    assert last != first
+
+
+@pytest.mark.parametrize("killed", ["parent", "worker", "both"])
+def test_a_taster_that_somebody_killed_is_replaced(taster: Taster, killed: str) -> None:
+    """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
+    parent, worker = processes(taster)
+    for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
+        pidfd = watched(pid)
+        os.kill(pid, signal.SIGKILL)
+        wait_for_end(pidfd)
+    with pytest.raises(InvalidUpdate):
+        taster.taste(deadly())
+    taster.taste(Writer().type("good"))
+    assert (processes(taster)[0] == parent) is (killed == "worker")
+
+
+def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
+    """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
+    taster = Taster(seconds=60.0)
+    taster.start()
+    stopped = processes(taster)
+    pidfds = [watched(pid) for pid in stopped]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    taster._seconds = 0.05
+    taster.taste(deadly())
+    wait_for_end(*pidfds)
+    taster._seconds = 60.0
+    with pytest.raises(InvalidUpdate):
+        taster.taste(deadly())
+    taster.stop()
+
+
+def test_a_taster_for_which_there_is_no_process_lets_everything_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As without one; when there is room again, it is started."""
+    taster = Taster(seconds=60.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", _no_room)
+        taster.start()
+        taster.taste(deadly())
+    with pytest.raises(InvalidUpdate):
+        taster.taste(deadly())
+    taster.stop()
+
+
+def _no_room(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.EAGAIN, "no more processes")
+
+
+def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
+    taster: Taster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
+    ends = noted_ends(monkeypatch)
+    for pid in processes(taster):  # a worker that is forked later has its parent's limit
+        resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
+    taster.taste(many_operations())
+    taster.taste(many_operations(), accepted=True)
+    assert [ended.code for ended in ends] == [-signal.SIGABRT] * 2
+    assert all(0 < ended.asked_bytes < 1 << 30 for ended in ends)
     with pytest.raises(InvalidUpdate):
         taster.taste(deadly())
 
 
-def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
-    """Nor because it was slow; the one that did not answer is gone."""
-    taster = Taster(seconds=0.05)
-    taster.start()
-    process = taster._process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    taster.taste(Writer().type("good"))
-    assert process.returncode is not None
-    taster.stop()
+def test_a_suspect_is_tried_again_only_where_there_is_room(
+    taster: Taster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end without a word may be for want of memory as well; the next update is tasted as ever."""
+    ends = noted_ends(monkeypatch)
+    good = Writer().type("good")
+    assert taster._verdict(good, careful=True) is Verdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True) is Verdict.FORGED
+    assert [ended.code for ended in ends] == [-signal.SIGABRT]
+    ends.clear()
+    for pid in processes(taster):
+        resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
+    assert taster._verdict(deadly(), careful=True) is Verdict.UNKNOWN
+    assert ends == [Ended(1)]
+    assert taster._verdict(deadly(), careful=False) is Verdict.FORGED
+
+
+def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
+    """Every end that is judged from now on."""
+    ends: list[Ended] = []
+
+    def noted(ended: Ended, size: int) -> Verdict:
+        ends.append(ended)
+        return judged(ended, size)
+
+    monkeypatch.setattr(tasting, "judged", noted)
+    return ends
+
+
+def many_operations() -> bytes:
+    """A small update that takes some MiB of memory to decode."""
+    doc = LoroDoc()
+    numbers = doc.get_list("l")
+    for number in range(100_000):
+        numbers.push(number)
+    doc.commit()
+    return bytes(doc.export(ExportMode.Updates(VersionVector())))
+
+
+def used_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize(
+    ("ended", "size", "verdict"),
+    [
+        (Ended(-signal.SIGABRT, 1 << 51), 87, Verdict.FORGED),
+        (Ended(-signal.SIGABRT, (1 << 64) - 1), 64 << 20, Verdict.FORGED),
+        (Ended(-signal.SIGABRT, (1 << 30) + 64 * 87), 87, Verdict.UNKNOWN),
+        (Ended(-signal.SIGABRT, (1 << 30) + 64 * 87 + 1), 87, Verdict.FORGED),
+        (Ended(-signal.SIGABRT, 40_000_000), 5_000_000, Verdict.UNKNOWN),
+        (Ended(-signal.SIGABRT), 87, Verdict.SUSPECT),
+        (Ended(-signal.SIGSEGV), 87, Verdict.SUSPECT),
+        (Ended(-signal.SIGBUS), 87, Verdict.SUSPECT),
+        (Ended(-signal.SIGILL), 87, Verdict.SUSPECT),
+        (Ended(-signal.SIGKILL), 87, Verdict.UNKNOWN),
+        (Ended(-signal.SIGALRM), 87, Verdict.UNKNOWN),
+        (Ended(1), 87, Verdict.UNKNOWN),
+    ],
+)
+def test_what_an_end_says_about_the_update(ended: Ended, size: int, verdict: Verdict) -> None:
+    """Asking for absurdly much is a proof; an end in native code without a word, a suspicion."""
+    assert judged(ended, size) is verdict
+
+
+_WORDS = b"memory allocation of 4096 bytes failed\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "asked"),
+    [
+        (-signal.SIGABRT, _WORDS, 4096),
+        (-signal.SIGABRT, _WORDS + b"note: run with `RUST_BACKTRACE=1`\n", 4096),
+        (
+            -signal.SIGABRT,
+            _WORDS + b"memory allocation of 15 bytes failed\nskipping backtrace printing\n",
+            4096,
+        ),
+        (-signal.SIGABRT, b"thread panicked\n\n\0\n" + _WORDS, 4096),
+        (-signal.SIGABRT, b"memory allocation of 99999999999999999999 bytes failed\n", (1 << 64) - 1),
+        (-signal.SIGSEGV, _WORDS, 0),
+        (-signal.SIGABRT, b"", 0),
+        (-signal.SIGABRT, b"panicked: " + _WORDS, 0),
+        (-signal.SIGABRT, _WORDS + b"thread panicked while processing panic. aborting.\n", 0),
+        (-signal.SIGABRT, _WORDS + b"\n\0\n", 0),
+    ],
+    ids=[
+        "said",
+        "with a note",
+        "with nothing left",
+        "after another",
+        "huge",
+        "no abort",
+        "silent",
+        "quoted",
+        "more",
+        "of another",
+    ],
+)
+def test_only_the_last_words_of_a_process_say_what_it_asked_for(code: int, words: bytes, asked: int) -> None:
+    """A panic may quote what a stranger wrote, and one before belongs to another update."""
+    assert asked_bytes(code, words) == asked
+
+
+class _Suspects(Taster):
+    """Hears verdicts instead of asking a process."""
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        super().__init__()
+        self.verdicts = list(verdicts)
+        self.careful: list[bool] = []
+
+    def _verdict(self, update: bytes, *, careful: bool) -> Verdict:
+        self.careful.append(careful)
+        return self.verdicts.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "accepted", "refused"),
+    [
+        (Verdict.FORGED, None, False, True),
+        (Verdict.FORGED, None, True, True),
+        (Verdict.SUSPECT, Verdict.SUSPECT, False, True),
+        (Verdict.SUSPECT, Verdict.FORGED, False, True),
+        (Verdict.SUSPECT, Verdict.UNKNOWN, False, False),
+        (Verdict.SUSPECT, None, True, False),
+        (Verdict.UNKNOWN, None, False, False),
+    ],
+)
+def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
+    first: Verdict, second: Verdict | None, accepted: bool, refused: bool
+) -> None:
+    """An ACKed update must not be lost because a process ended over it."""
+    taster = _Suspects(first, *([] if second is None else [second]))
+    with pytest.raises(InvalidUpdate) if refused else nullcontext():
+        taster.taste(b"update", accepted=accepted)
+    assert taster.careful == ([False] if second is None else [False, True])
 
 
 def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
     """The end of its input is its end."""
-    process = taster._process
-    assert process is not None
+    pidfds = [watched(pid) for pid in processes(taster)]
+    assert taster._spare is not None
+    pidfds.append(watched(taster._spare.popen.pid))
     taster.stop()
-    assert process.returncode == 0
+    wait_for_end(*pidfds)
     taster.stop()
+
+
+_SERVER = """
+import sys
+from lorogo_server.tasting import Taster
+taster = Taster()
+taster.start()
+taster.taste(b"")
+print(taster._process.popen.pid, taster._spare.popen.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_that_is_killed_leaves_no_taster() -> None:
+    """The end of input is what a killed process leaves, too."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        first, spare = (int(pid) for pid in server.stdout.readline().split())
+        pidfds = [watched(pid) for pid in (first, spare, *children(first))]
+        assert len(pidfds) == 3
+        server.kill()
+        wait_for_end(*pidfds)
 
 
 def test_without_a_taster_everything_is_let_through() -> None:
@@ -95,7 +360,7 @@ async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serve
     serve: Serve, probe: Probe, unique: str, taster: Taster
 ) -> None:
     """Its sender is told no, it is quarantined and leaves the WAL, and the document is as good as before."""
-    await serve(ServerSettings(), taster=taster)  # with leases that outlast the start of another taster
+    await serve(ServerSettings(), taster=taster)
     await probe.start(unique)
     writer = Writer()
     await probe.accept(unique, writer.type("before"))
@@ -120,7 +385,7 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     serve: Serve, probe: Probe, unique: str, taster: Taster
 ) -> None:
     """Otherwise it would end one server after another."""
-    await serve(ServerSettings(), taster=taster)  # with leases that outlast the start of another taster
+    await serve(ServerSettings(), taster=taster)
     parts = probe.split(deadly())
     await probe.put(unique, parts)
     await probe.start(unique)
@@ -128,6 +393,28 @@ async def test_a_deadly_update_that_waits_in_the_wal_does_not_end_who_loads_the_
     assert isinstance(reply, Nack)
     assert (reply.log_id, reply.reason) == (parts[0].log_id, Reason.INVALID_UPDATE)
     await probe.accept(unique, Writer().type("served"))
+
+
+async def test_what_the_journal_has_is_not_lost_at_a_load_by_a_suspicion(tmp_path: Path) -> None:
+    """It was imported once, and ACKed; what nobody has accepted yet is refused as ever."""
+    nats = MemoryNats()
+    kept, fresh = Writer().type("kept"), Writer().type("fresh")
+    async with Probe(nats.connect("probe")) as probe:
+        before = Suspicious(suspects=False)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=before):
+            await probe.start("doc")
+            await probe.accept("doc", kept)
+        assert before.tasted == [(kept, False)]
+        parts = probe.split(fresh)
+        await probe.put("doc", parts)
+        after = Suspicious(suspects=True)
+        async with Server(nats.connect("server"), QUICK, data=tmp_path, taster=after):
+            await probe.start("doc")
+            reply = await probe.answer()
+            assert isinstance(reply, Nack)
+            assert (reply.log_id, reply.message) == (parts[0].log_id, SUSPECTED)
+            assert await probe.value("doc") == {"body": "kept"}
+        assert {(kept, True), (fresh, False)} == set(after.tasted)
 
 
 async def test_a_full_document_is_served_on_after_a_deadly_update(

@@ -45,13 +45,13 @@ class FakeAuthority:
         return Token("ann", parse({"d1": "read"}), 5000.0, 1.0, "t1", "k1", "f" * 32)
 
 
-def _request(token: str) -> bytes:
+def _request(token: str, host: str = "10.0.0.7") -> bytes:
     claims = {
         "nats": {
             "type": "authorization_request",
             "server_id": {"id": "N" + "A" * 55},
             "user_nkey": "U" + "A" * 55,
-            "client_info": {"host": "10.0.0.7", "kind": "Client"},
+            "client_info": {"host": host, "kind": "Client"},
             "connect_opts": {"auth_token": token},
         }
     }
@@ -119,6 +119,28 @@ async def test_too_many_at_once_are_dropped_and_the_rest_is_answered() -> None:
     assert vars_of(world.service) == (0, WAITING_MAX, 50)
 
 
+async def test_who_connects_very_often_waits_behind_itself() -> None:
+    """However many of one token and of one address wait: another token, another address come next."""
+    world = World()
+    order: list[str] = []
+
+    class Watching(FakeAuthority):
+        def verify(self, text: str) -> Token:
+            order.append(text)
+            return super().verify(text)
+
+    service = Callout(world.transport.bus, cast(Authority, Watching()), SIGNER, world.clock)
+    for number in range(WAITING_MAX + 50):
+        service._on_request(Message(words.SUBJECT, _request("greedy"), {}, f"answers.{number}"))
+    service._on_request(Message(words.SUBJECT, _request("good"), {}, "answers"))
+    service._on_request(Message(words.SUBJECT, _request("good", "10.0.0.8"), {}, "answers"))
+    async with service, asyncio.timeout(10):
+        while sum(vars_of(service)) < WAITING_MAX + 52:
+            await world.transport.bus.barrier()
+    assert sorted(order[:4]) == ["good", "good", "greedy", "greedy"]
+    assert vars_of(service) == (2, WAITING_MAX - 2, 52)
+
+
 async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
     """A request that waited too long is dropped, so the next ones are in time."""
     world = World()
@@ -128,6 +150,18 @@ async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
         world.service._on_request(Message(words.SUBJECT, _request("good"), {}, "answers"))
         await world.until(2)
     assert vars_of(world.service) == (1, 0, 1)
+
+
+async def test_what_others_answered_says_nothing_about_us() -> None:
+    """A connection of our own that we were not asked about is no proof; each has a token of its own."""
+    knocked: list[str] = []
+
+    async def knock(token: str) -> bool:
+        knocked.append(token)
+        return False
+
+    assert await World().service.heeded(knock) is None
+    assert len(set(knocked)) == len(knocked) > 1
 
 
 async def test_rights_that_do_not_fit_into_an_answer_are_a_refusal() -> None:

@@ -39,6 +39,19 @@ async def test_two_at_once_get_two_ports(tmp_path: Path) -> None:
                 assert transport.bus.max_payload == 1024 * 1024
 
 
+async def test_no_secret_of_ours_is_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither nats-server nor the shell that guards it inherits what is ours."""
+    monkeypatch.setenv("LOROGO_NATS_SEED", "s3cret")
+    async with EmbeddedNats(tmp_path) as server:
+        assert server._guard is not None
+        for pid in (server.pid, server._guard.pid):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()  # noqa: ASYNC240  # of the kernel: it does not wait
+            assert b"PATH=" in environment
+            assert b"s3cret" not in environment
+
+
 async def test_stop_leaves_nothing_behind(tmp_path: Path) -> None:
     """After `stop()` the process is gone and the store free; a new server finds what was stored."""
     server = EmbeddedNats(tmp_path)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from lorogo_transport import secret_files
-from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable, read_secret, write_secret
+from lorogo_transport.secret_files import (
+    SECRET_BYTES_MAX,
+    SecretUnusable,
+    read_secret,
+    without_secrets,
+    write_secret,
+)
 
 SECRET = "s3cr3t-value"
 NAME = "LOROGO_TEST_SECRET"
@@ -245,3 +251,12 @@ def test_the_mode_of_what_is_no_secret(tmp_path: Path) -> None:
     """Public keys may be read by everybody."""
     secret_files.write_file(tmp_path / "f", "public", "the key set", mode=0o644, replace=False)
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
+
+
+def test_what_a_process_without_secrets_inherits() -> None:
+    """Nothing of ours but what is known to be harmless; an address only if it has no password."""
+    ours = ("NATS_SEED", "KEYS", "JOURNAL_SECRET", "LOG_SECRET", "TOKEN", "SIGNING_KEY", "ISSUER_SEED", "NEW")
+    secret = {f"LOROGO_{name}": SECRET for name in ours} | {"LOROGO_NATS": f"nats://u:{SECRET}@host"}
+    harmless = {"PATH": "/bin", "LOROGO_LOG": "debug", "LOROGO_NATS_SERVER": "/bin/nats-server"}
+    assert without_secrets(secret | harmless) == harmless
+    assert without_secrets({"LOROGO_NATS": "nats://host"}) == {"LOROGO_NATS": "nats://host"}

@@ -76,6 +76,8 @@ SAFE: list[tuple[StreamSpec, dict[str, Any], dict[str, Any]]] = [
     (WAL, {"allow_rollup_hdrs": True}, {"allow_rollup_hdrs": False}),
     (WAL, {"max_msgs_per_subject": 5}, {"max_msgs_per_subject": -1}),
     (WAL, {"discard_new_per_subject": True}, {"discard_new_per_subject": False}),
+    (WAL, {"allow_atomic": True}, {"allow_atomic": False}),
+    (WAL, {"allow_batched": True}, {"allow_batched": False}),
     (GUARDED_WAL, {"no_ack": False}, {"no_ack": True}),
     (STATUS, {"deny_delete": False}, {"deny_delete": True}),
     (STATUS, {"allow_rollup_hdrs": False}, {"allow_rollup_hdrs": True}),
@@ -103,6 +105,8 @@ UNSAFE: list[tuple[StreamSpec, dict[str, Any], str]] = [
     (WAL, {"sealed": True}, "sealed is set"),
     (WAL, {"deny_purge": True}, "deny_purge is set"),
     (WAL, {"deny_delete": True}, "deny_delete is set"),
+    (WAL, {"allow_msg_ttl": True}, "allow_msg_ttl is set"),  # NATS cannot take it back
+    (WAL, {"allow_msg_schedules": True}, "allow_msg_schedules is set"),
     (WAL, {"mirror": {"name": "x"}}, "mirror is set"),
     (WAL, {"sources": [{"name": "x"}]}, "sources is set"),
     (WAL, {"subject_transform": {"src": "a", "dest": "b"}}, "subject_transform is set"),
@@ -127,6 +131,7 @@ LEFT_ALONE: list[tuple[StreamSpec, dict[str, Any]]] = [
     (WAL, {"num_replicas": 5}),  # never fewer copies than there are
     (STATUS, {"max_msgs_per_subject": 5}),  # more history than we need
     (STATUS, {"max_bytes": 5000}),  # a limit where we ask for none
+    (STATUS, {"allow_msg_ttl": True, "allow_atomic": True}),  # only services write there
     (REJECTED, {"republish": {"src": ">", "dest": "x.>"}}),
     (WAL, {"description": "ours", "placement": {"cluster": "c"}, "max_msg_size": 5}),
 ]

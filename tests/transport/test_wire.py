@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_transport.headers import DESCRIPTION, STATUS, encode_headers, own_headers, parse_headers
+from lorogo_transport.headers import (
+    DESCRIPTION,
+    STATUS,
+    encode_headers,
+    is_stored,
+    own_headers,
+    parse_headers,
+)
 from lorogo_transport.subjects import matches, transform
 from lorogo_transport.timestamps import format_time_ns, parse_time_ns
 
@@ -46,11 +53,57 @@ def test_no_value_can_forge_a_line(name: str, value: str) -> None:
         ),
         (b"NATS/1.0\r\nStatus: 204\r\n:status: 204\r\n\r\n", {"Status": "204"}),
         (b"NATS/1.0\r\nA:b\r\nA: c\r\nno colon\r\n\r\n", {"A": "c"}),
+        # Blocks of a sender that ends no line, as nats-server passes them on.
+        (b"NATS/1Nats-Stream: s\r\nNats-Sequence: 2\r\n\r\n", {"Nats-Sequence": "2"}),
+        (b"NATS/1.0Nats-Stream: s\r\nNats-Sequence: 2\r\n\r\n", {"Nats-Sequence": "2"}),
+        (b"NATS/1.0\rNats-Stream: s\r\nNats-Sequence: 2\r\n\r\n", {"Nats-Sequence": "2"}),
+        (b"NATS/1.0\nA: bNats-Stream: s\r\nNats-Sequence: 2\r\n\r\n", {"Nats-Sequence": "2"}),
+        (b"Nats-Stream: s\r\nNats-Sequence: 2\r\n\r\n", {"Nats-Sequence": "2"}),
+        # Not quite a status.
+        (b"NATS/1.0 204", {}),
+        (b"NATS/1.0 204 EOB", {}),
+        (b"NATS/1.0 204 E\nOB\r\n\r\n", {}),
+        (b"NATS/1.0  204\r\n\r\n", {}),
+        (b"NATS/1.0 20\r\n\r\n", {}),
+        (b"NATS/1.0 2040\r\n\r\n", {}),
+        (b"NATS/1.0 204\tEOB\r\n\r\n", {}),
+        ("NATS/1.0 \u0662\u0660\u0664\r\n\r\n".encode(), {}),
+        (b"nats/1.0 204\r\n\r\n", {}),
+        (b" NATS/1.0 204\r\n\r\n", {}),
+        (b"HTTP/1.1 204\r\n\r\n", {}),
+        (b"", {}),
+        # Nothing that we could not write again, as quarantine must.
+        (
+            b"NATS/1.0\r\na b: c\r\nd: e\nf: g\r\nh: i\rj\r\n: k\r\nl\xff: m\r\nn: \xff\r\n\r\n",
+            {"n": "\ufffd"},
+        ),
     ],
 )
 def test_header_blocks(raw: bytes, parsed: dict[str, str]) -> None:
     """An inline status is never mixed up with a header of that name; the last of a name wins."""
     assert parse_headers(raw) == parsed
+
+
+@given(st.binary(max_size=200))
+def test_what_is_read_can_be_written(block: bytes) -> None:
+    """Whatever a sender made of its headers, what we read of them can be sent on."""
+    read = own_headers(parse_headers(b"NATS/1.0\r\n" + block))
+    assert parse_headers(encode_headers(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("raw", "stored"),
+    [
+        (b"NATS/1.0\r\nNats-Stream: s\r\nNats-Subject: a\r\nNats-Sequence: 1\r\n\r\n", True),
+        (b"NATS/1.0 204 ENats-Stream: s\r\nNats-Subject: a\r\nNats-Sequence: 1\r\n\r\n", True),
+        (b"NATS/1Nats-Stream: s\r\nNats-Subject: a\r\nNats-Sequence: 1\r\n\r\n", True),
+        (b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 1\r\n\r\n", False),
+        (b"NATS/1.0 404 Message Not Found\r\n\r\n", False),
+    ],
+)
+def test_a_stored_message_is_known_by_its_sequence(raw: bytes, stored: bool) -> None:
+    """Whatever its sender made of the first line; end markers and errors have none."""
+    assert is_stored(parse_headers(raw)) is stored
 
 
 def test_the_senders_own_headers() -> None:

@@ -1,0 +1,21 @@
+"""A taster without a process, for tests of what is done with its word."""
+
+from lorogo_protocol.errors import InvalidUpdate
+from lorogo_server.tasting import SUSPECTED, Taster
+
+
+class Suspicious(Taster):
+    """Starts no process; notes what it tastes, and may suspect everything."""
+
+    def __init__(self, *, suspects: bool) -> None:
+        super().__init__()
+        self.suspects = suspects
+        self.tasted: list[tuple[bytes, bool]] = []
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def taste(self, update: bytes, *, accepted: bool = False) -> None:
+        self.tasted.append((update, accepted))
+        if self.suspects and not accepted:
+            raise InvalidUpdate(SUSPECTED)

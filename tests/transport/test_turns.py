@@ -1,0 +1,52 @@
+"""Who sends much waits behind itself, and fills nobody else's room."""
+
+import pytest
+
+from lorogo_transport.turns import Turns, line_of
+
+
+def _all(turns: Turns[str]) -> list[str]:
+    return [turns.take() for _ in range(len(turns))]
+
+
+def test_addresses_take_turns_and_users_behind_them() -> None:
+    """One of each address, then the next of each; of one address one of each user."""
+    turns: Turns[str] = Turns(100)
+    for item in ("a1", "a2", "a3"):
+        turns.put("10.0.0.1", "ann", item)
+    turns.put("10.0.0.1", "bob", "b1")
+    turns.put("10.0.0.2", "cy", "c1")
+    assert _all(turns) == ["a1", "c1", "b1", "a2", "a3"]
+    assert len(turns) == 0
+    with pytest.raises(IndexError):
+        turns.take()
+
+
+def test_when_it_is_full_the_newest_of_the_greediest_goes() -> None:
+    """Of the address with most waiting, and there of the user with most; it may be who just came."""
+    turns: Turns[str] = Turns(4)
+    for item in ("a1", "a2", "a3"):
+        assert turns.put("10.0.0.1", "ann", item) is None
+    assert turns.put("10.0.0.1", "bob", "b1") is None
+    assert turns.put("10.0.0.1", "ann", "a4") == "a4"
+    assert turns.put("10.0.0.2", "ann", "c1") == "a3"
+    assert turns.put("10.0.0.1", "dan", "d1") == "a2"
+    assert len(turns) == 4
+    assert _all(turns) == ["a1", "c1", "b1", "d1"]
+
+
+def test_what_is_one_too_many_of_equals_is_the_last() -> None:
+    """Nobody who waits is driven out by somebody who has as much."""
+    turns: Turns[str] = Turns(2)
+    turns.put("10.0.0.1", "ann", "a")
+    turns.put("10.0.0.2", "bob", "b")
+    assert turns.put("10.0.0.3", "cy", "c") == "c"
+    assert _all(turns) == ["a", "b"]
+
+
+def test_a_line_of_ipv6_is_one_address() -> None:
+    """Whoever has one has 2^64; IPv4 is itself, however it is written; names and nothing stay as they are."""
+    assert line_of("2001:db8::1") == line_of("2001:db8::ffff:2") != line_of("2001:db8:0:1::1")
+    assert line_of("::ffff:10.0.0.1") == line_of("10.0.0.1") != line_of("10.0.0.2")
+    assert line_of("fe80::1%eth0") == line_of("fe80::2%eth1")
+    assert (line_of("host"), line_of("")) == ("host", "")
