@@ -15,6 +15,7 @@ from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_transport import closed, seeds
 from lorogo_transport.auth_service import NEEDED, running
+from lorogo_transport.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.secret_files import read_secret
 
@@ -74,10 +75,11 @@ def next_steps(folder: Path) -> str:
     """What to do next, in commands that work from here."""
     lorogo = typed(sys.argv[0], sys.executable, Path.cwd(), shutil.which)
     here = shlex.quote(str(folder))
+    nats = "nats-server" if shutil.which("nats-server") else _whole_nats()
     return f"""\
 {folder} has everything that a closed NATS needs. Keep it as you keep passwords.
 
-  1. nats-server -c {here}/nats.conf
+  1. {nats} -c {here}/nats.conf
   2. {lorogo} auth --seeds {here} --keys {here}/keys.jwks
   3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks
   4. {lorogo} gateway --nats-seed {here}/gateway.seed --keys {here}/keys.jwks
@@ -90,3 +92,11 @@ A token for somebody, for an hour:
   issuer.seed    signs who comes in, with auth.seed, auth-list.seed and system.seed: for `lorogo auth`
   server.seed    for `lorogo serve`, gateway.seed for `lorogo gateway`, operator.seed for you
 """
+
+
+def _whole_nats() -> str:
+    """What to type for nats-server where the shell does not find it."""
+    try:
+        return shlex.quote(str(find_nats_server()))
+    except EmbeddedError:
+        return "nats-server"

@@ -404,3 +404,10 @@ def test_a_token_is_written_over_nothing_but_a_token(folder: Path) -> None:
         assert peek(text).subject == "ana"
         assert text != before
         before = text
+
+
+def test_a_new_key_is_not_used_at_once(folder: Path) -> None:
+    """`keys new` says how long to wait; without a set there is nobody to wait for."""
+    words = said(lorogo("token", "keys", "new", "--out", "n.jwk", "--public", "keys.jwks", cwd=folder))
+    assert "wait 10 s before you mint with it" in words
+    assert "wait" not in said(lorogo("token", "keys", "new", "--out", "m.jwk", cwd=folder))
