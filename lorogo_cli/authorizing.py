@@ -42,7 +42,7 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
                 " `lorogo auth setup` wrote beside them"
             ) from None
         except Unreachable as error:
-            raise unreachable(error) from None
+            raise unreachable(error, closed=True) from None
 
 
 def seeds_of(folder: Path | None) -> dict[str, str]:

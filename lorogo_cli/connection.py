@@ -51,11 +51,12 @@ def shown(way: Way) -> str:
     return ", ".join(place(server) for server in parse_servers(way.url))
 
 
-def unreachable(error: Unreachable) -> Problem:
-    """The same, with what to do about it."""
+def unreachable(error: Unreachable, *, closed: bool = False) -> Problem:
+    """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        return Problem(f"{words}: start one with `lorogo dev`, or name another with --nats")
+        start = "nats-server -c DIR/nats.conf" if closed else "lorogo dev"
+        return Problem(f"{words}: start one with `{start}`, or name another with --nats")
     return Problem(words)
 
 
