@@ -14,10 +14,12 @@ from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_transport import closed, seeds
-from lorogo_transport.auth_service import NEEDED, running
+from lorogo_transport.auth_service import NEEDED, WrongSeed, check_issuer, running
 from lorogo_transport.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.secret_files import read_secret
+
+_NOT_OPEN = "; an open NATS needs no `lorogo auth`"
 
 
 async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
@@ -30,12 +32,15 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
     warn_of_minting(found)
     needed = seeds_of(folder)
     with stop_signals() as stop:
-        await Guard(found).check_nats(url)
         try:
-            async with running(url, found, needed):
+            await Guard(found).check_nats(url, else_say=_NOT_OPEN)
+            async with running(url, found, needed) as service:
+                await check_issuer(url, service)
                 say("lorogo auth is running    (Ctrl-C stops it)")
                 await stop.wait()
                 say("stopping")
+        except WrongSeed as error:
+            raise Problem(str(error)) from None
         except NotAuthorized:
             raise Problem(
                 "NATS does not know the seeds of `lorogo auth`: run it with the nats.conf that"

@@ -20,6 +20,8 @@ from lorogo_transport.errors import (
 )
 from lorogo_transport.ports import Transport
 
+START_DEV = "start one with `lorogo dev`"
+START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
 _PING = "$SRV.PING.lorogo"
 _PING_SECONDS = 2.0
 
@@ -55,8 +57,7 @@ def unreachable(error: Unreachable, *, closed: bool = False) -> Problem:
     """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        start = "nats-server -c DIR/nats.conf" if closed else "lorogo dev"
-        return Problem(f"{words}: start one with `{start}`, or name another with --nats")
+        return Problem(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
     return Problem(words)
 
 

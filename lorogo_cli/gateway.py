@@ -88,6 +88,7 @@ async def _look_on(guard: Guard, url: str) -> None:
             await _check(guard, url)
         except Unanswered:
             continue
+        log.warning("NATS answers, the waiting is over")  # as loud as its beginning was
         return
 
 

@@ -76,8 +76,11 @@ class Guard:
             "answer_users_only": closed,
         }
 
-    async def check_nats(self, url: str) -> None:
-        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered."""
+    async def check_nats(self, url: str, *, else_say: str = "; or say --open instead of --keys") -> None:
+        """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered.
+
+        `else_say` ends the sentence: what else could be done.
+        """
         if self.keys is None:
             return
         try:
@@ -87,7 +90,7 @@ class Guard:
         if stranger:
             raise Problem(
                 "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
-                " the configuration of one that does not; or say --open instead of --keys"
+                f" the configuration of one that does not{else_say}"
             )
 
     def not_let_in(self, error: Unreachable) -> Problem:

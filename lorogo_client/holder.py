@@ -12,8 +12,9 @@ from lorogo_protocol import tokens
 from lorogo_protocol.grants import Access
 from lorogo_protocol.tokens import Token
 from lorogo_transport.clock import Clock
-from lorogo_transport.errors import NotAuthorized
+from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.logs import get_logger
+from lorogo_transport.tasks import being_cancelled
 
 log = get_logger(__name__)
 
@@ -78,6 +79,7 @@ class Holder:
         """The token to use for a connection that is made now; `anew`: not the one that came a moment ago.
 
         Raises TokenRefused for what is no token, and whatever the source raises; TimeoutError.
+        A source that was cancelled is Unreachable.
         """
         async with self._asking:
             if self._source is None:
@@ -88,12 +90,21 @@ class Holder:
             elif lately and not anew and not self.expired:
                 return self.text
             else:
-                async with asyncio.timeout(self._seconds):
-                    text = (await self._source()).strip()
+                text = await self._ask(self._source)
             if self._token is None or text != self.text:
                 self._take(text)
             self._asked = self._clock.now()
             return self.text
+
+    async def _ask(self, source: Callable[[], Awaitable[str]]) -> str:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return (await source()).strip()
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            # a task of the app's ended, not ours: we ask again later
+            raise Unreachable("no token could be had: what gives it was cancelled") from error
 
     def access(self, document_id: str) -> Access:
         """What the token grants on this document."""

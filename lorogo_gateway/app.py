@@ -58,7 +58,7 @@ class Gateway:
         self.app = Starlette(
             routes=[
                 *self.sockets.routes(),
-                *router(operations, settings, self.guard),
+                *router(operations, settings, self.guard, self.limiter),
                 *machinery,
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],

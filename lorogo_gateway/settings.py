@@ -96,6 +96,7 @@ class GatewaySettings:
     token_feeds_max: int = 10
     token_requests_per_second: float = 500.0
     token_bytes_per_second: float = 32.0 * MIB  # of bodies
+    token_bodies_bytes_max: int = UPDATE_BYTES_MAX  # in memory, of bodies and large answers
     token_frames_per_second: float = 10_000.0  # of WebSockets
     token_updates_per_second: float = 5_000.0
     token_update_bytes_per_second: float = 64.0 * MIB

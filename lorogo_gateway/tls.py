@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 _SOON = timedelta(days=14)
 
-_Stamp = tuple[tuple[int, int, int], ...]
+_Stamp = tuple[tuple[int, int, int, int], ...]
 
 
 class TlsUnusable(LorogoError):
@@ -36,17 +36,27 @@ class Certificate:
         self._cert = cert
         self._key = key
         self._stamp = self._look()
+        self._told = ""
         self._current, self.expires = self._loaded()
         self.context, _ = self._loaded()
         self.context.sni_callback = self._choose  # asked at every handshake, with a name or without
 
     def refresh(self) -> bool:
-        """Whether there was a new pair, which new connections get from now on. Raises TlsUnusable, once."""
+        """Whether there was a new pair, which new connections get from now on. Raises TlsUnusable.
+
+        A pair that cannot be used is tried again at every look, and the same problem is raised once.
+        """
         stamp = self._look()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
-        self._current, self.expires = self._loaded()
+        try:
+            self._current, self.expires = self._loaded()
+        except TlsUnusable as error:
+            if str(error) == self._told:
+                return False
+            self._told = str(error)
+            raise
+        self._stamp, self._told = stamp, ""
         return True
 
     def _choose(
@@ -73,7 +83,7 @@ class Certificate:
             raise TlsUnusable(str(error)) from None
         try:
             found = x509.load_pem_x509_certificates(text.encode())
-        except ValueError:
+        except (ValueError, x509.InvalidVersion):
             raise TlsUnusable(f"{str(self._cert)!r} has no certificate in PEM") from None
         context = _context()
         try:
@@ -98,9 +108,9 @@ class Certificate:
             try:
                 facts = path.stat()
             except OSError:
-                stamps.append((0, 0, 0))
+                stamps.append((0, 0, 0, 0))
                 continue
-            stamps.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
+            stamps.append((facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino))
         return tuple(stamps)
 
 

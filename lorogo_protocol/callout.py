@@ -34,6 +34,7 @@ _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 _REQUEST_BYTES_MAX: Final = 64 * 1024  # CONNECT has 4 KiB, TLS certificates come on top
 _NKEY_CHARS: Final = 56
 _NAME_PARTS: Final = 7
+_PROOF_SECONDS: Final = 3600  # clocks may differ, and whoever it lets in may do nothing
 
 
 class Signer(Protocol):
@@ -135,6 +136,18 @@ def allow(request: Request, allowed: Allowed, signer: Signer, *, now: float) -> 
 def deny(request: Request, code: str, signer: Signer, *, now: float) -> bytes:
     """The answer that sends it away; nats-server writes `code` to its log."""
     return _response(request, {"error": code}, signer, now)
+
+
+def prove(request: Request, signer: Signer, *, now: float) -> bytes:
+    """The answer that lets in a user who may do nothing: it shows whether NATS takes our signature."""
+    claims = {
+        "aud": ACCOUNT,
+        "sub": request.user_nkey,
+        "name": "lorogo-auth-proof",
+        "exp": int(now) + _PROOF_SECONDS,
+        "nats": {"type": "user", "version": 2, "pub": {"deny": [">"]}, "sub": {"deny": [">"]}, "subs": 0},
+    }
+    return _response(request, {"jwt": encode(claims, signer, now=now)}, signer, now)
 
 
 def encode(claims: Mapping[str, Any], signer: Signer, *, now: float) -> str:

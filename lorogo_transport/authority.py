@@ -59,13 +59,18 @@ class Authority:
 
     @property
     def ready(self) -> bool:
-        """Whether tokens can be verified: what is revoked is known."""
+        """Whether tokens can be verified: what is revoked is known, and not since too long ago."""
+        return self._revocations is None or self._revocations.fresh
+
+    @property
+    def known(self) -> bool:
+        """Whether it was known once what is revoked."""
         return self._revocations is None or self._revocations.known
 
     def verify(self, text: str) -> Token:
         """What the token says, if it is good now. Raises TokenRefused."""
         if not self.ready:
-            raise TokenRefused("token-unchecked", "tokens cannot be checked yet: try again in a moment")
+            raise TokenRefused("token-unchecked", "tokens cannot be checked now: try again in a moment")
         now = self._now()
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         token = self._remembered.get(digest)
@@ -84,10 +89,13 @@ class Authority:
         return token
 
     def still(self, token: Token) -> bool:
-        """Whether a token that was good is so yet: not ended, not revoked, its very key still known."""
+        """Whether a token that was good is so yet: not ended, not revoked, its very key still known.
+
+        By what we know of revocations, however old: while NATS is away nobody is thrown out who was let in.
+        """
         key = self._source.keys.get(token.key_id)
         return (
-            self.ready
+            self.known
             and not token.expired(self._now())
             and key is not None
             and key.print == token.key_print

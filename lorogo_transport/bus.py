@@ -53,6 +53,7 @@ class JetStreamBus:
         self._own = secrets.token_hex(11)  # the second word of all our inboxes
         self._taken = f"{options.taken_prefix}.{secrets.token_hex(11)}" if options.taken_prefix else ""
         self._problem: Exception | None = None
+        self._warned = False  # that there is no connection
         self._wire: Wire | None = None
         self._listeners: dict[int, Listener] = {}
         self._watchers: dict[int, Callable[[bool], None]] = {}
@@ -368,7 +369,8 @@ class JetStreamBus:
         self._wire = None
         self._problem = error
         if not self._closed:
-            tell = log.info if isinstance(error, Disconnected) else log.warning  # we wanted it
+            self._warned = not isinstance(error, Disconnected)  # else we wanted it
+            tell = log.warning if self._warned else log.info
             tell("connection to NATS lost", name=self._options.name, reason=str(error) or repr(error))
         for request in (*self._requests.values(), *self._windows.values()):
             request.fail(RequestTimeout("the connection was lost before an answer came"))
@@ -396,6 +398,7 @@ class JetStreamBus:
             except Unreachable as error:
                 refused = isinstance(error, NotAuthorized)
                 news = refused != isinstance(self._problem, NotAuthorized)
+                self._warned = self._warned or refused
                 tell = log.warning if refused and news else log.debug
                 tell("no connection to NATS yet", name=self._options.name, reason=str(error))
                 self._problem = error
@@ -408,7 +411,9 @@ class JetStreamBus:
                 attempt += 1
                 self._lost.set()
             else:
-                log.info("connected to NATS again", name=self._options.name, server=place(server))
+                tell = log.warning if self._warned else log.info  # as loud as the loss was
+                tell("connected to NATS again", name=self._options.name, server=place(server))
+                self._warned = False
                 attempt = 0
                 self._tell(True)
 

@@ -9,6 +9,8 @@ makes only itself late. What nobody waits for any more is dropped. Nothing here 
 """
 
 import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -28,6 +30,8 @@ log = get_logger(__name__)
 
 WAITING_MAX: Final = 1_000
 LATE_SECONDS: Final = 0.75 * ANSWER_SECONDS  # an answer that begins later would not be waited for
+_PROOFS_MAX: Final = 12  # other services are asked as well
+_PROOFS_FAILED: Final = 2  # that many of our own answers in vain, and it is not for being late
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,34 @@ class Callout:
         self._allowed = 0
         self._denied = 0
         self._dropped = 0
+        self._proof = (
+            ""  # the token of a connection of our own, by which we see whether NATS takes our answers
+        )
+        self._proved = 0  # how often it was answered
         self._task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
 
     @property
     def counts(self) -> Counts:
         return Counts(self._allowed, self._denied, self._dropped)
+
+    async def heeded(self, knock: Callable[[str], Awaitable[bool]]) -> bool | None:
+        """Whether NATS takes our answers; None if that could not be seen, as others answered.
+
+        `knock` connects with a token, and says whether it was let in. We answer it, and nobody else can,
+        with a user who may do nothing.
+        """
+        self._proved = 0
+        try:
+            for _ in range(_PROOFS_MAX):
+                self._proof = secrets.token_urlsafe(32)
+                if await knock(self._proof):
+                    return True
+                if self._proved >= _PROOFS_FAILED:
+                    return False
+        finally:
+            self._proof = ""
+        return None
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._bus.subscribe(callout.SUBJECT, self._on_request, queue=callout.QUEUE)
@@ -113,6 +139,12 @@ class Callout:
 
     async def _answer(self, request: Request, reply: str) -> None:
         now = self._clock.wall_ns() / 1e9
+        if self._proof and secrets.compare_digest(
+            request.token.encode(errors="replace"), self._proof.encode()
+        ):
+            self._proved += 1
+            await self._bus.publish(reply, callout.prove(request, self._signer, now=now))
+            return
         decided = callout.decide(request, self._authority.verify, now=now)
         answer = b""
         if isinstance(decided, Allowed):

@@ -18,10 +18,10 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 _LINE = "NATS/1.0"
+_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
 _STATUS_LINE = re.compile(rf"{re.escape(_LINE)} ([0-9]{{3}})(?: (.*))?")
 _SUBJECT = "Nats-Subject"
 _SEQUENCE = "Nats-Sequence"
-_RECORD_BYTES = 64  # at most what NATS adds to each message on disk
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES_MAX = 1024
 _known_names: set[str] = set()  # names are few and checked often: remember the good ones
@@ -71,14 +71,14 @@ def own_headers(headers: Headers) -> dict[str, str]:
     return {name: value for name, value in headers.items() if not name.startswith(("Nats-", ":"))}
 
 
-def _may_travel(name: str, value: str) -> bool:
-    known = name in _known_names or _NAME.fullmatch(name) is not None
-    return known and "\n" not in value and "\r" not in value
-
-
 def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
     """What a message takes of a stream's `max_bytes`, or a few bytes more."""
     return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
+
+
+def _may_travel(name: str, value: str) -> bool:
+    known = name in _known_names or _NAME.fullmatch(name) is not None
+    return known and "\n" not in value and "\r" not in value
 
 
 def _check_name(name: str) -> None:

@@ -71,7 +71,7 @@ class Kicker:
 
     async def look(self) -> int:
         """Look at every connection now; says how many were closed. Raises TransportError."""
-        if not self._authority.ready:
+        if not self._authority.known:
             return 0  # what is revoked is not known: nobody new comes in, and who is in stays
         answers: asyncio.Queue[Message] = asyncio.Queue(_ANSWERS_MAX)
 
@@ -81,20 +81,22 @@ class Kicker:
 
         inbox = self._bus.new_inbox()
         subscription = await self._bus.subscribe(inbox, heard)
-        heard_of = closed = 0
+        looks: list[asyncio.Task[int]] = []  # one for each nats-server: none waits for another
         try:
             await self._bus.publish(FIND, _question(0), reply=inbox)
             with suppress(TimeoutError):
                 while True:
                     async with asyncio.timeout(QUIET_SECONDS):
                         answer = await answers.get()
-                    heard_of += 1
-                    closed += await self._on_answer(answer)
+                    looks.append(asyncio.create_task(self._on_answer(answer), name="kicker of a nats-server"))
+            outcomes = await asyncio.gather(*looks, return_exceptions=True)
         finally:
+            for look in looks:
+                look.cancel()
             await subscription.close()
-        if not heard_of:
+        if not outcomes:
             raise RequestTimeout("no nats-server says who is connected")
-        return closed
+        return _sum(outcomes)
 
     async def _keep(self) -> None:
         seconds, failed = self._look_seconds, ""
@@ -119,14 +121,17 @@ class Kicker:
         """One nats-server's connections, page by page, and those closed that must be."""
         server_id, connections = _connections(message.data)
         ended = _ended(connections, self._authority)
-        offset = 0
-        while len(connections) >= PAGE:
+        offset, problem = 0, None
+        while len(connections) >= PAGE and problem is None:
             offset += PAGE
-            more = await self._bus.request(
-                f"$SYS.REQ.SERVER.{server_id}.CONNZ", _question(offset), timeout=REQUEST_SECONDS
-            )
-            _, connections = _connections(more.data)
-            ended += _ended(connections, self._authority)
+            try:
+                more = await self._bus.request(
+                    f"$SYS.REQ.SERVER.{server_id}.CONNZ", _question(offset), timeout=REQUEST_SECONDS
+                )
+                _, connections = _connections(more.data)
+                ended += _ended(connections, self._authority)
+            except TransportError as error:  # what was found is closed all the same
+                problem = error
         for connection_id, token, address in ended:
             await self._bus.request(
                 f"$SYS.REQ.SERVER.{server_id}.KICK",
@@ -140,7 +145,20 @@ class Kicker:
                 token_id=token.token_id,
                 address=address,
             )
+        if problem is not None:
+            raise problem
         return len(ended)
+
+
+def _sum(outcomes: list[int | BaseException]) -> int:
+    """How many were closed on all nats-servers. Raises what went wrong on any of them."""
+    wrong = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    for error in wrong:
+        if not isinstance(error, TransportError):
+            raise error
+    if wrong:
+        raise TransportError(f"{len(wrong)} of {len(outcomes)} nats-servers: {wrong[0]}")
+    return sum(outcome for outcome in outcomes if isinstance(outcome, int))
 
 
 def _question(offset: int) -> bytes:

@@ -13,6 +13,7 @@ from lorogo_protocol import subjects, tokens
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_transport.errors import NotAuthorized, TooLarge, Unreachable
+from lorogo_transport.tasks import being_cancelled
 
 TokenSource = str | Callable[[], Awaitable[str]]  # the token, or who is asked for it before each connection
 
@@ -58,6 +59,10 @@ class Login:
             raise  # whoever gives tokens can say better why
         except TimeoutError:
             raise Unreachable(f"no token could be had within {timeout:g} s") from None
+        except asyncio.CancelledError as error:
+            if being_cancelled():
+                raise
+            raise Unreachable("no token could be had: what gives it was cancelled") from error
         except Exception as error:
             raise Unreachable(f"no token could be had: {type(error).__name__}") from error
         return _check(text)

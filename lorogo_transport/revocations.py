@@ -3,6 +3,7 @@
 The bucket `loro-revoked` is the truth, and who verifies tokens has all of it in memory. It is read at the
 start and after every reconnect; what is new in it is read as soon as JetStream's republished copy says that
 there is something, and every 30 seconds. A copy is only a hint: what counts is what the stream's leader has.
+Who could not read it for five minutes lets nobody in by it.
 Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`, `$JS.API.STREAM.MSG.GET.KV_loro-revoked` and
 `loro.revoked.*`; revoking also `$KV.loro-revoked.*` and `$JS.API.STREAM.MSG.DELETE.KV_loro-revoked`.
 """
@@ -22,6 +23,7 @@ from lorogo_transport.errors import (
     OutcomeUnknown,
     RequestTimeout,
     StorageFull,
+    StreamMissing,
     TransportError,
     WrongLastSequence,
 )
@@ -35,6 +37,8 @@ ENTRIES_MAX: Final = 1_000_000  # in memory, some 400 bytes each; the bucket's 6
 POLL_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 60.0
+AGE_SECONDS_MAX: Final = 300.0  # of the last reading: what is older may lack too much
+_NO_LIST: Final = "no server has ever run on this NATS: start `lorogo serve` once, and it is made"
 _KEYS_ALL: Final = subjects.revoked_key("*")
 _KV_OPERATION: Final = "KV-Operation"  # DEL or PURGE: the key was removed
 _TRIES: Final = 10
@@ -69,6 +73,7 @@ class Revocations:
         self._position = 0  # the last sequence that was read
         self._again = True  # the whole list must be read, not only what is new
         self._known = False
+        self._read_at = 0.0  # when the last reading that succeeded began
         self._trouble = ""
         self._listeners = Listeners()
         self._news = asyncio.Event()
@@ -80,6 +85,11 @@ class Revocations:
     def known(self) -> bool:
         """Whether the list was read: before, nobody can say what is not revoked."""
         return self._known
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the list was read lately enough to let somebody in by it."""
+        return self._known and self._clock.now() - self._read_at <= AGE_SECONDS_MAX
 
     def refuse(self, token: Token) -> bool:
         """Whether it, or all that its subject had, is revoked. Means something only if `known`."""
@@ -150,7 +160,9 @@ class Revocations:
             await self._bus.barrier()  # from now on we hear; then we read: nothing falls between
             await self.read()
         except LorogoError as error:
-            trouble = str(error)
+            trouble = _NO_LIST if isinstance(error, StreamMissing) else str(error)
+            if self._known and not self.fresh:
+                trouble = f"not for {AGE_SECONDS_MAX:g} s, so nobody is let in now: {trouble}"
             if trouble != self._trouble:
                 log.warning("the list of what is revoked cannot be read", problem=trouble, known=self._known)
             self._trouble = trouble
@@ -159,17 +171,20 @@ class Revocations:
             log.exception("the list of what is revoked cannot be read")
         else:
             if self._trouble:
-                log.info("the list of what is revoked can be read again", entries=len(self._kept))
+                # as loud as the trouble was: who read of that must read of its end
+                log.warning("the list of what is revoked can be read again", entries=len(self._kept))
             self._trouble = ""
 
     async def _load(self) -> None:
         """Read what is new, or all of it if we cannot go on where we were."""
+        began = self._clock.now()
         found, position, again = await self._news_or_all()
         if again:
             changed, self._kept = found != self._kept, found
         else:
             changed = sum(self._put(key, kept) for key, kept in found.items()) > 0
         self._position, self._known = position, len(self._kept) <= self._entries_max
+        self._read_at = began
         if not self._known:
             self._kept, self._again = {}, True  # what we cannot keep we could not refuse
         if changed:

@@ -9,6 +9,7 @@ A stranger is a plain connection without any credentials, spoken by hand: nothin
 import asyncio
 import json
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from lorogo_transport import nats_tls
 from lorogo_transport.addresses import parse_servers, why
 from lorogo_transport.errors import Unreachable
 
-_CONNECT = b'CONNECT {"verbose":false,"name":"lorogo: a stranger?","lang":"lorogo"}\r\nPING\r\n'
+_CONNECT = {"verbose": False, "name": "lorogo: a stranger?", "lang": "lorogo"}
 _LINE_BYTES_MAX = 64 * 1024
 _LINES_MAX = 16  # before the answer: a few INFO lines at most
 _NOT_NATS = "expecting info"
@@ -31,12 +32,25 @@ async def lets_strangers_in(url: str, timeout: float = 5.0, *, tls: ssl.SSLConte
     url, files = nats_tls.split(url)
     if tls is None and files.ca is not None:  # of our own certificate a stranger has nothing
         tls = await asyncio.to_thread(nats_tls.context_of, nats_tls.TlsFiles(ca=files.ca))
+    return await _any_lets_in(url, timeout, tls, _CONNECT)
+
+
+async def lets_in(url: str, token: str, timeout: float = 5.0) -> bool:
+    """Whether any of these servers takes a connection with this token. Raises Unreachable."""
+    url, files = nats_tls.split(url)
+    tls = None if files.ca is None else await asyncio.to_thread(nats_tls.context_of, files)
+    return await _any_lets_in(url, timeout, tls, {**_CONNECT, "name": "lorogo: ours?", "auth_token": token})
+
+
+async def _any_lets_in(
+    url: str, timeout: float, tls: ssl.SSLContext | None, said: Mapping[str, object]
+) -> bool:
     failure: Unreachable | None = None
     refused = False
     for server in parse_servers(url):
         try:
             async with asyncio.timeout(timeout):
-                if await _lets_in(server, tls):
+                if await _lets_in(server, tls, said):
                     return True
             refused = True
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
@@ -46,7 +60,7 @@ async def lets_strangers_in(url: str, timeout: float = 5.0, *, tls: ssl.SSLConte
     return False
 
 
-async def _lets_in(server: str, tls: ssl.SSLContext | None) -> bool:
+async def _lets_in(server: str, tls: ssl.SSLContext | None, said: Mapping[str, object]) -> bool:
     parsed = urlsplit(server)
     reader, writer = await asyncio.open_connection(
         parsed.hostname, parsed.port or 4222, limit=_LINE_BYTES_MAX
@@ -58,7 +72,7 @@ async def _lets_in(server: str, tls: ssl.SSLContext | None) -> bool:
         if json.loads(info[5:]).get("tls_required"):
             context = tls if tls is not None else await asyncio.to_thread(ssl.create_default_context)
             await writer.start_tls(context, server_hostname=parsed.hostname)
-        writer.write(_CONNECT)
+        writer.write(f"CONNECT {json.dumps(said)}\r\nPING\r\n".encode())
         return await _is_welcome(reader)
     finally:
         writer.transport.abort()

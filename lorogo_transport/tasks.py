@@ -48,3 +48,9 @@ async def _watched(work: Work, on_error: OnError) -> None:
         await work
     except Exception as error:  # noqa: BLE001  # that is what the owner is for
         on_error(error)
+
+
+def being_cancelled() -> bool:
+    """Whether the running task is asked to end; if not, a CancelledError is of what it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

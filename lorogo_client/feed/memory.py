@@ -10,6 +10,7 @@ import xxhash
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX
 from lorogo_protocol.pages import EVERYTHING, Entry, Start
 from lorogo_protocol.records import (
     BaseRecord,
@@ -160,10 +161,14 @@ class Memory:
         forgot, rows = value
         memory = cls(start)
         memory.forgot = bool(forgot)
+        if not isinstance(rows, list) or len(rows) > memory._documents_max:
+            raise ValueError(f"more than {memory._documents_max} documents")
         for document, known, stage, erased_ns, counters, odd in rows:
+            if not isinstance(document, str) or len(document) > DOCUMENT_ID_CHARS_MAX or len(odd) > _ODD_MAX:
+                raise ValueError("a document with a name that is too long, or with too many updates")
             numbers = {whole(peer): whole(end) for peer, end in counters.items()}
             given = Given(bool(known), whole(stage), whole(erased_ns), numbers, list(map(whole, odd)))
-            memory._documents[str(document)] = given
+            memory._documents[document] = given
         return memory
 
     def _of(self, document: str) -> Given:

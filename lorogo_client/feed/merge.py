@@ -37,7 +37,8 @@ class Merge:
         self.sources: dict[str, Source] = {}
         self.barrier = 0  # counts the times that a journal was held
         self.searched = 0  # the newest barrier since which servers were looked for
-        self._turn = 0
+        self._full: dict[str, Source] = {}  # those with records; who gave one goes to the end
+        self._moved: set[str] = set()
         for journal, read in (positions or {}).items():
             self.sources[journal] = Source(journal, read)
 
@@ -50,7 +51,7 @@ class Merge:
     @property
     def holding(self) -> bool:
         """Whether a journal waits for the others."""
-        return any(source.held for source in self.sources.values())
+        return any(source.held for source in self._full.values())
 
     def add(self, journal: str, page: Page, asked: int) -> None:
         """A page came; `asked` is what `barrier` was when it was asked for."""
@@ -58,19 +59,27 @@ class Merge:
         source.away = False
         source.read = page.next
         source.entries.extend(page.entries)
+        if source.entries:
+            self._full[journal] = source
         if page.end:
             source.ended = max(source.ended, asked)
 
     def take(self) -> FeedItem | None:
         """The next item; None if nothing can be given before more is read."""
-        sources = list(self.sources.values())
-        for offset in range(len(sources)):
-            source = sources[(self._turn + offset) % len(sources)]
+        for source in list(self._full.values()):
             item = self._take_from(source)
+            if item is not None or not source.entries:
+                del self._full[source.journal]
             if item is not None:
-                self._turn += offset + 1  # a busy journal does not keep the others waiting
+                if source.entries:
+                    self._full[source.journal] = source  # a busy journal does not keep the others waiting
                 return item
         return None
+
+    def moved(self) -> set[str]:
+        """The journals of which something was taken since this was asked last."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def positions(self) -> dict[str, str]:
         """Where each journal goes on: at the first record that was not taken."""
@@ -101,6 +110,7 @@ class Merge:
 
     def _took(self, source: Source) -> None:
         source.entries.popleft()
+        self._moved.add(source.journal)
         source.held = 0
 
     def _may_go_on(self, source: Source) -> bool:

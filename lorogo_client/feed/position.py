@@ -1,4 +1,8 @@
-"""Where a feed stands: everything that is needed to go on, as text to keep."""
+"""Where a feed stands: everything that is needed to go on, as text to keep.
+
+Text that comes back may be anybody's. What a feed of ours can reach is the bound: 100,000 documents are
+remembered (about 43 characters each, more with many writers), and journals do not come in ten thousands.
+"""
 
 import base64
 import binascii
@@ -10,10 +14,14 @@ import msgpack
 
 from lorogo_client.feed.memory import Memory, whole
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.pages import Start
+from lorogo_protocol.ids import is_document_id, is_token
+from lorogo_protocol.pages import DOCUMENTS_MAX, Start
 
 _MARK = "lf1-"
+_CHARS_MAX = 1 << 28
 _BYTES_MAX = 1 << 30  # of a position, unpacked
+_JOURNALS_MAX = 10_000
+_PLACE_CHARS_MAX = 128  # in a journal: three numbers
 
 
 class InvalidPosition(LorogoError):
@@ -32,10 +40,12 @@ class FeedPosition:
         return self.text
 
     @classmethod
-    def parse(cls, text: str, *, bytes_max: int = _BYTES_MAX) -> "FeedPosition":
-        """The position, if it has no more than so many bytes unpacked. Raises InvalidPosition."""
+    def parse(
+        cls, text: str, *, bytes_max: int = _BYTES_MAX, journals_max: int = _JOURNALS_MAX
+    ) -> "FeedPosition":
+        """The position, if it has at most so many bytes, unpacked, and journals. Raises InvalidPosition."""
         position = cls(text.strip())
-        position.state(bytes_max=bytes_max)
+        position.state(bytes_max=bytes_max, journals_max=journals_max)
         return position
 
     @classmethod
@@ -46,9 +56,11 @@ class FeedPosition:
         packed = msgpack.packb([start, documents, state.positions, state.memory.encode()], use_bin_type=True)
         return cls(_MARK + base64.urlsafe_b64encode(zlib.compress(packed, 1)).rstrip(b"=").decode())
 
-    def state(self, *, bytes_max: int = _BYTES_MAX) -> "FeedState":
+    def state(self, *, bytes_max: int = _BYTES_MAX, journals_max: int = _JOURNALS_MAX) -> "FeedState":
         """What it holds; each time a new one. Raises InvalidPosition."""
         try:
+            if len(self.text) > _CHARS_MAX:
+                raise ValueError(f"it has more than {_CHARS_MAX} characters")
             if not self.text.startswith(_MARK):
                 raise ValueError("it does not begin as one")
             body = self.text.removeprefix(_MARK).encode("ascii")
@@ -61,8 +73,8 @@ class FeedPosition:
             begun = Start(epoch, sequence, time_ns)
             return FeedState(
                 begun,
-                None if documents is None else frozenset(str(one) for one in documents),
-                {str(journal): str(position) for journal, position in positions.items()},
+                None if documents is None else _named(documents),
+                _places(positions, journals_max),
                 Memory.decode(memory, begun),
             )
         except (
@@ -85,3 +97,24 @@ class FeedState:
     documents: frozenset[str] | None
     positions: Mapping[str, str]  # by journal
     memory: Memory
+
+
+def _named(documents: object) -> frozenset[str]:
+    """The documents that a feed is of. Raises ValueError."""
+    if not isinstance(documents, list) or not 0 < len(documents) <= DOCUMENTS_MAX:
+        raise ValueError(f"its documents are not 1 to {DOCUMENTS_MAX}")
+    if not all(isinstance(one, str) and is_document_id(one) for one in documents):
+        raise ValueError("it names a document that cannot be")
+    return frozenset(documents)
+
+
+def _places(positions: object, journals_max: int) -> Mapping[str, str]:
+    """Where each journal goes on. Raises ValueError."""
+    if not isinstance(positions, dict) or len(positions) > journals_max:
+        raise ValueError(f"its journals are more than {journals_max}, or no table")
+    for journal, place in positions.items():
+        if not isinstance(journal, str) or not is_token(journal):
+            raise ValueError("it names a journal that cannot be")
+        if not isinstance(place, str) or len(place) > _PLACE_CHARS_MAX:
+            raise ValueError("it names no place in a journal")
+    return positions

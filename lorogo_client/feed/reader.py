@@ -2,6 +2,8 @@
 
 One task per journal asks for pages, and waits while enough are here: a slow app stops asking, and
 nobody else notices. One task looks for servers. Whatever fails is tried again, from the same position.
+A journal that the position names and no server has gets no task before one has it: a position is anybody's
+text. One task waits for all of these, as long as patience lasts.
 """
 
 import asyncio
@@ -74,9 +76,8 @@ class UpdateFeed:
         except LorogoError:
             await self.close()
             raise
-        for source in list(self._merge.sources.values()):
-            self._pull(source)
         self._tasks.spawn(self._search())
+        self._tasks.spawn(self._miss())
 
     async def close(self) -> None:
         """Stop; the iteration ends. Safe twice."""
@@ -105,8 +106,8 @@ class UpdateFeed:
             if self._merge.barrier != self._barrier:
                 self._barrier = self._merge.barrier
                 self._ask_anew()
-            for puller in self._pullers.values():
-                puller.look()
+            for journal in self._merge.moved():
+                self._pullers[journal].look()
             if item is not None:
                 return item  # nothing is awaited between taking and giving
             await self._changed.wait()
@@ -152,6 +153,22 @@ class UpdateFeed:
         for puller in self._pullers.values():
             puller.wake.set()
 
+    async def _miss(self) -> None:
+        """Wait for journals that no server has, all at once; who is not found for long is away."""
+        settings, context = self._settings, self._context
+        since: float | None = None
+        while missed := [one for one in self._merge.sources.values() if one.journal not in self._pullers]:
+            now = context.clock.now()
+            since = (now if since is None else since) if context.bus.connected else None
+            if since is not None and now - since >= settings.feed_patience_seconds:
+                for source in missed:
+                    source.away = True
+                log.info("no server has some journals: they are away", journals=len(missed))
+                self._changed.set()
+                return  # whenever a server has one of them, it is found
+            self._search_now.set()
+            await asyncio.sleep(settings.feed_patience_seconds / 4)
+
     # --- journals ---------------------------------------------------------------------------------
 
     def _pull(self, source: Source) -> None:
@@ -186,9 +203,7 @@ class UpdateFeed:
 
     async def _ask(self, source: Source) -> Page | None:
         """The next page; None if it must be asked for anew."""
-        server_id = self._servers.get(source.journal)
-        if server_id is None:
-            raise _Unknown(f"no server answers for journal {source.journal}")
+        server_id = self._servers[source.journal]
         settings, merge, anew = self._settings, self._merge, self._anew
         wait = 0.0 if merge.holding and source.ended < merge.barrier else settings.feed_wait_seconds
         ask = Ask(source.journal, source.read, self._start, self._documents, settings.feed_page_bytes, wait)
@@ -264,12 +279,6 @@ class _Puller:
         self.attempt = 0
         self.failing_since = None
         self.source.away = False
-
-
-class _Unknown(TransportError):
-    """Nobody is known to serve the journal."""
-
-    code = "unknown-journal"
 
 
 def _busy(error: LorogoError) -> bool:

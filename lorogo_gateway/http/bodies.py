@@ -19,8 +19,14 @@ from starlette.requests import Request
 from lorogo_gateway.http import checking
 from lorogo_gateway.http.operations import Schema
 from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.limiting.limiter import Limiter
+from lorogo_gateway.limiting.middleware import rate_limited
+from lorogo_gateway.limiting.visits import visit_of
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.limits import KIB
 
-_THREAD_BYTES = 256 * 1024  # more than this is parsed and checked on a thread
+_THREAD_BYTES = 256 * KIB  # more than this is parsed and checked on a thread
+_SMALL_BYTES = 256 * KIB
 _READER = ThreadPoolExecutor(1, "large bodies")  # one by one: a value takes ten times its text
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
@@ -32,26 +38,36 @@ _VALUE_BYTES = 80  # of memory, at most, for one mark: a map of one member has t
 
 
 class Bodies:
-    """Reads bodies; all that are in memory together, with large answers, have a bound."""
+    """Reads bodies; all that are in memory together, with large answers, have a bound.
 
-    def __init__(self, *, together_bytes_max: int, seconds: float) -> None:
-        self._free = together_bytes_max
-        self._seconds = seconds
+    Those of one token have one, too, and a quarter is kept for small ones, which large ones cannot keep out.
+    """
+
+    def __init__(self, settings: GatewaySettings, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._free = settings.bodies_bytes_max
+        self._kept = min(self._free // 4, self._free - settings.body_bytes_max)  # for small ones
+        self._large_max = self._free - self._kept
+        self._seconds = settings.call_seconds
 
     @asynccontextmanager
     async def read(self, request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-        """All of a body, which counts until this is left. Raises Problem 408, 413, 503; ClientDisconnect."""
+        """All of a body, which counts until this is left.
+
+        Raises Problem 408, 413, 429, 503; ClientDisconnect.
+        """
         declared = request.headers.get("content-length", "")
         if _DIGITS.fullmatch(declared) and (len(declared) > 18 or int(declared) > bytes_max):
             raise _too_large(bytes_max)
         parts: list[bytes] = []
+        key = self._key(request)
         try:
-            await self._collect(request, parts, bytes_max)
+            await self._collect(request, parts, bytes_max, key)
             yield b"".join(parts)
         finally:
-            self._free += sum(map(len, parts))
+            self._give(key, sum(map(len, parts)))
 
-    async def _collect(self, request: Request, parts: list[bytes], bytes_max: int) -> None:
+    async def _collect(self, request: Request, parts: list[bytes], bytes_max: int, key: str) -> None:
         size = 0
         deadline = asyncio.timeout(self._seconds)
         try:
@@ -60,7 +76,7 @@ class Bodies:
                     size += len(part)
                     if size > bytes_max:  # whatever Content-Length said
                         raise _too_large(bytes_max)
-                    self._take(len(part))
+                    self._take(key, len(part), whole=size)
                     parts.append(part)
         except TimeoutError:
             if not deadline.expired():
@@ -69,18 +85,30 @@ class Bodies:
             raise Problem(408, "body-timeout", late, headers=_HANG_UP) from None
 
     @contextmanager
-    def held(self, size: int) -> Iterator[None]:
-        """An answer, or a value, of so many bytes counts until this is left. Raises Problem 503."""
-        self._take(size)
+    def held(self, request: Request, size: int) -> Iterator[None]:
+        """An answer, or a value, of so many bytes counts until this is left. Raises Problem 429, 503."""
+        key = self._key(request)
+        self._take(key, size, whole=size)
         try:
             yield
         finally:
-            self._free += size
+            self._give(key, size)
 
-    def _take(self, size: int) -> None:
-        if size > self._free:
+    def _key(self, request: Request) -> str:
+        return visit_of(request.scope, self._limiter).key
+
+    def _take(self, key: str, size: int, *, whole: int) -> None:
+        """So many bytes of a body that has `whole` by now."""
+        large = _SMALL_BYTES < whole <= self._large_max  # an answer above that comes when it is alone
+        if size > self._free - (self._kept if large else 0):
             raise Problem(503, "busy", "too many large bodies at once; try again", headers=_SOON)
+        if (no := self._limiter.hold(key, size)) is not None:
+            raise rate_limited(no)
         self._free -= size
+
+    def _give(self, key: str, size: int) -> None:
+        self._limiter.let_go(key, size)
+        self._free += size
 
 
 def _too_large(bytes_max: int) -> Problem:

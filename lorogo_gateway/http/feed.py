@@ -42,8 +42,9 @@ _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION_MARK = "lf1-"
 _ID_CHARS_MAX = 6_000  # proxies take headers of 8 KiB
 _BACK_NS = 60 * 1_000_000_000  # journals may be so far apart
-_SINCE_CHARS_MAX = 64 * 1024
-_POSITION_BYTES_MAX = 1024 * 1024  # unpacked
+_SINCE_CHARS_MAX = _ID_CHARS_MAX  # longer ones are not ours
+_POSITION_BYTES_MAX = 512 * 1024  # unpacked: long ids that are alike come to 200 KiB
+_JOURNALS_MAX = 1_000  # that a position may name; about 200 of ours fit
 _DOCUMENTS_MAX = 1_000  # that one feed may name
 _RETRY_MS = 1_000  # after which a browser comes again
 _FULL_RETRY_SECONDS = 5
@@ -313,20 +314,19 @@ def _since(text: str) -> Since:
             400, "invalid-parameter", f"a place in the feed has at most {_SINCE_CHARS_MAX} characters"
         )
     if text.startswith(_POSITION_MARK):
-        return FeedPosition.parse(text, bytes_max=_POSITION_BYTES_MAX)
+        return FeedPosition.parse(text, bytes_max=_POSITION_BYTES_MAX, journals_max=_JOURNALS_MAX)
     if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
     now_ns = (datetime.now(UTC) - _UNIX) // timedelta(microseconds=1) * 1000
     try:
-        moment_ns = parse_time(text, now_ns=now_ns, zone=UTC)
-    except InvalidMoment:
+        return _UNIX + timedelta(microseconds=parse_time(text, now_ns=now_ns, zone=UTC) // 1000)
+    except (InvalidMoment, OverflowError):  # the last hours of 9999 may be another year in UTC
         raise Problem(
             400,
             "invalid-moment",
             f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"
             " (2026-11-16T10:30:00Z), how long ago (10m), or the id of an event",
         ) from None
-    return _UNIX + timedelta(microseconds=moment_ns // 1000)
 
 
 def _event(item: FeedItem, position: str) -> bytes:

@@ -18,6 +18,7 @@ from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.identity import NOBODY, OPEN, Guard, Principal, missing, presented
 from lorogo_gateway.identity.auditing import Audit
 from lorogo_gateway.identity.needs import Nothing, check, check_body
+from lorogo_gateway.limiting.limiter import Limiter
 from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
@@ -34,7 +35,10 @@ _GONE = 499  # nobody reads it; for the access log
 
 
 def router(
-    operations: Sequence[Operation], settings: GatewaySettings | None = None, guard: Guard | None = None
+    operations: Sequence[Operation],
+    settings: GatewaySettings | None = None,
+    guard: Guard | None = None,
+    limiter: Limiter | None = None,
 ) -> list[BaseRoute]:
     """The routes of all operations, of their description, and of every other path below /v1."""
     chosen, asking = settings or GatewaySettings(), guard or Guard()
@@ -47,10 +51,7 @@ def router(
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation
-    bodies = Bodies(
-        together_bytes_max=chosen.bodies_bytes_max,
-        seconds=chosen.call_seconds,
-    )
+    bodies = Bodies(chosen, limiter or Limiter(chosen))
     routes: list[BaseRoute] = [
         Route(path, _Resource(found, chosen, bodies, asking, audit)) for path, found in by_path.items()
     ]
@@ -106,7 +107,7 @@ class _Resource:
             await response(scope, receive, send)
             return
         try:
-            with self._bodies.held(len(response.body)):
+            with self._bodies.held(request, len(response.body)):
                 await self._send_in_parts(request, response, send)
         except Problem as busy:
             await busy.response()(scope, receive, send)
@@ -142,7 +143,7 @@ class _Resource:
             if kind or data:
                 known = kind or body_type("", operation.body)
                 weight = await weigh_json(data, self._settings.json_values_max) if _is_json(known) else 0
-                with self._bodies.held(weight):
+                with self._bodies.held(request, weight):
                     body = await _parsed(known, operation.body, data)
                     check_body(operation.need, principal(request), body)
                     return await self._handled(operation, request, Asked(values, body, kind, wants))

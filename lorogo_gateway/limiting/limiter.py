@@ -41,6 +41,7 @@ class Limiter:
         self._address_connections = Counts(settings.address_connections_max)
         self._token_connections = Counts(settings.token_connections_max)
         self._token_documents = Counts(settings.token_documents_max)
+        self._token_bodies = Counts(max(settings.token_bodies_bytes_max, settings.body_bytes_max))
         self._token_feeds = Counts(settings.token_feeds_max)
         self._documents: dict[tuple[str, str], int] = {}  # (token, document): how many rooms
         self._blocked = Deadlines(settings.limit_keys_max)
@@ -132,6 +133,17 @@ class Limiter:
             self._bytes.charge(key_of(address), size, now=now)
         if key:
             self._token_bytes.charge(key, size, now=now)
+
+    def hold(self, key: str, size: int) -> Refusal | None:
+        """So many bytes of bodies and answers of a token more; None: give them back with `let_go`."""
+        if not key or self._token_bodies.enter(key, size):
+            return None
+        return self._no(Why.TOKEN_BODIES, 1.0, "this token has too many large bodies under way")
+
+    def let_go(self, key: str, size: int) -> None:
+        """They are not in memory any more."""
+        if key:
+            self._token_bodies.leave(key, size)
 
     def enter_feed(self, key: str) -> Refusal | None:
         """One feed more of this token; None: give it back with `leave_feed`. An empty key has no limit."""

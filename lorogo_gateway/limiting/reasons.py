@@ -21,6 +21,7 @@ class Why(StrEnum):
     TOKEN_CONNECTIONS = "token-connections"
     TOKEN_REQUESTS = "token-requests"
     TOKEN_BYTES = "token-bytes"
+    TOKEN_BODIES = "token-bodies"
     TOKEN_FRAMES = "token-frames"
     TOKEN_UPDATES = "token-updates"
     TOKEN_UPDATE_BYTES = "token-update-bytes"

@@ -64,16 +64,16 @@ class Counts:
         """What it has."""
         return self._counts.get(key, 0)
 
-    def enter(self, key: str) -> bool:
-        """One more, if there is room for it."""
-        if self.of(key) >= self._most:
+    def enter(self, key: str, amount: int = 1) -> bool:
+        """So many more, if there is room for it; who has nothing yet may have one thing of any size."""
+        if self.of(key) and self.of(key) + amount > self._most:
             return False
-        self._counts[key] += 1
+        self._counts[key] += amount
         return True
 
-    def leave(self, key: str) -> None:
-        """One less; each `enter` that was True has one `leave`."""
-        self._counts[key] -= 1
+    def leave(self, key: str, amount: int = 1) -> None:
+        """So many less; each `enter` that was True has one `leave`."""
+        self._counts[key] -= amount
         if self._counts[key] <= 0:
             del self._counts[key]
 

@@ -197,9 +197,11 @@ class Connection:
         if len(data) > self.house.settings.frame_bytes_max:
             self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
             return None
-        match wire.decode(data):
+        match wire.decode_few(data, self.house.settings.unacked_updates_max):
             case wire.DocUpdate() as frame:
-                return self._update(frame.crdt, frame.room, frame.updates, frame.batch)
+                return self._update(frame)
+            case wire.Crowded() as frame:
+                self._refuse_crowd(frame, len(data))
             case wire.JoinRequest() as frame:
                 if seconds := self.share.join():
                     return self._join_later(frame, seconds)
@@ -370,25 +372,30 @@ class Connection:
 
     # --- updates
 
-    def _update(
-        self, crdt: Crdt, name: str, updates: tuple[bytes, ...], batch: bytes
-    ) -> Awaitable[None] | None:
-        room = self.rooms.get((crdt, name))
+    def _update(self, frame: wire.DocUpdate) -> Awaitable[None] | None:
+        room = self.rooms.get((frame.crdt, frame.room))
         if room is None:
-            self.ack(wire.room_prefix(crdt, name), batch, Status.PERMISSION_DENIED)
+            self.ack(wire.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
             return None
-        self.house.counters.updates_in += len(updates)
-        if not self._paid(room, batch, len(updates), sum(map(len, updates))):
+        self.house.counters.updates_in += len(frame.updates)
+        if not self._paid(room, frame.batch, len(frame.updates), sum(map(len, frame.updates))):
             return None
-        if len(updates) > self.house.settings.unacked_updates_max:  # each would be a message of its own
-            room.failed(batch, Status.PAYLOAD_TOO_LARGE)
-            return None
-        return room.update(updates, batch)
+        return room.update(frame.updates, frame.batch)
+
+    def _refuse_crowd(self, frame: wire.Crowded, size: int) -> None:
+        """Each update would be a message of its own."""
+        room = self.rooms.get((frame.crdt, frame.room))
+        if room is None:
+            self.ack(wire.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
+            return
+        self.house.counters.updates_in += frame.count
+        if self._paid(room, frame.batch, self.house.settings.unacked_updates_max, size):
+            room.failed(frame.batch, Status.PAYLOAD_TOO_LARGE)
 
     def _paid(self, room: Room, batch: bytes, count: int, size: int) -> bool:
         """Whether the rates of the connection and of its token let them pass; if not, they are answered."""
         now = asyncio.get_running_loop().time()
-        count = min(count, self.house.settings.unacked_updates_max)
+        size *= room.weight
         if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
             self.house.limiter.refusals.count(Why.UPDATES)
             seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))

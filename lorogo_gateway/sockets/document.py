@@ -66,6 +66,7 @@ class DocumentRoom:
     """One document on one connection."""
 
     crdt = Crdt.LORO
+    weight = 1  # of its bytes in the rates
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name

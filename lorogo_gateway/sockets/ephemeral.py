@@ -8,7 +8,14 @@ from lorogo_gateway import wire
 from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets.cursors import Cursors
 from lorogo_gateway.sockets.membership import Membership
-from lorogo_gateway.sockets.presences import announced, insisting, may_be_told, send_gently, turn_away
+from lorogo_gateway.sockets.presences import (
+    PRESENCE_WEIGHT,
+    announced,
+    insisting,
+    may_be_told,
+    send_gently,
+    turn_away,
+)
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
@@ -26,6 +33,7 @@ class EphemeralRoom:
     """The presence of one document on one connection."""
 
     crdt = Crdt.EPHEMERAL
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
     unacked = 0
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from lorogo_client import DocumentDeleted, LorogoError, TransportError
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_gateway import wire
-from lorogo_gateway.sockets.presences import announced, insisting, may_be_told, turn_away
+from lorogo_gateway.sockets.presences import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
@@ -25,6 +25,7 @@ class KeptRoom:
     """The kept presence of one document on one connection."""
 
     crdt = Crdt.PERSISTED
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
 
     def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
         self.name = name

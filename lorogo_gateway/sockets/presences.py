@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from lorogo_client import LorogoError
 from lorogo_gateway import wire
@@ -13,6 +13,7 @@ from lorogo_transport.errors import TransportError
 
 T = TypeVar("T")
 
+PRESENCE_WEIGHT: Final = 64  # 64 KiB may be 5,000 keys, and take as long as 4 MiB of a document
 _AGAIN_SECONDS = 0.5
 
 

@@ -121,6 +121,16 @@ class DocUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """A batch of more updates than may be; they were not looked at."""
+
+    crdt: Crdt
+    room: str
+    count: int
+    batch: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentHeader:
     """A batch of one update comes in so many fragments."""
 
@@ -249,8 +259,19 @@ def encode(frame: Frame) -> bytes:
 # ------------------------------------------------------------------------------------------ decode
 
 
+def decode_few(data: bytes, updates_max: int) -> Frame | Crowded:
+    """The frame in these bytes, without unpacking 260,000 updates of nothing. Raises MalformedFrame."""
+    return _decoded(data, updates_max)
+
+
 def decode(data: bytes) -> Frame:
     """The frame in these bytes. Raises MalformedFrame."""
+    frame = _decoded(data, FRAME_BYTES_MAX)
+    assert not isinstance(frame, Crowded)  # no frame has room for so many
+    return frame
+
+
+def _decoded(data: bytes, updates_max: int) -> Frame | Crowded:
     if len(data) > FRAME_BYTES_MAX:
         raise _bad(f"a frame has {len(data)} bytes, at most {FRAME_BYTES_MAX} are allowed")
     crdt = _MAGICS.get(data[:4])
@@ -260,18 +281,21 @@ def decode(data: bytes) -> Frame:
     name = reader.var_bytes()
     if len(name) > ROOM_ID_BYTES_MAX:
         raise _bad(f"a room id has {len(name)} bytes, at most {ROOM_ID_BYTES_MAX} are allowed")
-    frame = _body(reader, crdt, _text(name))
+    frame = _body(reader, crdt, _text(name), updates_max)
     if reader.at != len(data):
         raise _bad(f"{len(data) - reader.at} bytes follow its last field")
     return frame
 
 
-def _body(reader: "_Reader", crdt: Crdt, room: str) -> Frame:
+def _body(reader: "_Reader", crdt: Crdt, room: str, updates_max: int) -> Frame | Crowded:
     match reader.byte():
         case 3:
             count = reader.uleb128()
             if count > reader.left:
                 raise _bad("it has fewer updates than it says")
+            if count > updates_max:
+                reader.take(max(0, reader.left - BATCH_ID_BYTES))
+                return Crowded(crdt, room, count, reader.take(BATCH_ID_BYTES))
             updates = tuple([reader.var_bytes() for _ in range(count)])
             return DocUpdate(crdt, room, updates, reader.take(BATCH_ID_BYTES))
         case 0:

@@ -106,7 +106,10 @@ def test_auth_says_what_is_missing(tmp_path: Path) -> None:
     keys = ["--keys", "closed/keys.jwks"]
     assert "the seed of issuer is missing" in refused(lorogo("auth", *keys, cwd=tmp_path, env=nowhere))
     assert "there is no" in refused(lorogo("auth", *keys, "--seeds", "else", cwd=tmp_path, env=nowhere))
-    assert "nothing answers" in refused(lorogo("auth", *keys, "--seeds", "closed", cwd=tmp_path, env=nowhere))
+    away = refused(lorogo("auth", *keys, "--seeds", "closed", cwd=tmp_path, env=nowhere))
+    assert "nothing answers" in away
+    assert "nats-server -c DIR/nats.conf" in away
+    assert "lorogo dev" not in away
 
 
 @pytest.mark.nats
@@ -119,11 +122,42 @@ async def test_auth_does_not_run_on_a_nats_that_is_open_or_anothers(
     options = ["--keys", "closed/keys.jwks", "--seeds", "closed"]
     open_words = refused(lorogo("auth", *options, cwd=tmp_path, env={"LOROGO_NATS": nats_server.url}))
     assert "lets everybody in" in open_words
+    assert "--open" not in open_words
     async with EmbeddedNats(
         tmp_path / "nats", configuration=closed_folder.read(tmp_path / "other").accounts
     ) as nats:
         words = refused(lorogo("auth", *options, cwd=tmp_path, env={"LOROGO_NATS": nats.url}))
     assert "does not know the seeds" in words
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("auth", "auth-list", "knows auth.seed and auth-list.seed as another"),
+        ("auth", "system", "knows auth.seed and system.seed as another"),
+        ("auth-list", "system", "knows auth-list.seed and system.seed as another"),
+        ("issuer", None, "does not take what issuer.seed signs"),
+    ],
+)
+async def test_auth_does_not_say_that_it_runs_with_the_wrong_seeds(
+    tmp_path: Path, first: str, second: str | None, words: str
+) -> None:
+    """Mixed up, or of an issuer that is not NATS's: nobody would be let in, so it ends and says why."""
+    made = closed_folder.make_once(tmp_path / "closed")
+    seeds = dict(made.seeds)
+    if second is None:
+        seeds[first] = closed_folder.make_once(tmp_path / "other").seeds[first]
+    else:
+        seeds[first], seeds[second] = seeds[second], seeds[first]
+    for name in (first, second or first):
+        (tmp_path / "closed" / f"{name}.seed").write_text(seeds[name])
+    options = ["--keys", "closed/keys.jwks", "--seeds", "closed"]
+    async with EmbeddedNats(tmp_path / "nats", configuration=made.accounts) as nats:
+        ended = lorogo("auth", *options, cwd=tmp_path, env={"LOROGO_NATS": nats.url})
+    assert ended.returncode == 2
+    assert words in ended.stderr.decode().splitlines()[-1]
+    assert ended.stdout == b""
 
 
 @contextmanager

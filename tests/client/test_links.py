@@ -224,14 +224,17 @@ async def test_connections_are_made_anew_before_the_token_ends() -> None:
         assert [line.renewed for _, _, line in board.made] == [1, 1]
 
 
-async def test_a_source_that_fails_is_asked_again_and_nothing_is_cut() -> None:
-    """The old token is good until it ends."""
+@pytest.mark.parametrize(
+    "error", [OSError("no network"), asyncio.CancelledError()], ids=["fails", "cancelled"]
+)
+async def test_a_source_that_fails_is_asked_again_and_nothing_is_cut(error: BaseException) -> None:
+    """The old token is good until it ends. A task of the app's that was cancelled is no end of ours."""
     board, clock = Switchboard(), SetClock()
     token, broken = token_for("ann", {"m-*": "write"}, seconds=100), False
 
     async def source() -> str:
         if broken:
-            raise OSError("no network")
+            raise error
         return token
 
     async with _links(source, board, clock=clock) as links:

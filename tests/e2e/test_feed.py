@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,10 @@ from lorogo_client import (
     Update,
     UpdateFeed,
 )
+from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.position import FeedState
 from lorogo_log import MemoryStorage, Reader
+from lorogo_protocol.pages import EVERYTHING
 from lorogo_protocol.records import ANSWERS_KEY
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.memory import MemoryNats, MemoryTransport
@@ -58,6 +61,9 @@ class World:
 
     async def open(self, client: Client, document_id: str = "doc") -> Session:
         return await self._stack.enter_async_context(client.open(document_id))
+
+    async def enter(self, feed: AbstractAsyncContextManager[UpdateFeed]) -> UpdateFeed:
+        return await self._stack.enter_async_context(feed)
 
 
 @pytest.fixture
@@ -288,6 +294,61 @@ async def test_what_only_a_lost_server_had_is_told_as_a_gap(world: World) -> Non
     doc.import_(await client.document("doc").export())
     assert isinstance(last, Update)
     assert str(doc.get_text("body").to_string()) == "abcd"
+
+
+async def resumed_without_a_server(world: World, patience: float) -> tuple[UpdateFeed, MemoryTransport]:
+    """A feed that stands before "b", which a lost server alone has, and "c", which builds on it."""
+    _, line = await world.server()
+    client, _ = await world.client(replace(PATIENT, feed_patience_seconds=patience))
+    session = await world.open(client)
+    await write(session, "a", "b")
+    async with client.feed(since=0) as feed:
+        await some(feed, 1)
+        position = feed.position
+    await client.document("doc").compact()
+    await world.server()
+    line.cut()
+    await write(session, "c")
+    return await world.enter(client.feed(since=position)), line
+
+
+async def test_a_journal_that_no_server_has_is_waited_for(world: World) -> None:
+    """It has a place in the position, so something may follow there: when it is back nothing is missing."""
+    feed, line = await resumed_without_a_server(world, patience=60)
+    await nothing(feed)
+    line.heal()
+    items = await some(feed, 2)
+    assert [type(item) for item in items] == [Update, Update]
+
+
+async def test_a_journal_that_no_server_has_is_not_waited_for_forever(world: World) -> None:
+    """When patience ends a gap is told."""
+    feed, _ = await resumed_without_a_server(world, patience=0.5)
+    items = await some(feed, 2)
+    assert [type(item) for item in items] == [Gap, Update]
+
+
+async def test_journals_that_nobody_has_cost_next_to_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A position is anybody's text: a thousand names in it are one task and one line in the log."""
+    await world.server()
+    client, _ = await world.client()
+    await write(await world.open(client), "a")
+    places = {f"nobody{number}": "" for number in range(1_000)}
+    position = FeedPosition.of(FeedState(EVERYTHING, None, places, Memory()))
+    before = len(asyncio.all_tasks())
+    with caplog.at_level("INFO", logger="lorogo_client.feed.reader"):
+        async with client.feed(since=position) as feed:
+            assert text(await some(feed, 1)) == "a"
+            assert len(asyncio.all_tasks()) < before + 100  # a server has a few journals
+            async with asyncio.timeout(SECONDS):
+                while not caplog.records:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.05):
+                            await anext(feed)
+            await nothing(feed)
+    assert len(caplog.records) == 1
 
 
 async def test_only_the_documents_that_were_asked_for(world: World) -> None:

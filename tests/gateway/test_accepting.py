@@ -98,7 +98,7 @@ async def served(folder: Path, **more: Any) -> AsyncIterator[Served]:
 
 async def test_who_says_nothing_counts_before_the_handshake(tmp_path: Path) -> None:
     """One too many of an address is closed at once; others are served; who goes gives it back."""
-    async with served(tmp_path) as gate:
+    async with served(tmp_path, connections_max=2 * MOST + 1) as gate:  # those who are refused do not stay
         async with AsyncExitStack() as stack:
             lines = [await stack.enter_async_context(gate.line()) for _ in range(MOST + 10)]
             for reader, _ in lines[MOST:]:
@@ -107,6 +107,7 @@ async def test_who_says_nothing_counts_before_the_handshake(tmp_path: Path) -> N
             assert gate.refused("address-connections") == 10
             assert await gate.answered(MOST, "127.0.0.2")
             assert not await gate.answered(1)
+            assert gate.refused("connections") == 0
         await gate.all_given_back()
 
 

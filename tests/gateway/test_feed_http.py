@@ -9,9 +9,12 @@ from datetime import datetime
 
 import pytest
 
-from lorogo_client.feed import Deleted, Erased, FeedItem, Gap, Restored, Update
+from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
+from lorogo_client.feed.memory import Memory
+from lorogo_client.feed.position import FeedState
 from lorogo_gateway.http import feed as feed_module
 from lorogo_gateway.http.feed import told
+from lorogo_protocol.pages import EVERYTHING
 from tests.gateway.operator_support import SETTINGS, Gate, Reader, eventually, gate_of
 
 
@@ -153,6 +156,7 @@ async def test_deletion_and_restoring_are_events(gate: Gate) -> None:
         ("since=", "invalid-moment"),
         ("since=-1", "invalid-moment"),
         ("since=1969-01-01T00:00:00Z", "invalid-moment"),
+        ("since=9999-12-31T23:59:59-13:59", "invalid-moment"),
         ("since=lf1-nonsense", "invalid-position"),
         ("document=a.b", "invalid-parameter"),
         ("document=", "invalid-parameter"),
@@ -178,11 +182,21 @@ async def test_a_position_of_other_documents_is_a_problem(gate: Gate) -> None:
 
 async def test_a_position_that_unpacks_to_very_much_is_refused(gate: Gate) -> None:
     """A small text may be a bomb, and a large one is refused unread."""
-    bomb = "lf1-" + base64.urlsafe_b64encode(zlib.compress(bytes(8 << 20))).decode()
+    bomb = "lf1-" + base64.urlsafe_b64encode(zlib.compress(bytes(4 << 20))).decode()
     response = await gate.http.get("/v1/feed", headers={"last-event-id": bomb})
     assert (response.status_code, response.json()["code"]) == (400, "invalid-position")
-    response = await gate.http.get("/v1/feed", headers={"last-event-id": "lf1-" + "A" * 70_000})
+    response = await gate.http.get("/v1/feed", headers={"last-event-id": "lf1-" + "A" * 5_997})
     assert (response.status_code, response.json()["code"]) == (400, "invalid-parameter")
+
+
+async def test_a_position_with_journals_that_no_feed_of_ours_has_is_refused(gate: Gate) -> None:
+    """A name costs two characters there, and each would be looked for."""
+    places = {f"{number}": "" for number in range(1_001)}
+    forged = str(FeedPosition.of(FeedState(EVERYTHING, None, places, Memory())))
+    assert len(forged) < 6_000
+    response = await gate.http.get("/v1/feed", headers={"last-event-id": forged})
+    assert (response.status_code, response.json()["code"]) == (400, "invalid-position")
+    assert gate.feeds.open == 0
 
 
 async def test_a_quiet_feed_is_kept_open_with_comments() -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from loro import LoroDoc
 
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from tests.client.support import eventually
-from tests.gateway.support import Peer, type_in
+from tests.gateway.support import Peer, presence, type_in
 from tests.gateway.whole import whole
 
 SETTINGS = GatewaySettings(
@@ -51,6 +52,21 @@ async def test_bytes_of_updates_add_up_over_connections() -> None:
         assert await one.save(type_in(LoroDoc(), "x" * 3000)) is Status.OK
         assert await two.save(type_in(LoroDoc(), "x")) is Status.RATE_LIMITED
         assert served.refused("token-update-bytes") == 1
+
+
+@pytest.mark.parametrize("crdt", [Crdt.EPHEMERAL, Crdt.PERSISTED])
+async def test_presence_weighs_more_than_updates(crdt: Crdt) -> None:
+    """64 KiB of tiny keys take us as long as megabytes of a document, and a reader may send them."""
+    settings = replace(SETTINGS, bytes_per_second=1_000.0, burst_seconds=10.0)
+    async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**ONE) as two:
+        await one.join()
+        doc = LoroDoc()
+        for _ in range(2):
+            assert await one.save(type_in(doc, "x" * 300)) is Status.OK
+        await two.join(crdt=crdt)
+        assert await two.save(presence("k", "x" * 300), crdt=crdt) is Status.OK
+        assert await two.save(presence("k", "y"), crdt=crdt) is Status.RATE_LIMITED
+        assert served.refused("updates") == 1
 
 
 async def test_an_update_in_fragments_is_paid_for_when_it_is_announced() -> None:

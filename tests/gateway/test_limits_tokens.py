@@ -1,5 +1,6 @@
 """Limits of tokens at a whole gateway that asks for them: each has its own, from wherever it comes."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -14,7 +15,7 @@ from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Crdt, JoinErrorCode, Status
 from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.tokens import Token, user_of
 from tests.client.support import eventually
 from tests.gateway.http_support import problem
 from tests.gateway.support import type_in
@@ -42,9 +43,10 @@ class Keys:
 
 
 def mint(subject: str) -> str:
-    now = time.time()
-    grants = {"*": "write"}
-    return tokens.mint(KEY, subject=subject, documents=grants, expires=now + 9_999, now=now, token_id=subject)
+    now, grants = time.time(), {"*": "write"}
+    return tokens.mint(
+        KEY, subject=subject, documents=grants, expires=now + 86_400, now=now, token_id=subject
+    )
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -283,3 +285,42 @@ async def test_a_token_that_was_good_anywhere_is_not_shut_out_by_a_neighbour(way
         problem(await sign_in(new), 429, "rate-limited")
         assert (await http.get("/v1/session", headers=bearer(token))).status_code == 200
         assert (await sign_in(token)).status_code == 200
+
+
+async def test_bodies_of_a_token_leave_room_for_others() -> None:
+    """Bodies that never end hold its own part alone; those of many tokens leave room for small ones."""
+    most = 300_000
+    settings = replace(SETTINGS, body_bytes_max=most, bodies_bytes_max=4 * most, token_bodies_bytes_max=most)
+    kind = {"Content-Type": "application/octet-stream"}
+    async with whole(settings, Keys()) as served, served.http() as http, AsyncExitStack() as lines:
+        counts = served.gateway.limiter._token_bodies
+        tokens_of = {subject: mint(subject) for subject in ("ann", "cid", "dan", "eve")}
+
+        def held(subject: str) -> bool:
+            return counts.of(user_of(tokens_of[subject])) == most - 1
+
+        async def begin(subject: str) -> asyncio.StreamReader:
+            """A body of which all but the last byte comes."""
+            reader, writer = await lines.enter_async_context(served.line())
+            head = f"PUT /v1/documents/{subject} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {most}\r\n"
+            more = {**bearer(tokens_of[subject]), **kind}
+            head += "".join(f"{name}: {value}\r\n" for name, value in more.items())
+            writer.write(head.encode() + b"\r\n" + bytes(most - 1))
+            return reader
+
+        await begin("ann")
+        await eventually(lambda: held("ann"))
+        mine = bearer(tokens_of["ann"])
+        second = await http.put("/v1/documents/b", content=bytes(100), headers={**mine, **kind})
+        problem(second, 429, "rate-limited")
+        assert served.refused("token-bodies") == 1
+        assert (await http.put("/v1/documents/c", json={"t": "x"}, headers=BOB)).status_code == 201
+        for subject in ("cid", "dan"):
+            await begin(subject)
+        await eventually(lambda: held("cid") and held("dan"))
+        late = await begin("eve")
+        assert b" 503 " in await late.readline()
+        assert (await http.put("/v1/documents/d", json={"t": "x"}, headers=BOB)).status_code == 201
+        await lines.aclose()
+        await eventually(lambda: len(counts) == 0)
+        assert (await http.put("/v1/documents/e", json={"t": "x"}, headers=mine)).status_code == 201

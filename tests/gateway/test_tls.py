@@ -155,6 +155,21 @@ async def test_a_wrong_new_certificate_changes_nothing(tmp_path: Path) -> None:
     assert not made.refresh()
 
 
+async def test_a_new_key_that_others_could_read_is_taken_after_the_chmod(tmp_path: Path) -> None:
+    """What the log asks for is enough: nothing but the mode changes."""
+    authority = Authority(tmp_path)
+    cert, key = authority.sign("web")
+    made = Certificate(cert, key)
+    newer, its_key = authority.sign("newer", days=5)
+    cert.write_bytes(newer.read_bytes())
+    key.write_bytes(its_key.read_bytes())
+    key.chmod(0o644)
+    with pytest.raises(TlsUnusable, match="chmod 600"):
+        made.refresh()
+    key.chmod(0o600)
+    assert made.refresh()
+
+
 class TestWhatIsWrong:
     def test_a_missing_file(self, tmp_path: Path) -> None:
         cert, key = Authority(tmp_path).sign("web")

@@ -185,3 +185,14 @@ def test_codes_of_a_later_version_read_as_unknown() -> None:
         RoomErrorCode.UNKNOWN,
         JoinErrorCode.UNKNOWN,
     )
+
+
+def test_a_batch_of_more_updates_than_may_be_is_not_unpacked() -> None:
+    """One frame has room for 260,000 empty ones; what is refused for their number is not read."""
+    data = wire.encode(wire.DocUpdate(Crdt.LORO, "doc", (b"",) * 260_000, b"batch-01"))
+    assert wire.decode_few(data, 256) == wire.Crowded(Crdt.LORO, "doc", 260_000, b"batch-01")
+    few = wire.DocUpdate(Crdt.LORO, "doc", (b"x",) * 256, b"batch-01")
+    assert wire.decode_few(wire.encode(few), 256) == few
+    assert wire.decode_few(wire.encode(few), 255) == wire.Crowded(Crdt.LORO, "doc", 256, b"batch-01")
+    with pytest.raises(MalformedFrame, match="cut short"):
+        wire.decode_few(b"%LOR\x03doc\x03\x05abcdef", 4)

@@ -13,7 +13,7 @@ import pytest
 import structlog.testing
 
 from lorogo_protocol import tokens
-from lorogo_protocol.limits import TOKEN_BYTES_MAX
+from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_MAX
 from lorogo_transport import closed as closed_config
 from lorogo_transport.strangers import lets_strangers_in
 from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint, write_keys
@@ -123,16 +123,22 @@ async def test_one_document_that_is_not_granted_refuses_all(closed: Closed) -> N
         assert not bad.welcome
 
 
-async def test_as_many_documents_as_fit(closed: Closed) -> None:
-    """512 documents with names of one letter or two: the largest answer that there can be is taken."""
-    names = [chr(97 + a) + chr(97 + b) for a in range(26) for b in range(26)][:341]
-    async with await closed.raw(mint({"*": "admin"}), *names) as one:
-        assert one.welcome
-        one.publish("loro.awareness.aa", b"x")
-        one.publish("loro.awareness.zz", b"x")
-        await one.ping()
-        assert len(one.errors) == 1
-        assert "loro.awareness.zz" in one.errors[0]
+async def test_as_many_documents_as_may_be_named(closed: Closed) -> None:
+    """32 by a connection and not one more; by a token a hundred: so large an answer is taken."""
+    names = [chr(97 + a) + chr(97 + b) for a in range(26) for b in range(26)]
+    async with await closed.raw(mint({"*": "admin"}), *names[: TOKEN_DOCUMENTS_MAX + 1]) as more:
+        assert not more.welcome
+    for one in (
+        await closed.raw(mint({"*": "admin"}), *names[:TOKEN_DOCUMENTS_MAX]),
+        await closed.raw(mint(dict.fromkeys(names[:100], "admin"))),
+    ):
+        async with one:
+            assert one.welcome
+            one.publish("loro.awareness.aa", b"x")
+            one.publish("loro.awareness.zz", b"x")
+            await one.ping()
+            assert len(one.errors) == 1
+            assert "loro.awareness.zz" in one.errors[0]
 
 
 async def test_a_token_in_two_places_is_refused(closed: Closed) -> None:

@@ -12,7 +12,7 @@ from lorogo_protocol import callout as words
 from lorogo_protocol import subjects, tokens
 from lorogo_transport import closed as closed_config
 from lorogo_transport import seeds, topology
-from lorogo_transport.auth_service import running
+from lorogo_transport.auth_service import WrongSeed, check_issuer, running
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import NotAuthorized
 from lorogo_transport.jetstream import connect
@@ -130,6 +130,32 @@ async def test_an_answer_of_somebody_else_is_worth_nothing(
         async with await Raw.open(url, auth_token=mint({"d1": "read"})) as one:
             assert not one.welcome
         assert service.counts.allowed == 1
+        with pytest.raises(WrongSeed, match=r"issuer\.seed"):
+            await check_issuer(url, service)
+
+
+async def test_it_sees_that_nats_takes_its_answers(closed: Closed) -> None:
+    """Also beside others of its kind. By a connection that may do nothing, with a token that is good once."""
+    knocked: list[str] = []
+
+    async def knock(token: str) -> bool:
+        knocked.append(token)
+        async with await Raw.open(closed.url, auth_token=token) as one, await closed.raw("other") as other:
+            assert not other.welcome
+            if one.welcome:
+                one.subscribe("_INBOX.x")
+                one.publish("loro.ping.d1")
+                await one.ping()
+                assert len(one.errors) == 2
+            return one.welcome
+
+    keys = KeySource.from_file(closed.keys)
+    async with running(closed.url, keys, closed.seeds) as second:
+        assert await closed.callout.heeded(knock)
+        await check_issuer(closed.url, second)
+    async with await closed.raw(knocked[-1]) as late:
+        assert not late.welcome
+    assert closed.callout.counts.allowed == 0
 
 
 async def test_the_services_connections_may_do_nothing_else(closed: Closed) -> None:

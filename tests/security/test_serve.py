@@ -142,7 +142,7 @@ async def test_who_is_not_let_in_is_told_what_is_missing(closed: Closed, tmp_pat
     for arguments, problem in (
         ((closed.url,), "NATS asks who we are: --nats-seed DIR/server.seed"),
         ((closed.url, "--nats-seed", str(seed)), "NATS does not know this seed: --nats-seed DIR/server.seed"),
-        ((NOBODY,), "start one with `nats-server -c DIR/nats.conf`"),
+        ((NOBODY,), "start it with `nats-server -c DIR/nats.conf`"),
     ):
         words = refused(await asyncio.to_thread(lorogo, *keys, *arguments, cwd=tmp_path, env=CLOSED))
         assert problem in words

@@ -79,7 +79,8 @@ def test_what_is_no_update_is_let_through(taster: Taster, data: bytes) -> None:
 
 
 def processes(taster: Taster) -> tuple[int, int]:
-    """The ids of the parent and of its worker."""
+    """The ids of the parent and of its worker, when that has answered."""
+    taster.taste(b"")
     assert taster._process is not None
     parent = taster._process.popen.pid
     (worker,) = children(parent)
@@ -103,7 +104,6 @@ def wait_for_end(*pidfds: int) -> None:
 
 def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster: Taster) -> None:
     """Else the server would stand still for some tenths of a second for each; and no dead one stays about."""
-    taster.taste(b"")
     parent, first = processes(taster)
     for _ in range(20):
         with pytest.raises(InvalidUpdate):
@@ -117,7 +117,6 @@ def test_deadly_updates_cost_a_fork_each_and_not_another_start_of_python(taster:
 @pytest.mark.parametrize("killed", ["parent", "worker", "both"])
 def test_a_taster_that_somebody_killed_is_replaced(taster: Taster, killed: str) -> None:
     """What comes next is tasted all the same: by the next worker, or by the one that was kept ready."""
-    taster.taste(b"")
     parent, worker = processes(taster)
     for pid in {"parent": [parent], "worker": [worker], "both": [parent, worker]}[killed]:
         pidfd = watched(pid)
@@ -133,7 +132,6 @@ def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     """A good update must not be refused because a machine was slow; the one that did not answer is gone."""
     taster = Taster(seconds=60.0)
     taster.start()
-    taster.taste(b"")
     stopped = processes(taster)
     pidfds = [watched(pid) for pid in stopped]
     for pid in stopped:
@@ -169,14 +167,7 @@ def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
     taster: Taster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rust ends the process then as well, and says how much it asked for: no more than is honest."""
-    ends: list[Ended] = []
-
-    def noted(ended: Ended, size: int) -> Verdict:
-        ends.append(ended)
-        return judged(ended, size)
-
-    monkeypatch.setattr(tasting, "judged", noted)
-    taster.taste(b"")
+    ends = noted_ends(monkeypatch)
     for pid in processes(taster):  # a worker that is forked later has its parent's limit
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (2 << 20),) * 2)
     taster.taste(many_operations())
@@ -185,6 +176,35 @@ def test_a_good_update_is_not_refused_when_the_taster_is_short_of_memory(
     assert all(0 < ended.asked_bytes < 1 << 30 for ended in ends)
     with pytest.raises(InvalidUpdate):
         taster.taste(deadly())
+
+
+def test_a_suspect_is_tried_again_only_where_there_is_room(
+    taster: Taster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end without a word may be for want of memory as well; the next update is tasted as ever."""
+    ends = noted_ends(monkeypatch)
+    good = Writer().type("good")
+    assert taster._verdict(good, careful=True) is Verdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True) is Verdict.FORGED
+    assert [ended.code for ended in ends] == [-signal.SIGABRT]
+    ends.clear()
+    for pid in processes(taster):
+        resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
+    assert taster._verdict(deadly(), careful=True) is Verdict.UNKNOWN
+    assert ends == [Ended(1)]
+    assert taster._verdict(deadly(), careful=False) is Verdict.FORGED
+
+
+def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
+    """Every end that is judged from now on."""
+    ends: list[Ended] = []
+
+    def noted(ended: Ended, size: int) -> Verdict:
+        ends.append(ended)
+        return judged(ended, size)
+
+    monkeypatch.setattr(tasting, "judged", noted)
+    return ends
 
 
 def many_operations() -> bytes:
@@ -299,7 +319,6 @@ def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
 
 def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
     """The end of its input is its end."""
-    taster.taste(b"")
     pidfds = [watched(pid) for pid in processes(taster)]
     assert taster._spare is not None
     pidfds.append(watched(taster._spare.popen.pid))

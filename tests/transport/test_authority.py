@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.tokens import InvalidKey, Key, TokenRefused
@@ -15,6 +16,7 @@ from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.key_source import KeySource
 from lorogo_transport.memory import MemoryNats
+from lorogo_transport.revocations import AGE_SECONDS_MAX
 from lorogo_transport.secret_files import SecretUnusable
 from tests.transport.support import AnyTransport, until
 from tests.transport.test_revocations import NOW, SPEC, HandClock
@@ -253,6 +255,45 @@ async def test_a_list_that_was_not_read_refuses_everything() -> None:
             await transport.ensure(spec)
         await until(lambda: authority.ready)
         assert authority.still(authority.verify(mint(ONE)))
+
+
+async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
+    """Who was let in stays; what was known to be revoked is so still. Read again, all is well."""
+    world, clock = MemoryNats(), HandClock()
+    keys = KeySource.from_text(json.dumps(ONE.private()))
+    text, bad = mint(ONE, expires=NOW + 9000), mint(ONE, "bad", expires=NOW + 9000)
+    async with world.connect() as transport:
+        await transport.ensure(SPEC)
+        async with Authority(keys, transport, clock) as authority:
+            good, revoked = authority.verify(text), authority.verify(bad)
+            await authority.revoke_token("bad")
+            transport.cut()
+            clock.seconds += AGE_SECONDS_MAX
+            states = [(authority.ready, authority.known)]
+            assert authority.verify(text) == good
+            clock.seconds += 1
+            states.append((authority.ready, authority.known))
+            assert states == [(True, True), (False, True)]
+            assert refused(authority, text) == "token-unchecked"
+            assert authority.still(good) and not authority.still(revoked)
+            transport.heal()
+            await until(lambda: authority.ready)
+            assert authority.verify(text) == good
+
+
+async def test_why_it_cannot_be_read_is_told_and_so_is_the_end_of_it() -> None:
+    """On a NATS that is new the sentence says what to do; both lines are as loud."""
+    keys = KeySource.from_text(json.dumps(ONE.private()))
+    with structlog.testing.capture_logs() as events:
+        async with MemoryNats().connect() as transport, Authority(keys, transport, HandClock()) as authority:
+            await transport.ensure(SPEC)
+            await until(lambda: authority.ready)
+    told = [event for event in events if event["log_level"] == "warning"]
+    assert [event["event"].rpartition(" revoked ")[2] for event in told] == [
+        "cannot be read",
+        "can be read again",
+    ]
+    assert "start `lorogo serve` once" in told[0]["problem"]
 
 
 async def test_an_authority_that_was_not_entered_refuses_everything() -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import pytest
+import structlog.testing
 
 from lorogo_transport.bus import JetStreamBus
 from lorogo_transport.errors import Disconnected, RequestTimeout, Unreachable
@@ -160,3 +162,25 @@ async def test_a_late_answer_is_dropped() -> None:
     replies.handler(Message(inbox, b"late"))
     replies.handler(Message(inbox, b"again"))
     await closed(bus, wire)
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [(OSError("cut"), "warning"), (Disconnected("we wanted it"), "info")],
+    ids=["cut", "renewed"],
+)
+async def test_the_end_of_a_trouble_is_told_as_loudly_as_its_beginning(error: Exception, level: str) -> None:
+    """Who logs warnings only, and read that the connection was lost, reads that it is there again."""
+    bus, wire, wires = await opened()
+    with structlog.testing.capture_logs() as events:
+        wire.on_lost(cast(Wire, wire), error)
+        async with asyncio.timeout(5):
+            while len(wires.made) < 2 or not wires.made[-1].pongs:  # noqa: ASYNC110  # one turn at a time
+                await asyncio.sleep(0)
+            wires.made[-1].pongs[0].set_result(True)
+            while not bus.connected:  # noqa: ASYNC110  # the same
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    told = [(event["event"], event["log_level"]) for event in events]
+    assert told == [("connection to NATS lost", level), ("connected to NATS again", level)]
+    await closed(bus, wires.made[-1])

@@ -152,6 +152,18 @@ async def test_what_nobody_waits_for_any_more_is_not_answered() -> None:
     assert vars_of(world.service) == (1, 0, 1)
 
 
+async def test_what_others_answered_says_nothing_about_us() -> None:
+    """A connection of our own that we were not asked about is no proof; each has a token of its own."""
+    knocked: list[str] = []
+
+    async def knock(token: str) -> bool:
+        knocked.append(token)
+        return False
+
+    assert await World().service.heeded(knock) is None
+    assert len(set(knocked)) == len(knocked) > 1
+
+
 async def test_rights_that_do_not_fit_into_an_answer_are_a_refusal() -> None:
     """Said at once, not found out by waiting."""
     world = World()

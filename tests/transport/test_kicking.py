@@ -10,8 +10,9 @@ import pytest
 from lorogo_protocol import callout
 from lorogo_protocol.grants import Grants
 from lorogo_protocol.tokens import Token
+from lorogo_transport import kicking
 from lorogo_transport.authority import Authority
-from lorogo_transport.errors import RequestTimeout
+from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.kicking import FIND, PAGE, Kicker
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message
@@ -21,7 +22,7 @@ class FakeAuthority:
     """Some tokens are good no more."""
 
     def __init__(self) -> None:
-        self.ready = True
+        self.known = True
         self.bad: set[str] = set()
         self.listeners: list[Callable[[], None]] = []
 
@@ -48,6 +49,7 @@ class FakeServers:
         self.kicked: list[tuple[str, int]] = []
         self.closed = asyncio.Event()
         self.garbage = b""
+        self.dumb: set[str] = set()  # pages and kicks that are not answered
 
     async def start(self) -> None:
         bus = self.transport.bus
@@ -69,6 +71,8 @@ class FakeServers:
             self.garbage = b""
             return
         for name in names:
+            if f"{name} {question['offset']}" in self.dumb:
+                continue
             listed = [
                 {"cid": cid, "authorized_user": user, "ip": "10.0.0.7"}
                 for cid, user in self.connections[name].items()
@@ -78,6 +82,8 @@ class FakeServers:
 
     def _kick(self, message: Message, name: str) -> None:
         connection_id = json.loads(message.data)["cid"]
+        if f"{name} kick" in self.dumb:
+            return
         del self.connections[name][connection_id]
         self.kicked.append((name, connection_id))
         self._say(message.reply, {})
@@ -114,7 +120,7 @@ async def test_nobody_is_closed_while_it_is_not_known_what_is_revoked() -> None:
     await servers.start()
     servers.add("N1", 1, "bad")
     authority.bad.add("bad")
-    authority.ready = False
+    authority.known = False
     assert await _kicker(servers, authority).look() == 0
     assert servers.kicked == []
 
@@ -144,6 +150,34 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
     async with asyncio.timeout(30), _kicker(servers, authority, again_seconds=3600, look_seconds=3600):
         await servers.closed.wait()
     assert servers.kicked == [("N1", 1)]
+
+
+@pytest.mark.parametrize("dumb", ["N1 kick", f"N1 {PAGE}"], ids=["a kick", "a page"])
+async def test_a_server_that_does_not_answer_keeps_nobody_from_the_others(
+    dumb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours' are closed, and what it told of itself; the look has failed, and is made again."""
+    monkeypatch.setattr(kicking, "REQUEST_SECONDS", 0.5)
+    servers, authority = FakeServers("N1", "N2"), FakeAuthority()
+    await servers.start()
+    for number in range(PAGE + 1):
+        servers.add("N1", number, "good")
+    servers.add("N1", 0, "bad")
+    servers.add("N1", PAGE, "bad")
+    servers.add("N2", 1, "bad")
+    authority.bad.add("bad")
+    servers.dumb.add(dumb)
+    kicker = _kicker(servers, authority)
+    with pytest.raises(TransportError, match="1 of 2 nats-servers"):
+        await kicker.look()
+    assert ("N2", 1) in servers.kicked
+    assert (("N1", 0) in servers.kicked) is (dumb != "N1 kick")
+    servers.dumb.clear()
+    async with asyncio.timeout(30), _kicker(servers, authority):
+        while len(servers.kicked) < 3:
+            await servers.closed.wait()
+            servers.closed.clear()
+    assert sorted(servers.kicked) == [("N1", 0), ("N1", PAGE), ("N2", 1)]
 
 
 async def test_silence_is_not_taken_for_nobody() -> None:

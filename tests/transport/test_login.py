@@ -69,6 +69,44 @@ async def test_a_token_source_that_fails_or_hangs() -> None:
         await Login(nothing).ask(5)
 
 
+async def test_a_token_source_that_was_cancelled_is_not_our_end() -> None:
+    """It waited for a task that ended: Unreachable, and we try on. If we are cancelled ourselves, we end."""
+    started = asyncio.Event()
+
+    async def cancelled() -> str:
+        raise asyncio.CancelledError
+
+    async def hangs() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    with pytest.raises(Unreachable, match="was cancelled"):
+        await Login(cancelled).ask(5)
+    asking = asyncio.create_task(Login(hangs).ask(60))
+    await started.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+@pytest.mark.nats
+async def test_a_connection_survives_a_source_that_was_cancelled(fresh_nats: EmbeddedNats) -> None:
+    """A reconnect whose token could not be had is tried again, for ever."""
+    asked = 0
+
+    async def source() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise asyncio.CancelledError
+        return ANN.token
+
+    async with await connect(fresh_nats.url, token=source) as transport:
+        transport.renew()
+        await until(lambda: asked >= 3 and transport.bus.connected)
+
+
 @pytest.mark.nats
 async def test_refused(start_nats: StartNats, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A wrong token or seed, or none, is NotAuthorized; no message, cause or log line shows it."""

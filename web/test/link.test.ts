@@ -32,12 +32,13 @@ class Page {
   #state: State = START;
   #waiters: (() => void)[] = [];
 
-  constructor(id: string) {
+  constructor(id: string, ours?: () => Promise<string>) {
     this.doc.subscribeLocalUpdates(() => queueMicrotask(() => this.#local()));
     this.#link = new Link(url, id, this.doc, this.presence, {
       input: (input) => { this.#state = next(this.#state, input); this.#wake(); },
       joined: () => undefined,
       closed: (why) => { this.closed.push(why); this.#wake(); },
+      ...(ours ? { ours } : {}),
     });
   }
 
@@ -233,3 +234,44 @@ test("presence of one page is seen by another, also after the connection broke",
   one.presence.set("1", "again");
   await two.until(() => two.presence.get("1") === "again");
 })));
+
+test("what was written while the connection was away does not go out as somebody else's", async () => {
+  const answers = ["", "somebody_else"];
+  const page = new Page("theirs", async () => answers.shift() ?? "");
+  try {
+    page.write("saved");
+    await page.is("saved");
+    rooms.drop();
+    await page.is("offline");
+    page.write(", unsaved");
+    await page.until(({ closed }) => closed.length > 0);
+    assert.deepEqual(page.closed, ["somebody_else"]);
+    page.write(", later");
+    await withPage("theirs", (other) => other.is("saved")); // whatever was on its way has come
+    assert.equal(rooms.document("theirs").getText("t").toString(), "saved");
+    assert.equal(page.mark.state, "problem");
+  } finally {
+    page.close();
+  }
+});
+
+test("while nobody can say whose the connection is nothing is sent, and it is asked again", async () => {
+  let known = false;
+  let asked = 0;
+  const page = new Page("unsure", async () => {
+    asked += 1;
+    if (!known) throw new Error("away");
+    return "";
+  });
+  try {
+    page.write("mine");
+    await page.until(() => asked > 1);
+    await withPage("unsure", (other) => other.is("saved"));
+    assert.equal(rooms.document("unsure").getText("t").toString(), "");
+    known = true;
+    await page.is("saved");
+    assert.equal(rooms.document("unsure").getText("t").toString(), "mine");
+  } finally {
+    page.close();
+  }
+});

@@ -423,7 +423,10 @@ def test_memory_is_bounded_and_says_so() -> None:
     assert memory.forgot
 
 
-@given(st.dictionaries(st.text("ab", min_size=1), st.text("0123456789:", max_size=9)), st.binary(max_size=40))
+@given(
+    st.dictionaries(st.text("ab", min_size=1, max_size=64), st.text("0123456789:", max_size=9)),
+    st.binary(max_size=40),
+)
 def test_a_position_is_text_that_comes_back(positions: dict[str, str], junk: bytes) -> None:
     """Whatever it holds; and anything else is refused with a sentence."""
     state = FeedState(Start(1, 2, 3), frozenset({"x"}), positions, Memory())
@@ -450,6 +453,60 @@ def test_a_position_holds_whole_numbers_that_can_be_kept_again(number: object) -
     for wrong in (packed_position([1, number, 3], []), *(packed_position([1, 2, 3], [row]) for row in rows)):
         with pytest.raises(InvalidPosition):
             FeedPosition.parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("documents", "positions", "rows"),
+    [
+        ([], {}, []),
+        (["a b"], {}, []),
+        ([7], {}, []),
+        ("doc", {}, []),
+        ([f"d{number}" for number in range(10_001)], {}, []),
+        (None, [], []),
+        (None, {str(number): "" for number in range(10_001)}, []),
+        (None, {"": ""}, []),
+        (None, {"a.b": ""}, []),
+        (None, {"a" * 65: ""}, []),
+        (None, {7: ""}, []),
+        (None, {"ab": 0}, []),
+        (None, {"ab": "1" * 129}, []),
+        (None, {}, {}),
+        (None, {}, [["d" * 129, True, 0, 0, {}, []]]),
+        (None, {}, [[7, True, 0, 0, {}, []]]),
+        (None, {}, [["doc", True, 0, 0, {}, [1] * 65]]),
+        (None, {}, [["doc", True, 0, 0, {}, []]] * 100_001),
+    ],
+)
+def test_a_position_holds_no_more_than_a_feed_can_have(
+    documents: object, positions: object, rows: object
+) -> None:
+    """It is anybody's text: names are names, and there are only so many of them."""
+    packed = msgpack.packb([[1, 2, 3], documents, positions, [False, rows]], use_bin_type=True)
+    with pytest.raises(InvalidPosition):
+        FeedPosition.parse("lf1-" + base64.urlsafe_b64encode(zlib.compress(packed)).decode())
+
+
+def test_only_journals_of_which_something_was_taken_are_named() -> None:
+    """Whoever reads ahead for a thousand journals looks at these alone; each is named once."""
+    merge = Merge(Memory(), {f"lost{number}": "" for number in range(1_000)})
+    merge.add("a", Page((update(0, "x", 1, 0), update(1, "x", 1, 1)), "2:0:0", True), 0)
+    merge.add("b", Page((update(0, "x", 1, 0),), "1:0:0", True), 0)  # passed over
+    assert merge.moved() == set()
+    assert merge.take() is not None
+    assert merge.moved() == {"a"}
+    assert taken(merge) == ["x-1"]
+    assert merge.moved() == {"a", "b"}
+    assert merge.moved() == set()
+
+
+def test_a_busy_journal_does_not_keep_the_others_waiting() -> None:
+    """They give in turns."""
+    merge = Merge(Memory())
+    for journal in ("a", "b"):
+        page = Page(tuple(update(place, journal, 1, place) for place in range(3)), "3:0:0", True)
+        merge.add(journal, page, 0)
+    assert taken(merge) == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]
 
 
 SETTINGS = settings(

@@ -4,10 +4,11 @@
  * A link may bring one behind its #, which browsers send to nobody: it is taken out of the address at once.
  */
 
-import { h } from "./dom";
+import { button, h } from "./dom";
+import { DEADLINE_MS, SESSION_PATH, lastOwner, ownerOf, remember, whoIsIt, whoOf, type Owner, type Who } from "./who";
+import { sentence, shownName } from "./words";
 
-const PATH = "/v1/session";
-const DEADLINE_MS = 10_000;
+const NOT_LOOKED_AT = "a token in the address is not looked at, as addresses end up in logs: take it for lost, get a new one, and put that behind a # or into the form";
 const TOKEN = /(?:^#|&)token=([^&]*)/;
 
 /** The token in the part of an address behind the #, and that part without it. */
@@ -24,36 +25,101 @@ export function tokenIn(hash: string): { readonly token: string; readonly rest: 
   return { token: token.trim(), rest: left === "" ? "" : `#${left}` };
 }
 
-/** Why the gateway says no, if it does: `problem` is a sentence. */
-export interface Signed { readonly problem: string }
+/** The query of an address without the tokens in it. */
+export function withoutToken(search: string): string {
+  const kept = search.replace(/^\?/, "").split("&").filter((part) => !/^token(=|$)/i.test(part)).join("&");
+  return kept === "" ? "" : `?${kept}`;
+}
+
+/** Whose token it says that it is. Nobody has verified it. */
+export function subjectIn(token: string): string | null {
+  try {
+    const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const bytes = Uint8Array.from(atob(payload), (letter) => letter.charCodeAt(0));
+    const { sub } = JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown };
+    return typeof sub === "string" ? sub : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What to ask before a link's token takes the place of whoever is here; "" if it would not. */
+export function question(token: string, here: Owner | null): string {
+  const subject = subjectIn(token);
+  if (here === null || here === "" || here === ownerOf({ is: "subject", subject: subject ?? "", documents: {} })) return "";
+  return `Open as ${subject === null ? "somebody else" : shownName(subject)} instead of ${shownName(here.replace(/^as /, ""))}?`;
+}
+
+/** Why the gateway says no, if it does: `problem` says it, without a dot. */
+export interface Signed {
+  readonly problem: string;
+  readonly who: Who;
+}
 
 export async function signIn(token: string): Promise<Signed> {
   try {
-    const response = await fetch(PATH, {
+    const response = await fetch(SESSION_PATH, {
       method: "POST",
       headers: { "Content-Type": "application/json", Accept: "application/json" },
       body: JSON.stringify({ token }),
       cache: "no-store",
       signal: AbortSignal.timeout(DEADLINE_MS),
     });
-    if (response.ok) return { problem: "" };
     const body: unknown = await response.json().catch(() => null);
+    const who = whoOf(response.status, body);
+    if (response.ok) {
+      remember(ownerOf(who));
+      return { problem: "", who };
+    }
     const detail = typeof body === "object" && body !== null ? (body as Record<string, unknown>)["detail"] : null;
-    return { problem: typeof detail === "string" ? detail : `the gateway answered ${response.status}` };
+    return { problem: typeof detail === "string" ? detail : `the gateway answered ${response.status}`, who };
   } catch {
-    return { problem: "the gateway cannot be reached" };
+    return { problem: "the gateway cannot be reached", who: { is: "unknown" } };
   }
 }
 
+/** False if the gateway did not hear it: then the cookie is still there. */
+export async function signOut(): Promise<boolean> {
+  try {
+    const response = await fetch(SESSION_PATH, { method: "DELETE", cache: "no-store", signal: AbortSignal.timeout(DEADLINE_MS) });
+    if (response.ok) remember(null);
+    return response.ok;
+  } catch {
+    return false;
+  }
+}
+
+/** What came of the tokens in the address; `problem` is a sentence. */
+export interface Arrival {
+  readonly changed: boolean;
+  readonly problem: string;
+}
+
 /** Sign in with the token of the address, if there is one; it is gone from the address and the history then. */
-export async function signInByAddress(): Promise<Signed | null> {
+export async function signInByAddress(): Promise<Arrival> {
   const { token, rest } = tokenIn(location.hash);
-  if (rest !== location.hash) history.replaceState(history.state, "", `${location.pathname}${location.search}${rest}`);
-  return token === "" ? null : signIn(token);
+  const search = withoutToken(location.search);
+  const lost = search !== location.search ? sentence(NOT_LOOKED_AT) : "";
+  if (rest !== location.hash || lost !== "") history.replaceState(history.state, "", `${location.pathname}${search}${rest}`);
+  if (token === "") return { changed: false, problem: lost };
+  const here = await whoIsIt();
+  const asked = question(token, here.is === "unknown" ? lastOwner() : ownerOf(here));
+  if (asked !== "" && !confirm(asked)) return { changed: false, problem: lost };
+  const { problem } = await signIn(token);
+  return { changed: problem === "", problem: problem === "" ? lost : `The link does not let you in: ${problem}.` };
+}
+
+/** Who is signed in, and the way out; empty where nobody is. */
+export function signedInAs(who: Who, out: () => void): HTMLElement {
+  if (who.is !== "subject") return h("span", { hidden: true });
+  const name = shownName(who.subject);
+  const leave = button({ class: "button quiet", "data-testid": "sign-out" }, "Sign out");
+  leave.addEventListener("click", out);
+  return h("span", { class: "signed-in", "data-testid": "signed-in" }, h("span", { class: "name", title: `Signed in as ${name}` }, name), leave);
 }
 
 /** The small form: paste a token. `done` is called once the gateway has taken it. */
-export function signInForm(done: () => void): HTMLFormElement {
+export function signInForm(done: (who: Who) => void): HTMLFormElement {
   const field = h("input", {
     id: "token", name: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true,
     "aria-describedby": "token-problem", "data-testid": "token",
@@ -69,9 +135,9 @@ export function signInForm(done: () => void): HTMLFormElement {
       send.disabled = false;
       if (signed.problem === "") {
         field.value = "";
-        done();
+        done(signed.who);
       } else {
-        problem.textContent = `${signed.problem.charAt(0).toUpperCase()}${signed.problem.slice(1)}.`;
+        problem.textContent = sentence(signed.problem);
         field.setAttribute("aria-invalid", "true");
         field.focus();
       }

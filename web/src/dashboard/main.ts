@@ -3,8 +3,10 @@
 import "../common/theme.css";
 import "./dashboard.css";
 import { byId, h } from "../common/dom";
-import { signInByAddress, signInForm } from "../common/sign-in";
+import { signInByAddress, signInForm, signOut, signedInAs } from "../common/sign-in";
 import { themeSwitch } from "../common/theme";
+import { LAST_KEY, whoIsIt } from "../common/who";
+import { plainly, sentence } from "../common/words";
 import { get, type Refusal } from "./api";
 import { clock, count, span } from "./format";
 import { overviewOf, type Overview } from "./model";
@@ -53,7 +55,7 @@ const poller = new Poller<Overview>({
 function turnAway(refusal: Refusal): void {
   if (refusal.status !== 401 && refusal.status !== 403) return;
   const title = refusal.status === 401 ? "This page needs a token" : "This token is not an operator's";
-  const why = `${refusal.message.charAt(0).toUpperCase()}${refusal.message.slice(1)}.`;
+  const why = refusal.status === 401 ? sentence(plainly(refusal.code, refusal.message)) : "The dashboard is for operators: sign in as one.";
   mounted?.close();
   mounted = null;
   if (main.hidden) {
@@ -63,7 +65,33 @@ function turnAway(refusal: Refusal): void {
   }
   main.hidden = true;
   main.before(h("section", { id: "sign-in", class: "view", "data-testid": "sign-in-panel", "aria-labelledby": "sign-in-title" },
-    h("h1", { id: "sign-in-title", tabindex: -1 }, title), h("p", { id: "sign-in-why" }, why), signInForm(() => poller.now())));
+    h("h1", { id: "sign-in-title", tabindex: -1 }, title), h("p", { id: "sign-in-why" }, why), signInForm(arrived)));
+}
+
+/** Somebody signed in or out. */
+function arrived(): void {
+  byId("link-problem").hidden = true;
+  poller.now();
+  void showWho();
+}
+
+async function showWho(): Promise<void> {
+  const out = (): void => void signOut().then((done) => {
+    if (done) arrived();
+    else tellLink("You are still signed in: the gateway cannot be reached.");
+  });
+  byId("who").replaceChildren(signedInAs(await whoIsIt(), out));
+}
+
+function tellLink(problem: string): void {
+  say(byId("link-problem"), problem);
+  byId("link-problem").hidden = problem === "";
+}
+
+async function lookAtAddress(arriving: ReturnType<typeof signInByAddress>): Promise<void> {
+  const { changed, problem } = await arriving;
+  if (changed) arrived();
+  if (problem !== "") tellLink(problem);
 }
 
 function letIn(): void {
@@ -123,7 +151,7 @@ function navigate(): void {
 
 function tellConnection(): void {
   const now = Date.now();
-  const state = connection(hearing);
+  const state = connection(hearing, main.hidden === true);
   put(seen, "data-state", state);
   put(document.body, "data-connection", state);
   if (state === "lost") {
@@ -133,9 +161,9 @@ function tellConnection(): void {
     put(seen, "title", hearing.problem);
     say(spoken, hearing.heard === null ? `no connection: ${hearing.problem}` : `connection lost, last heard at ${clock(hearing.heard)}: ${hearing.problem}`);
   } else {
-    say(seen, state === "live" ? "live" : "connecting…");
+    say(seen, { live: "live", refused: "no access", connecting: "connecting…" }[state]);
     put(seen, "title", null);
-    say(spoken, state === "live" ? "connected" : "connecting");
+    say(spoken, { live: "connected", refused: "no access", connecting: "connecting" }[state]);
   }
 }
 
@@ -145,7 +173,7 @@ byId("skip").addEventListener("click", (event) => {
 });
 byId("theme").append(themeSwitch());
 addEventListener("hashchange", () => {
-  void signInByAddress().then((signed) => { if (signed) poller.now(); });
+  void lookAtAddress(signInByAddress());
   navigate();
 });
 setInterval(() => {
@@ -156,4 +184,7 @@ setInterval(() => {
 const signing = signInByAddress(); // takes it out of the address before anything else looks there
 navigate();
 tellConnection();
-void signing.then((signed) => { if (signed) poller.now(); });
+void lookAtAddress(signing).then(showWho);
+addEventListener("storage", (event) => {
+  if (event.key === LAST_KEY) arrived(); // another tab signed in or out
+});

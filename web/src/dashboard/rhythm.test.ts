@@ -16,6 +16,11 @@ test("waits longer with every failure, never more than half a minute, never less
 test("a failure keeps the time of the last answer, an answer forgets failures", () => {
   const lost = failed(failed(answered(7), "once"), "twice");
   assert.deepEqual(lost, { heard: 7, failures: 2, problem: "twice" });
-  assert.deepEqual([SILENCE, answered(7), lost, failed(SILENCE, "")].map(connection), ["connecting", "live", "lost", "lost"]);
-  assert.equal(connection(answered(9)), "live");
+  assert.deepEqual([SILENCE, answered(7), lost, failed(SILENCE, "")].map((one) => connection(one, false)), ["connecting", "live", "lost", "lost"]);
+  assert.equal(connection(answered(9), false), "live");
+});
+
+test("an answer that refuses is not live, and no answer is lost whatever was refused before", () => {
+  assert.equal(connection(answered(9), true), "refused");
+  assert.equal(connection(failed(answered(9), "gone"), true), "lost");
 });

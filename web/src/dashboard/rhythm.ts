@@ -26,9 +26,11 @@ export function waitMs(failures: number, every: number, chance: number): number 
   return Math.round(Math.max(every, full * (0.75 + 0.25 * chance)));
 }
 
-export type Connection = "connecting" | "live" | "lost";
+export type Connection = "connecting" | "live" | "refused" | "lost";
 
-export function connection(hearing: Hearing): Connection {
+/** `refused`: the gateway answers, and tells us nothing. */
+export function connection(hearing: Hearing, refused: boolean): Connection {
   if (hearing.failures > 0) return "lost";
+  if (refused) return "refused";
   return hearing.heard === null ? "connecting" : "live";
 }

@@ -31,6 +31,8 @@ export interface LinkEvents {
   /** The first answer of the server, and each later join. */
   joined(): void;
   closed(why: Closed): void;
+  /** Of each new connection, before anything is sent: "" if it is ours, else why not. Rejects if that is not known. */
+  ours?(): Promise<Closed>;
 }
 
 /** Close codes after which trying again cannot help; the client's own list is longer. */
@@ -168,10 +170,23 @@ export class Link {
   #watch(socket: WebSocket): void {
     this.#heard = Date.now();
     const send = socket.send.bind(socket);
+    // The cookie of this handshake may be somebody else's by now: what we wrote does not go out as theirs.
+    let held: Uint8Array<ArrayBuffer>[] | null = this.#events.ours ? [] : null;
     socket.send = (data) => {
       if (data instanceof Uint8Array) this.#outgoing(tryDecode(data));
-      send(data);
+      if (held && data instanceof Uint8Array) held.push(data as Uint8Array<ArrayBuffer>);
+      else send(data);
     };
+    void this.#events.ours?.().then(
+      (why) => {
+        if (this.#over || socket.readyState !== socket.OPEN) return;
+        if (why !== "") return this.#fail(why);
+        const frames = held ?? [];
+        held = null;
+        for (const frame of frames) send(frame);
+      },
+      () => socket.close(), // and come again
+    );
     socket.addEventListener("message", (event: MessageEvent<unknown>) => {
       this.#heard = Date.now();
       if (event.data instanceof ArrayBuffer) this.#incoming(tryDecode(new Uint8Array(event.data)));

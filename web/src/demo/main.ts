@@ -3,21 +3,27 @@
 import "../common/theme.css";
 import "./demo.css";
 import { button, byId, h, icon } from "../common/dom";
-import { signInByAddress, signInForm } from "../common/sign-in";
+import { signInByAddress, signInForm, signOut, signedInAs } from "../common/sign-in";
 import { themeSwitch } from "../common/theme";
+import { LAST_KEY, lastOwner, ownerOf, whoIsIt, type Who } from "../common/who";
+import { plainly, sentence } from "../common/words";
 import { isEmpty } from "./editor";
 import { createHistoryPanel } from "./history-panel";
 import { idOfPath, pathOf, newDocumentId } from "./id";
 import { tokenProblem, type Closed } from "./link";
 import { reasonText, showMark } from "./mark";
+import { offer } from "./offer";
 import { setUpName, showPeople } from "./people";
 import { identity } from "./presence";
 import { REFUSALS, type Mark } from "./saved";
-import { BEGUN_ELSEWHERE, Session } from "./session";
+import { BEGUN_ELSEWHERE, Session, type Person } from "./session";
 import { createToolbar } from "./toolbar";
 
 const ROOTS_MAX = 8;
 const ROOT_NAME_MAX = 40;
+const AGAIN_MS = 2_000;
+/** Whoever is signed in now is not who wrote this. */
+const SOMEBODY_ELSE = "somebody_else";
 
 const random = (): number => (crypto.getRandomValues(new Uint32Array(1))[0] ?? 0) / 2 ** 32;
 const socketUrl = (): string => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
@@ -30,21 +36,83 @@ async function main(): Promise<void> {
   byId("new-document").append(icon("plus"));
   byId("to-dashboard").append(icon("gauge"));
 
-  await signInByAddress(); // what is wrong with it the first join tells
-  let id = idOfPath(location.pathname);
+  const { problem } = await signInByAddress();
+  const id = idOfPath(location.pathname);
   if (id === undefined) {
     tell("bad-id", "This address is not a document.", "A document id has 1 to 128 letters, digits, _, - or =.", newDocumentLink());
     byId("opening").hidden = true;
     return;
   }
-  open(id ?? newDocumentId(random), id === null);
+  const who = await signedIn(problem);
+  if (who.is !== "nobody" && problem !== "") tell("link", "", problem, dismiss());
+  if (id !== null) return open(id, false, who);
+  const { named, fresh } = who.is === "subject" ? offer(who.documents, random) : { named: [], fresh: newDocumentId(random) };
+  if (named.length === 0 && fresh !== null) return open(fresh, true, who);
+  showWho(who, async () => undefined);
+  byId("opening").hidden = true;
+  document.body.classList.add("read-only");
+  const text = named.length > 0 ? "These your token names:" : "Your token names none; open one by its address.";
+  const links = [...named, ...(fresh === null ? [] : [fresh])].map((one) => h("a", { class: "button", href: pathOf(one), "data-testid": "offered" }, one === fresh ? "New document" : one));
+  tell("choose", "Which document?", text, ...links);
+}
+
+/** Who is here; who is nobody is asked for a token first, as nothing of anybody is shown to them. */
+async function signedIn(problem: string): Promise<Who> {
+  for (;;) {
+    const who = await whoIsIt();
+    if (who.is === "unknown" && lastOwner() === null) {
+      tell("unreachable", "The gateway cannot be reached.", "Trying again.");
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    } else if (who.is === "nobody") {
+      byId("opening").hidden = true;
+      document.body.classList.add("read-only");
+      showMark({ state: "problem", waiting: 0, reason: `${who.code}: ${who.detail}`, readOnly: true });
+      const { title, text } = tokenWords(who.code, who.detail);
+      await new Promise<void>((resolve) => tell(who.code, title, problem === "" ? text : problem, signInForm(() => resolve())));
+      untell();
+      problem = "";
+      document.body.classList.remove("read-only");
+      byId("opening").hidden = false;
+    } else {
+      if (byId("banner").dataset["code"] === "unreachable") untell();
+      return who;
+    }
+  }
+}
+
+function tokenWords(code: string, detail: string): { readonly title: string; readonly text: string } {
+  const title = code === "permission-denied" ? "You may not open this document:" : code === "token-missing" ? "This document needs a token." : "Please sign in again:";
+  return { title, text: sentence(plainly(code, detail)) };
+}
+
+/** `keep` stores what is written here before its writer goes. */
+function showWho(who: Who, keep: () => Promise<void>): void {
+  byId("who").replaceChildren(signedInAs(who, () => void keep().then(signOut).then((done) => {
+    if (done) location.reload();
+    else tell("sign-out", "You are still signed in:", "the gateway cannot be reached.", dismiss());
+  })));
+}
+
+function personOf(who: Who): Person {
+  const owner = ownerOf(who) ?? lastOwner() ?? "";
+  return {
+    owner,
+    trusted: who.is !== "subject",
+    ours: async () => {
+      const now = await whoIsIt();
+      if (now.is === "unknown") throw new Error("nobody can say who is signed in");
+      if (now.is === "nobody") return `${now.code}: ${now.detail}`;
+      return ownerOf(now) === owner ? "" : SOMEBODY_ELSE;
+    },
+  };
 }
 
 /** A new document has its address, and is made, with the first edit or when its link is copied. */
-function open(id: string, isNew: boolean): void {
+function open(id: string, isNew: boolean, who: Who): void {
   document.title = `${id} · lorogo`;
   byId("document-id").textContent = id;
   const own = identity();
+  const person = personOf(who);
   const toolbar = createToolbar(byId("toolbar"), () => session.view);
   const panel = createHistoryPanel({
     doc: () => session.doc,
@@ -63,7 +131,7 @@ function open(id: string, isNew: boolean): void {
   });
 
   const start = (asNew = false): Session => {
-    const made: Session = new Session(socketUrl(), id, own, {
+    const made: Session = new Session(socketUrl(), id, person, own, {
       kept: (all) => {
         byId("state").dataset["kept"] = all ? "yes" : "no";
       },
@@ -102,10 +170,26 @@ function open(id: string, isNew: boolean): void {
     view.dom.setAttribute("aria-readonly", String(!session.editable));
   };
 
-  const signedIn = (): void => {
+  /** Somebody else begins anew, with what is theirs; what was written here stays its writer's. */
+  const beginAnew = (): void => void session.keepNow().then(() => location.reload());
+
+  const cameBack = (now: Who): void => {
+    if (gone || ownerOf(now) !== person.owner) return beginAnew();
     untell();
     byId("opening").hidden = session.view !== null;
     session.renew();
+  };
+
+  /** Nothing of the document stays in sight; what was not saved is kept for its writer. */
+  const leave = (): void => {
+    gone = true;
+    void session.keepNow();
+    panel.toggle(false);
+    session.close();
+    document.body.classList.remove("ready");
+    document.body.classList.add("read-only");
+    byId("history-toggle").setAttribute("disabled", "");
+    for (const name of ["opening", "empty", "other-roots"]) byId(name).hidden = true;
   };
 
   const closed = (why: Closed, unsaved: number, text: string): void => {
@@ -125,13 +209,15 @@ function open(id: string, isNew: boolean): void {
       if (copy && why === "history_trimmed") tell(why, "This document was reloaded.", `The server dropped the history that your copy builds on.${lost}`, copy);
       return;
     }
+    if (why === SOMEBODY_ELSE) return beginAnew();
     const token = tokenProblem(why);
     if (token) {
       const denied = token.code === "permission-denied";
+      if (denied) leave();
       const shown = byId("banner").dataset["code"];
       if (shown === token.code || (shown?.startsWith("token-") && !denied)) return; // somebody may be typing into it
-      const title = denied ? "You may not open this document:" : "This document needs a token.";
-      tell(token.code, title, `${token.sentence.charAt(0).toUpperCase()}${token.sentence.slice(1)}.${lost}`, copy, signInForm(signedIn));
+      const words = tokenWords(token.code, token.sentence);
+      tell(token.code, words.title, `${words.text}${lost}`, copy, signInForm(cameBack));
       return;
     }
     if (why === "deleted") {
@@ -164,8 +250,19 @@ function open(id: string, isNew: boolean): void {
     tell("refused", "Your last edits cannot be saved:", `${reasonText(mark.reason)}. Copy your text before you go on.`, copyText(() => session.text()), discard);
   };
 
+  let gone = false;
   let session = start(isNew);
-  addEventListener("hashchange", () => void signInByAddress().then((signed) => { if (signed?.problem === "") signedIn(); }));
+  showWho(who, () => session.keepNow());
+  const lookAgain = (): void => void whoIsIt().then((now) => {
+    if (now.is !== "unknown" && ownerOf(now) !== person.owner) beginAnew();
+  });
+  addEventListener("storage", (event) => {
+    if (event.key === LAST_KEY) lookAgain(); // another tab signed in or out
+  });
+  addEventListener("hashchange", () => void signInByAddress().then(async ({ changed, problem }) => {
+    if (changed) cameBack(await whoIsIt());
+    else if (problem !== "") tell("link", "", problem, dismiss());
+  }));
   setUpName(own.name, (name) => session.rename(name));
   byId("history-toggle").addEventListener("click", () => panel.toggle());
   byId("copy-link").addEventListener("click", () => {
@@ -176,18 +273,18 @@ function open(id: string, isNew: boolean): void {
     if (event.target === event.currentTarget) session.view?.focus();
   });
   addEventListener("beforeunload", (event) => {
-    session.keepNow();
+    void session.keepNow();
     if (session.unsafe) event.preventDefault();
   });
   addEventListener("pagehide", () => {
-    session.keepNow();
+    void session.keepNow();
     session.presence.leave();
   });
   addEventListener("pageshow", (event) => {
     if (event.persisted) session.presence.back();
   });
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "hidden") session.keepNow();
+    if (document.visibilityState === "hidden") void session.keepNow();
     else session.presence.renew();
   });
 }
@@ -248,6 +345,12 @@ function copyText(text: () => string): HTMLButtonElement {
   element.addEventListener("click", () => void toClipboard(text()).then((copied) => {
     element.textContent = copied ? "Copied" : "Could not copy";
   }));
+  return element;
+}
+
+function dismiss(): HTMLButtonElement {
+  const element = button({ "data-testid": "dismiss" }, "Close");
+  element.addEventListener("click", untell);
   return element;
 }
 

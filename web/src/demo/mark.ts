@@ -1,6 +1,7 @@
 /** The words of the mark. */
 
 import { byId } from "../common/dom";
+import { plainly, sentence } from "../common/words";
 import { tokenProblem } from "./link";
 import type { Mark } from "./saved";
 
@@ -22,7 +23,8 @@ const REASONS: Record<string, string> = {
 
 export function reasonText(reason: string | null): string {
   if (reason === null) return "";
-  return REASONS[reason] ?? tokenProblem(reason)?.sentence ?? reason.replaceAll("_", " ");
+  const token = tokenProblem(reason);
+  return REASONS[reason] ?? (token ? plainly(token.code, token.sentence) : reason.replaceAll("_", " "));
 }
 
 const edits = (count: number): string => (count === 1 ? "1 edit" : `${count.toLocaleString()} edits`);
@@ -67,8 +69,4 @@ export function showMark(mark: Mark): void {
   if (before !== mark.state && !(quiet.has(before ?? "") && quiet.has(mark.state))) {
     byId("announce").textContent = `${short}. ${long}`;
   }
-}
-
-function sentence(text: string): string {
-  return text === "" ? "" : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }

@@ -3,6 +3,7 @@
 import { LoroDoc, type PeerID } from "loro-crdt";
 import type { Node } from "prosemirror-model";
 import type { EditorView } from "prosemirror-view";
+import type { Owner } from "../common/who";
 import { AUTHORS, begunElsewhere, hasContent, hasSeed, isSeedPeer, makeRoom, otherRoots, plainText, read, seed } from "./content";
 import { become, createEditor } from "./editor";
 import { Link, type Closed } from "./link";
@@ -10,6 +11,15 @@ import { cleanName, Presence, type Identity } from "./presence";
 import { NEW, START, mark, mustSendAgain, next, waiting, type Input, type Mark, type State } from "./saved";
 import { schema } from "./schema";
 import { Copies } from "./store";
+
+/** Whose session it is. */
+export interface Person {
+  readonly owner: Owner;
+  /** Their copy may be shown before the server let them in: it cannot be asked, or lets everybody in. */
+  readonly trusted: boolean;
+  /** See `LinkEvents.ours`. */
+  ours(): Promise<Closed>;
+}
 
 export interface SessionEvents {
   marked(mark: Mark): void;
@@ -45,6 +55,7 @@ export class Session {
   readonly presence: Presence;
   readonly #id: string;
   readonly #events: SessionEvents;
+  readonly #person: Person;
   readonly #copies: Copies;
   readonly #cleanups: (() => void)[] = [];
   readonly #url: string;
@@ -64,13 +75,14 @@ export class Session {
   #elsewhereCost = 0;
   #over = false;
 
-  constructor(url: string, id: string, own: Identity, events: SessionEvents) {
+  constructor(url: string, id: string, person: Person, own: Identity, events: SessionEvents) {
     this.#url = url;
     this.#id = id;
+    this.#person = person;
     this.#events = events;
     this.doc.setRecordTimestamp(true);
     this.doc.setChangeMergeInterval(CHANGE_SECONDS);
-    this.#copies = new Copies(id, this.doc.peerIdStr);
+    this.#copies = new Copies(id, person.owner, this.doc.peerIdStr);
     this.presence = new Presence(this.doc, own);
   }
 
@@ -96,7 +108,7 @@ export class Session {
       }),
     );
     this.#note();
-    if (isNew || hasContent(this.doc)) this.#begin();
+    if (isNew || (this.#person.trusted && hasContent(this.doc))) this.#begin();
     if (!isNew) this.connect();
     void this.#copies.prune().catch(() => undefined);
   }
@@ -109,6 +121,7 @@ export class Session {
       input: (input) => this.#input(input),
       joined: () => setTimeout(() => this.#beginIfComplete()),
       closed: (why) => this.#closed(why),
+      ours: () => this.#person.ours(),
     });
     const wait = setTimeout(() => this.#beginOffline(), OPEN_WAIT_MS);
     const watchdog = setInterval(() => this.#watchdog(), WATCHDOG_MS);
@@ -153,8 +166,8 @@ export class Session {
   }
 
   /** Store a copy now: the page may go away. */
-  keepNow(): void {
-    if (this.#unkept) void this.#keep();
+  async keepNow(): Promise<void> {
+    if (this.#unkept) await this.#keep();
   }
 
   async forget(): Promise<void> {
@@ -171,6 +184,7 @@ export class Session {
     clearTimeout(this.#elsewhereTimer);
     this.presence.stop();
     this.#view?.destroy();
+    this.#view = null;
     this.#link?.close();
   }
 
@@ -196,6 +210,7 @@ export class Session {
     }
     this.#state = next(this.#state, input);
     this.#events.marked(mark(this.#state));
+    if (input.type === "joined" && hasContent(this.doc)) this.#begin();
     if (input.type === "received") {
       this.#beginIfComplete();
       this.#lookElsewhere();

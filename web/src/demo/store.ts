@@ -5,7 +5,12 @@
  * One record per document and tab: tabs never overwrite each other. Who opens
  * a document merges all its records; once its own record holds them, the
  * others go, unless their tab has written since.
+ *
+ * Each owner has their own: nobody gets, sends or drops what somebody else
+ * wrote in this browser.
  */
+
+import type { Owner } from "../common/who";
 
 const DATABASE = "lorogo";
 const COPIES = "copies";
@@ -13,6 +18,7 @@ const DOCUMENTS_MAX = 40;
 export const COPY_BYTES_MAX = 16 * 1024 * 1024;
 
 interface Copy {
+  /** `keptUnder` */
   readonly id: string;
   readonly tab: string;
   readonly revision: number;
@@ -22,6 +28,11 @@ interface Copy {
   readonly bytes: Uint8Array;
   /** The version that the server had promised to keep. */
   readonly promised: readonly (readonly [string, number])[];
+}
+
+/** What a document is kept under. Ids have no spaces, so no two owners share one. */
+export function keptUnder(id: string, owner: Owner): string {
+  return owner === "" ? id : `${id} ${owner}`;
 }
 
 export type Loaded = Pick<Copy, "bytes" | "promised">;
@@ -35,14 +46,14 @@ export class Copies {
   #loaded: Stamp[] = [];
   #database: Promise<IDBDatabase>;
 
-  constructor(id: string, tab: string) {
-    this.#id = id;
+  constructor(id: string, owner: Owner, tab: string) {
+    this.#id = keptUnder(id, owner);
     this.#tab = tab;
     this.#database = open();
     this.#database.catch(() => undefined); // each use below says so itself
   }
 
-  /** All copies of this document, of this and of other tabs. */
+  /** All copies of this document that the owner has, of this and of other tabs. */
   async load(): Promise<Loaded[]> {
     const database = await this.#database;
     const store = database.transaction(COPIES, "readonly").objectStore(COPIES);
