@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 
 from lorogo_cli import closed_folder
-from lorogo_cli.connection import START_DEV, unreachable
+from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem
-from lorogo_cli.guard import Guard, Unanswered, keys_of, warn_of_minting
+from lorogo_cli.guard import Guard, keys_of, warn_of_minting
 from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_transport import closed, seeds
 from lorogo_transport.auth_service import NEEDED, WrongSeed, check_issuer, running
+from lorogo_transport.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.secret_files import read_secret
 
-START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
 _NOT_OPEN = "; an open NATS needs no `lorogo auth`"
 
 
@@ -39,8 +39,6 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
                 say("lorogo auth is running    (Ctrl-C stops it)")
                 await stop.wait()
                 say("stopping")
-        except Unanswered as error:
-            raise Problem(str(error).replace(START_DEV, START_CLOSED)) from None
         except WrongSeed as error:
             raise Problem(str(error)) from None
         except NotAuthorized:
@@ -49,7 +47,7 @@ async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
                 " `lorogo auth setup` wrote beside them"
             ) from None
         except Unreachable as error:
-            raise Problem(str(unreachable(error)).replace(START_DEV, START_CLOSED)) from None
+            raise unreachable(error, closed=True) from None
 
 
 def seeds_of(folder: Path | None) -> dict[str, str]:
@@ -82,10 +80,11 @@ def next_steps(folder: Path) -> str:
     """What to do next, in commands that work from here."""
     lorogo = typed(sys.argv[0], sys.executable, Path.cwd(), shutil.which)
     here = shlex.quote(str(folder))
+    nats = "nats-server" if shutil.which("nats-server") else _whole_nats()
     return f"""\
 {folder} has everything that a closed NATS needs. Keep it as you keep passwords.
 
-  1. nats-server -c {here}/nats.conf
+  1. {nats} -c {here}/nats.conf
   2. {lorogo} auth --seeds {here} --keys {here}/keys.jwks
   3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks
   4. {lorogo} gateway --nats-seed {here}/gateway.seed --keys {here}/keys.jwks
@@ -98,3 +97,11 @@ A token for somebody, for an hour:
   issuer.seed    signs who comes in, with auth.seed, auth-list.seed and system.seed: for `lorogo auth`
   server.seed    for `lorogo serve`, gateway.seed for `lorogo gateway`, operator.seed for you
 """
+
+
+def _whole_nats() -> str:
+    """What to type for nats-server where the shell does not find it."""
+    try:
+        return shlex.quote(str(find_nats_server()))
+    except EmbeddedError:
+        return "nats-server"

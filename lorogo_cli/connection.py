@@ -21,6 +21,7 @@ from lorogo_transport.errors import (
 from lorogo_transport.ports import Transport
 
 START_DEV = "start one with `lorogo dev`"
+START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
 _PING = "$SRV.PING.lorogo"
 _PING_SECONDS = 2.0
 
@@ -52,11 +53,11 @@ def shown(way: Way) -> str:
     return ", ".join(place(server) for server in parse_servers(way.url))
 
 
-def unreachable(error: Unreachable) -> Problem:
-    """The same, with what to do about it."""
+def unreachable(error: Unreachable, *, closed: bool = False) -> Problem:
+    """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
     words = str(error).removesuffix("; is nats-server running there?")
     if words.startswith(("nothing answers", "no answer")):
-        return Problem(f"{words}: {START_DEV}, or name another with --nats")
+        return Problem(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
     return Problem(words)
 
 

@@ -92,6 +92,7 @@ lorogo is running, closed    (Ctrl-C stops it; documents and keys stay)
   NATS        {url}
   operator    {_shown(token, cwd)}    (a token for everything, for {_OPERATOR_LASTS.days} days)
   keys        {_shown(keys.path, cwd)}
+It keeps documents of its own: those of an open `{lorogo} dev` are not in it.
 
 Try, in a second terminal, as the operator:
   {lorogo} doc set hello title '"Hello"'{at}

@@ -49,6 +49,10 @@ async def gateway(
                 url, settings, keys=guard.keys, identity=guard.identity(subjects.GATEWAY_INBOX)
             ) as address:
                 say(f"lorogo gateway on {address}    (Ctrl-C stops it)")
+                if guard.keys is None:
+                    say(
+                        "It is open: whoever reaches it may read and write everything; --keys asks for tokens"
+                    )
                 if guard.keys is None and host not in ("127.0.0.1", "localhost", "::1"):
                     log.warning("whoever reaches this port can read and write every document", host=host)
                 await _until(stop, looking)
@@ -65,18 +69,23 @@ async def gateway(
 async def _look(guard: Guard, url: str) -> "asyncio.Task[None] | None":
     """Look whether NATS lets strangers in; while nobody answers there, go on looking in a task."""
     try:
-        await guard.check_nats(url)
+        await _check(guard, url)
     except Unanswered as error:
         log.warning("waiting for NATS", problem=one_line(error))
         return asyncio.create_task(_look_on(guard, url), name="strangers")
     return None
 
 
+async def _check(guard: Guard, url: str) -> None:
+    await guard.check_nats(url)
+    await guard.check_open(url)
+
+
 async def _look_on(guard: Guard, url: str) -> None:
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         try:
-            await guard.check_nats(url)
+            await _check(guard, url)
         except Unanswered:
             continue
         log.warning("NATS answers, the waiting is over")  # as loud as its beginning was

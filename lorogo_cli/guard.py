@@ -11,10 +11,10 @@ from typing import TypedDict
 import structlog
 
 from lorogo_cli.connection import unreachable
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.options import KEYS_ENVIRONMENT, SEED_ENVIRONMENT
 from lorogo_protocol import subjects
-from lorogo_transport.errors import Unreachable
+from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.key_source import KeySource
 from lorogo_transport.ports import Bus, Refusal
 from lorogo_transport.secret_files import read_secret
@@ -86,11 +86,34 @@ class Guard:
         try:
             stranger = await lets_strangers_in(url, _LOOK_SECONDS)
         except Unreachable as error:
-            raise Unanswered(str(unreachable(error))) from None
+            raise Unanswered(str(unreachable(error, closed=True))) from None
         if stranger:
             raise Problem(
                 "this NATS lets everybody in, so tokens would keep nobody out: `lorogo auth setup DIR` makes"
                 f" the configuration of one that does not{else_say}"
+            )
+
+    def not_let_in(self, error: Unreachable) -> Problem:
+        """Why a server is not connected, and what to do about it."""
+        if not isinstance(error, NotAuthorized):
+            return unreachable(error, closed=self.keys is not None)
+        folder = "of the folder whose nats.conf NATS runs with"
+        if self.seed is None:
+            return Problem(f"NATS asks who we are: --nats-seed DIR/server.seed, {folder} ({one_line(error)})")
+        return Problem(f"NATS does not know this seed: --nats-seed DIR/server.seed, {folder}")
+
+    async def check_open(self, url: str) -> None:
+        """Without keys, everybody would come in by our seed if NATS is closed. Raises Problem, Unanswered."""
+        if self.keys is not None or self.seed is None:
+            return
+        try:
+            stranger = await lets_strangers_in(url, _LOOK_SECONDS)
+        except Unreachable as error:
+            raise Unanswered(str(unreachable(error))) from None
+        if not stranger:
+            raise Problem(
+                "this NATS is closed, and --open would let everybody in by our seed: say --keys DIR/keys.jwks"
+                " instead of --open"
             )
 
     async def check_server(self, bus: Bus) -> None:

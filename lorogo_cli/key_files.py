@@ -20,6 +20,7 @@ from lorogo_transport.secret_files import read_file, write_file, write_secret
 
 _PUBLIC_MODE = 0o644
 _LOCK_SECONDS = 10.0
+_READ_SECONDS = 10  # whoever verifies looks at the file every 5
 
 
 def new(
@@ -50,6 +51,7 @@ def new(
     if public is not None:
         secret = "; that is a secret, too" if kind == "HS256" else ""
         say(f"{public} has what verifies them{secret}")
+        say(f"wait {_READ_SECONDS} s before you mint with it: serve, gateway and auth know it by then")
 
 
 def show(file: Path, *, as_json: bool) -> None:

@@ -15,8 +15,12 @@ from lorogo_cli.values import parse_lasting
 from lorogo_cli.versions import show_age, show_time
 from lorogo_client import tokens as minting
 from lorogo_protocol import tokens
-from lorogo_protocol.tokens import Keys, Token, TokenRefused
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.tokens import Key, Keys, Token, TokenRefused
+from lorogo_transport.key_source import KeySource
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, itself, read_file, read_secret, write_secret
+
+_SECONDS_MAX = 10 * 365 * 86_400
 
 
 def mint(
@@ -28,10 +32,12 @@ def mint(
         raise Problem("--out is the key itself: the token goes to another file")
     if out is not None and not itself(str(out)):  # write_secret says that
         _check_free(out)
+    seconds = parse_lasting(expires)
+    if seconds > _SECONDS_MAX:
+        raise Problem(f"--expires {brief(expires)} is more than ten years from now: choose less, as in 30d")
+    signing = _signing_key(key)
     try:
-        text = minting.mint(
-            key, subject=subject, documents=documents, expires=parse_lasting(expires), token_id=token_id
-        )
+        text = minting.mint(signing, subject=subject, documents=documents, expires=seconds, token_id=token_id)
     except ValueError as error:
         raise Problem(str(error)) from None
     if out is None:
@@ -75,6 +81,26 @@ def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
     documents = [(pattern, access.word) for pattern, access in token.grants.table]
     say_table(("DOCUMENT", "ACCESS"), documents or [("none", "-")])
     return not problem
+
+
+def _signing_key(path: Path) -> Key:
+    """The key in the file. Raises Problem if it is the set that verifies, and what `load_key` raises."""
+    try:
+        return minting.load_key(path)
+    except LorogoError:
+        if _is_public(path):
+            raise Problem(
+                f"{str(path)!r} has public keys, which verify tokens: what mints is the private one,"
+                " tokens.jwk where `lorogo auth setup` made them"
+            ) from None
+        raise
+
+
+def _is_public(path: Path) -> bool:
+    try:
+        return not any(key.secret for key in KeySource.from_file(path).keys.all)
+    except LorogoError:
+        return False
 
 
 def _check_free(out: Path) -> None:

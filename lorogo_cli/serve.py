@@ -11,7 +11,6 @@ from pathlib import Path
 import structlog
 
 from lorogo_cli import identity
-from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Identity
 from lorogo_cli.runtime import stop_signals
@@ -58,7 +57,7 @@ async def alone(serving: Serving) -> None:
         try:
             transport = await connect(serving.url, name="lorogo server", **serving.identity)
         except Unreachable as error:
-            raise unreachable(error) from None
+            raise serving.guard.not_let_in(error) from None
         await _serve(transport, serving, server_id, 0, stop)
 
 
@@ -90,6 +89,10 @@ async def _serve(
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)
+            else:
+                log.info(
+                    "open: whoever reaches NATS may read and write every document; --keys asks for tokens"
+                )
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
@@ -184,7 +187,7 @@ async def _check(serving: Serving, workers: int) -> None:
             ):
                 await transport.ensure(spec)
     except Unreachable as error:
-        raise unreachable(error) from None
+        raise serving.guard.not_let_in(error) from None
     except TransportError as error:
         raise Problem(one_line(_not_so(error, serving.settings))) from None
     for number in range(workers):

@@ -34,7 +34,7 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.errors import NoResponders, PermissionDenied, WrongLastSequence
+from lorogo_transport.errors import NoResponders, NotAuthorized, PermissionDenied, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
 from lorogo_transport.statuses import Statuses
@@ -79,6 +79,8 @@ def connect(
     Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
     time: raises StoreLocked, StoreFailed.
     """
+    if seed is not None and not isinstance(seed, str):
+        raise TypeError("`seed` is the text of an nkey seed: for a file give Path(...).read_text().strip()")
     guarded = token is not None and seed is None
     chosen = settings or ClientSettings()
     if guarded:
@@ -130,16 +132,21 @@ def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *
         # nats-py is loaded only when it is needed: an app may bring another transport
         from lorogo_transport import jetstream  # noqa: PLC0415
 
-        return await jetstream.connect(
-            url,
-            name=name,
-            timeout=settings.connect_seconds,
-            wait_seconds=settings.store_open_seconds if patient else None,
-            token=token if guarded else None,
-            documents=documents,
-            seed=seed,
-            inbox_prefix=subjects.OPERATOR_INBOX if seed is not None else "_INBOX",
-        )
+        try:
+            return await jetstream.connect(
+                url,
+                name=name,
+                timeout=settings.connect_seconds,
+                wait_seconds=settings.store_open_seconds if patient else None,
+                token=token if guarded else None,
+                documents=documents,
+                seed=seed,
+                inbox_prefix=subjects.OPERATOR_INBOX if seed is not None else "_INBOX",
+            )
+        except NotAuthorized as error:
+            if guarded or seed is not None or "@" in url:
+                raise
+            raise NotAuthorized(f"{error}: say who you are, with connect(..., token=...)") from None
 
     return dial
 

@@ -25,6 +25,8 @@ _AHEAD_SECONDS_MAX = 60.0
 _SAME_SECONDS = 2.0  # a token that came so lately is not asked for again: many links reconnect at once
 _CACHE_MAX = 10_000
 
+_REFUSED = "refuses our credentials"  # NATS does not say why
+
 
 class Holder:
     """Who has a token, or none: then it may do everything that NATS lets it."""
@@ -133,9 +135,11 @@ class Holder:
             raise denied
 
     def explained(self, problem: NotAuthorized) -> NotAuthorized:
-        """The same, or that the token has expired if that is why."""
+        """The same with what to do about it, or that the token has expired if that is why."""
         if self.expired and not isinstance(problem, TokenExpired):
             return TokenExpired(f"the token of {self.subject!r} has expired: get a new one")
+        if self.subject and str(problem).endswith(_REFUSED):
+            return NotAuthorized(f"{problem}: if the token of {self.subject!r} was revoked, get a new one")
         return problem
 
     def by_pattern(self, document_id: str) -> bool:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import lorogo_client
+from lorogo_cli import closed_folder
 from lorogo_server import Server, ServerSettings
+from lorogo_transport import closed
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
@@ -98,6 +100,19 @@ async def test_the_feed_in_it_gives_what_was_written() -> None:
             found.append(item)
         assert [type(item) for item in found] == [lorogo_client.Update] * 2
         assert found[0].sequence < found[1].sequence
+
+
+def test_the_closed_setup_names_what_setup_makes() -> None:
+    """Each file of `closed/` in its commands is one that `lorogo auth setup closed` writes."""
+    section = README.partition("## Closed by default")[2].partition("\n## ")[0]
+    named = set(re.findall(r"closed/([a-z-]+\.[a-z]+)", section))
+    made = {f"{name}.seed" for name in closed.KINDS} | {
+        closed_folder.CONF,
+        closed_folder.SIGNING_KEY,
+        closed_folder.KEY_SET,
+    }
+    assert {"server.seed", "gateway.seed", "tokens.jwk", "keys.jwks", "nats.conf"} <= named <= made
+    assert ". .venv/bin/activate" in section
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -51,6 +51,16 @@ def test_setup_writes_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
+def test_setup_says_where_nats_server_is(tmp_path: Path) -> None:
+    """Its whole path where the shell would not find it: what is said can be typed."""
+    program = find_nats_server()
+    there = {"PATH": str(program.parent), "LOROGO_NATS_SERVER": str(program)}
+    assert "1. nats-server -c" in said(lorogo("auth", "setup", "a", cwd=tmp_path, env=there))
+    elsewhere = there | {"PATH": str(tmp_path)}
+    words = said(lorogo("auth", "setup", "b", cwd=tmp_path, env=elsewhere))
+    assert f"1. {shlex.quote(str(program))} -c" in words
+
+
 def test_setup_writes_over_nothing(tmp_path: Path) -> None:
     """What is there stays as it is, to its mode; the second time is refused."""
     there = tmp_path / "there"

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from lorogo_cli import closed_folder
 from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt
 from lorogo_protocol.tokens import peek
@@ -138,6 +139,25 @@ def test_it_is_closed_unless_it_is_told_otherwise(tmp_path: Path) -> None:
     said(lorogo("auth", "setup", str(keys), cwd=tmp_path))
     both = refused(lorogo("gateway", "--open", "--keys", str(keys / "keys.jwks"), cwd=tmp_path, env=CLOSED))
     assert "--open contradicts --keys" in both
+
+
+async def test_it_does_not_open_a_nats_that_is_closed(tmp_path: Path) -> None:
+    """--open with a seed would give everybody what the seed may do."""
+    keys = closed_folder.make(tmp_path / "keys")
+    async with EmbeddedNats(tmp_path / "nats", configuration=keys.accounts) as nats:
+        arguments = (
+            "gateway",
+            "--open",
+            "--nats",
+            nats.url,
+            "--port",
+            "0",
+            "--nats-seed",
+            "keys/gateway.seed",
+        )
+        words = refused(await asyncio.to_thread(lambda: lorogo(*arguments, cwd=tmp_path, env=CLOSED)))
+    assert "this NATS is closed" in words
+    assert "--keys" in words
 
 
 async def test_it_refuses_a_nats_that_lets_everybody_in(nats_server: EmbeddedNats, tmp_path: Path) -> None:

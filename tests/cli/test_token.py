@@ -89,7 +89,7 @@ def test_mint_prints_the_token_and_nothing_else(folder: Path) -> None:
 
 def test_mint_writes_a_file_that_is_private(folder: Path) -> None:
     """Whatever the umask; a token that is there already is replaced."""
-    (folder / "t").write_text("old")
+    (folder / "t").touch(0o644)
     result = lorogo(*MINT, "--out", "t", cwd=folder)
     assert said(result) == "" and mode(folder / "t") == 0o600
     assert peek((folder / "t").read_text().strip()).subject == "ana"
@@ -100,14 +100,14 @@ def test_mint_writes_a_file_that_is_private(folder: Path) -> None:
     [
         ({"--expires": "8"}, "does not say how long"),
         ({"--expires": "0s"}, "in the future"),
-        ({"--expires": "99w99w99w99w99w99w99w99w"}, "seconds from now"),
+        ({"--expires": "10000d"}, "--expires '10000d' is more than ten years"),
         ({"--grant": "minutes"}, "is no grant"),
         ({"--grant": "=read"}, "is no grant"),
         ({"--grant": "minutes-*=own"}, "read, write or admin"),
         ({"--grant": "a.b=read"}, "neither a document id nor a pattern"),
         ({"--subject": ""}, "`sub` must be"),
         ({"--key": "missing"}, "there is no 'missing'"),
-        ({"--key": "keys.jwks"}, "chmod 600 keys.jwks"),
+        ({"--key": "keys.jwks"}, "what mints is the private one, tokens.jwk"),
         ({"--id": "a b"}, "`jti` must be"),
         ({"--out": "p.jwk"}, "the key itself"),
         ({"--out": "no/such"}, "there is no 'no/such'"),
@@ -404,3 +404,10 @@ def test_a_token_is_written_over_nothing_but_a_token(folder: Path) -> None:
         assert peek(text).subject == "ana"
         assert text != before
         before = text
+
+
+def test_a_new_key_is_not_used_at_once(folder: Path) -> None:
+    """`keys new` says how long to wait; without a set there is nobody to wait for."""
+    words = said(lorogo("token", "keys", "new", "--out", "n.jwk", "--public", "keys.jwks", cwd=folder))
+    assert "wait 10 s before you mint with it" in words
+    assert "wait" not in said(lorogo("token", "keys", "new", "--out", "m.jwk", cwd=folder))

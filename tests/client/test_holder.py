@@ -176,7 +176,11 @@ async def test_a_refusal_of_nats_is_explained_by_the_tokens_end() -> None:
     assert explained.code == "token-expired"
     assert "'ann' has expired" in str(explained)
     assert ended.explained(explained) is explained
-    assert (await _holder(token_for("ann", {"plan": "write"}))).explained(refused) is refused
+    good = await _holder(token_for("ann", {"plan": "write"}))
+    told = good.explained(refused)
+    assert type(told) is NotAuthorized
+    assert str(told) == f"{refused}: if the token of 'ann' was revoked, get a new one"
+    assert good.explained(told) is told
 
 
 async def test_line_ends_around_a_token_do_not_count() -> None:

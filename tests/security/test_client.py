@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -257,6 +258,15 @@ async def test_a_document_by_pattern_is_waited_for_while_nats_is_away(closed: Cl
     assert _violations(closed) == []
 
 
+async def test_whoever_says_nothing_is_told_what_to_say(closed: Closed) -> None:
+    """A closed NATS takes nobody without a token; a seed is text, and a Path is told at once."""
+    with pytest.raises(NotAuthorized, match=r"say who you are, with connect\(\.\.\., token="):
+        await lorogo_client.connect(closed.url, settings=SETTINGS)
+    wrong: Any = Path("operator.seed")
+    with pytest.raises(TypeError, match="read_text"):
+        lorogo_client.connect(closed.url, seed=wrong)
+
+
 async def test_a_revoked_token_is_told_and_edits_wait(closed: Closed) -> None:
     """The connection is closed and not made again; what was written is neither lost nor called saved."""
     token = mint({"plan": "write"})
@@ -268,6 +278,7 @@ async def test_a_revoked_token_is_told_and_edits_wait(closed: Closed) -> None:
     await until_state(session, State.UNAUTHORIZED)
     assert isinstance(session.problem, NotAuthorized)
     assert not isinstance(session.problem, TokenExpired)
+    assert "if the token of 'ann' was revoked, get a new one" in str(session.problem)
     _write(session, "kept")
     with pytest.raises(Timeout, match="refuses our credentials"):
         await session.flush(0.2)

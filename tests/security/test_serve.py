@@ -133,6 +133,21 @@ async def test_a_seed_that_is_not_a_servers(closed: Closed, tmp_path: Path, name
     assert '"serving"' not in result.stderr.decode()
 
 
+async def test_who_is_not_let_in_is_told_what_is_missing(closed: Closed, tmp_path: Path) -> None:
+    """No seed, a foreign one, no NATS: each names the file of the closed setup that helps."""
+    seed = tmp_path / "foreign.seed"
+    seed.touch(0o600)
+    seed.write_text(seeds.new_seed(seeds.USER, bytes(range(32))))
+    keys = ("serve", "--keys", str(closed.keys), "--nats")
+    for arguments, problem in (
+        ((closed.url,), "NATS asks who we are: --nats-seed DIR/server.seed"),
+        ((closed.url, "--nats-seed", str(seed)), "NATS does not know this seed: --nats-seed DIR/server.seed"),
+        ((NOBODY,), "start it with `nats-server -c DIR/nats.conf`"),
+    ):
+        words = refused(await asyncio.to_thread(lorogo, *keys, *arguments, cwd=tmp_path, env=CLOSED))
+        assert problem in words
+
+
 def test_a_key_that_mints_is_more_than_it_takes(tmp_path: Path) -> None:
     """Who verifies with it is warned: the public set is enough."""
     key = new_key(key_id="k7")
