@@ -25,7 +25,7 @@ from lorogo_server.reading import deep
 MERGEABLE_PREFIX = "\N{HANDSHAKE}:"  # Loro's own roots behind `ensure_mergeable_*`
 
 Path = Sequence[str]
-_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
 
 def child(where: Any, key: str) -> Any:
