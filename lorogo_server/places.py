@@ -25,7 +25,8 @@ from lorogo_server.reading import deep
 MERGEABLE_PREFIX = "\N{HANDSHAKE}:"  # Loro's own roots behind `ensure_mergeable_*`
 
 Path = Sequence[str]
-_INDEX = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+_INDEX_DIGITS_MAX = 18
+_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
 def child(where: Any, key: str) -> Any:
@@ -134,9 +135,9 @@ def index(token: str, size: int, *, end: bool = False) -> int:
         return size
     if not _INDEX.fullmatch(token):
         raise Problem(f"{brief(token)} is not an index")
-    at = int(token)
-    if at >= size + end:
-        raise Problem(f"index {brief(at)} is beyond the end at {size}")
+    at = int(token) if len(token) <= _INDEX_DIGITS_MAX else None  # Python reads no number of thousands
+    if at is None or at >= size + end:
+        raise Problem(f"index {brief(token if at is None else at)} is beyond the end at {size}")
     return at
 
 

@@ -231,7 +231,7 @@ REFUSED = [
     (op("add", "/list/01", 1), "'01' is not an index"),
     (op("add", "/list/-1", 1), "'-1' is not an index"),
     (op("add", "/list/٣", 1), "is not an index"),
-    (op("add", "/list/" + "1" * 5000, 1), "is not an index"),
+    (op("add", "/list/" + "1" * 5000, 1), "is beyond the end"),
     (op("add", "/list/1e0", 1), "'1e0' is not an index"),
     (op("add", "/list/" + "9" * 900, 1), "beyond the end"),
     (op("add", "/text/5", "x"), "beyond the end"),
