@@ -294,7 +294,7 @@ async def test_a_base_above_the_limit_of_an_owner(world: World) -> None:
 async def test_a_base_above_the_wires_limit(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stored in the place of a snapshot without content, and its owner takes it in its next pass."""
+    """It is stored in place of a snapshot without content, and its owner takes it in one of its passes."""
     await long_base(world, QUICK)
     monkeypatch.setattr(reconcile_repair, "UPDATE_BYTES_MAX", 5_000)
     line = world.nats.connect("elsewhere")
@@ -302,9 +302,9 @@ async def test_a_base_above_the_wires_limit(
         await world.probe.start("doc")
         second = await reconciled(await world.server(worker=1, settings=replace(QUICK, documents_max=1)))
         assert figures(second, "snapshots_restored", "lost_for_good", "reconcile_waiting") == (1, 0, 0)
-        await reconciled(elsewhere)
 
         async def whole() -> bool:
+            await reconciled(elsewhere)  # on a slow machine its lease may be in doubt in the first
             return await world.probe.value("doc") == {"body": world.writer.text}
 
         await until(whole)
