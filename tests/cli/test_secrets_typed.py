@@ -12,7 +12,7 @@ from lorogo_transport.secret_files import SecretUnusable, hidden, itself, read_s
 from tests.cli.support import lorogo, refused
 
 KEY = tokens.new_key(key_id="k1")
-TOKEN = tokens.mint(KEY, subject="ana", documents={"minutes-*": "write"}, expires=600)
+TOKEN = tokens.mint(KEY, subject="ana", documents={"minutes-*": "write"}, expires=7200)
 SEED = seeds.new_seed(seeds.USER, bytes(range(32)))
 JWK = json.dumps(KEY.private(), indent=2)
 SECRETS = (TOKEN.split(".")[1], TOKEN.split(".")[2], SEED[2:], KEY.private()["d"])

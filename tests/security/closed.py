@@ -26,7 +26,7 @@ _ids = itertools.count(1)
 
 
 def mint(
-    documents: Mapping[str, str], *, key: tokens.Key = KEY, seconds: float = 600, subject: str = "ann"
+    documents: Mapping[str, str], *, key: tokens.Key = KEY, seconds: float = 7200, subject: str = "ann"
 ) -> str:
     """A token; with negative seconds one that ended so long ago."""
     now = time.time() + min(0, 2 * seconds)

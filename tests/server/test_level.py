@@ -23,7 +23,9 @@ def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO, logger="lorogo_server.level"):
         for size in (69, 70, 99, 100, 50, 71):
             level.see(replace(EMPTY, bytes=size))
-    said = [(record.levelname, record.message.rpartition("percent=")[2][:2]) for record in caplog.records]
+    said = [
+        (record.levelname, record.getMessage().rpartition("percent=")[2][:2]) for record in caplog.records
+    ]
     assert said == [("WARNING", "70"), ("INFO", "50"), ("WARNING", "71")]
 
 

@@ -36,7 +36,7 @@ def test_the_standard_librarys_settings_count(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, logger="lorogo_test"):
         log.bind(a=1).info("told", b=2)
         log.debug("not told")
-    assert [record.message for record in caplog.records] == ["event='told' a=1 b=2"]
+    assert [record.getMessage() for record in caplog.records] == ["event='told' a=1 b=2"]
 
 
 def test_an_app_that_configured_structlog_gets_events_there() -> None:
