@@ -45,6 +45,11 @@ async def gateway(
     with stop_signals() as stop:
         looking = await _look(guard, url)
         try:
+            if guard.keys is not None and guard.seed is None and "@" not in url:  # nor a password
+                raise Problem(
+                    "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
+                    " (`lorogo auth setup DIR` makes it)"
+                )
             async with running(
                 url, settings, keys=guard.keys, identity=guard.identity(subjects.GATEWAY_INBOX)
             ) as address:

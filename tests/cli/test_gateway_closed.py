@@ -141,6 +141,15 @@ def test_it_is_closed_unless_it_is_told_otherwise(tmp_path: Path) -> None:
     assert "--open contradicts --keys" in both
 
 
+async def test_it_says_that_a_closed_nats_wants_its_seed(tmp_path: Path) -> None:
+    """At once, instead of trying for ever."""
+    keys = closed_folder.make(tmp_path / "keys")
+    async with EmbeddedNats(tmp_path / "nats", configuration=keys.accounts) as nats:
+        arguments = ("gateway", "--keys", "keys/keys.jwks", "--nats", nats.url, "--port", "0")
+        words = refused(await asyncio.to_thread(lambda: lorogo(*arguments, cwd=tmp_path, env=CLOSED)))
+    assert "--nats-seed" in words and "gateway.seed" in words
+
+
 async def test_it_does_not_open_a_nats_that_is_closed(tmp_path: Path) -> None:
     """--open with a seed would give everybody what the seed may do."""
     keys = closed_folder.make(tmp_path / "keys")

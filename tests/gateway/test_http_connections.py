@@ -19,6 +19,7 @@ from websockets.asyncio.client import connect
 from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
 from tests.client.support import DEADLINE
+from tests.gateway.whole import rest
 
 PATIENT = GatewaySettings(port=0, close_seconds=1.0)
 QUICK = replace(PATIENT, head_seconds=0.2, idle_seconds=0.2, stall_seconds=0.2)
@@ -55,16 +56,6 @@ async def line_to(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-
-
-async def rest(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the other side ends it, as it likes."""
-    said = b""
-    with suppress(ConnectionError):
-        async with asyncio.timeout(DEADLINE):
-            while part := await reader.read(100_000):
-                said += part
-    return said
 
 
 @pytest.mark.parametrize(
