@@ -51,7 +51,7 @@ class Serving:
 
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
-    _warn_of_open_port(serving.settings)
+    _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
         await serving.guard.check_nats(serving.url)
         try:
@@ -118,15 +118,19 @@ def _not_so(error: TransportError, settings: ServerSettings) -> TransportError |
     return error
 
 
-def _warn_of_open_port(settings: ServerSettings) -> None:
-    if settings.durability == "replicated" and not settings.journal_secret:
-        host = settings.journal_host
-        if host != "localhost" and not host.startswith("127.") and host != "::1":
-            log.warning(
-                "the journal is served without a secret: whoever reaches its port can read every document."
-                " Set LOROGO_JOURNAL_SECRET, the same for all servers",
-                listen=host,
-            )
+def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
+    """A journal on an address that others reach wants a secret: closed servers refuse, open ones warn."""
+    host = settings.journal_host
+    near = host in ("localhost", "::1") or host.startswith("127.")
+    if near or settings.durability != "replicated" or settings.journal_secret:
+        return
+    words = (
+        "the journal is served without a secret: whoever reaches its port can read every document."
+        " Set LOROGO_JOURNAL_SECRET, the same for all servers"
+    )
+    if closed:
+        raise Problem(words)
+    log.warning(words, listen=host)
 
 
 async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
@@ -160,7 +164,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 
 async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> None:
     """Run worker processes, start those that crash again, and stop them all gracefully."""
-    _warn_of_open_port(serving.settings)
+    _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
     with stop_signals() as stop:
         await _check(serving, workers)
         async with asyncio.TaskGroup() as group:

@@ -1,12 +1,13 @@
 """Options of `lorogo serve`: which go together, and in whose words they are refused."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.serve import _not_so, _warn_of_open_port
+from lorogo_cli.serve import _check_journal_port, _not_so
 from lorogo_cli.settings import server_settings
 from lorogo_server import ServerSettings
 from lorogo_transport.errors import StorageFull
@@ -77,11 +78,13 @@ def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
     ],
 )
 def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
-    """Without a secret, on an address that others reach; told, not refused: it may be private."""
+    """Without a secret, on an address that others reach: told where all is open, refused with keys."""
     settings = server_settings(durability="replicated", journal_listen=listen, journal_secret=secret)
     with capture_logs() as said:
-        _warn_of_open_port(settings)
+        _check_journal_port(settings, closed=False)
     assert [line["log_level"] for line in said] == ["warning"] * warned
+    with pytest.raises(Problem, match="LOROGO_JOURNAL_SECRET") if warned else nullcontext():
+        _check_journal_port(settings, closed=True)
 
 
 def test_a_nats_too_small_for_kept_presence_says_which_option_helps() -> None:

@@ -90,6 +90,14 @@ def test_keys_on_a_nats_that_lets_everybody_in(
     assert "lets everybody in" in refused(lorogo(*arguments, cwd=tmp_path, env=CLOSED))
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_journal_that_others_reach_needs_a_secret(tmp_path: Path, keys: Path, workers: str) -> None:
+    """Whoever copied it would read every document without a token."""
+    place = ("--durability", "replicated", "--journal-listen", "0.0.0.0:0", "--workers", workers)
+    words = refused(lorogo("serve", "--keys", str(keys), "--nats", NOBODY, *place, cwd=tmp_path, env=CLOSED))
+    assert "LOROGO_JOURNAL_SECRET" in words
+
+
 def test_a_seed_that_others_can_read(tmp_path: Path, keys: Path) -> None:
     """A file that is not private is refused."""
     seed = tmp_path / "server.seed"
