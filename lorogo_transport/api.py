@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lorogo_transport.errors import (
+    NoLeader,
     StorageFull,
     StreamMissing,
     TooLarge,
@@ -25,6 +26,7 @@ STREAM_NAME_TAKEN = 10058
 _WRONG_LAST = {10071, 10164}
 _TOO_LARGE = {10054}
 _NO_JETSTREAM = {10076, 10039}
+_NO_LEADER = {10008, 10009}  # "temporarily unavailable", "can not handle request": no quorum, no leader
 # Limits of the account (10002), the server (10023, 10028, 10047) and the stream (10077: its
 # `maximum bytes exceeded` or `maximum messages exceeded`, but also a failing disk).
 _FULL = {10002, 10023, 10028, 10047, 10077}
@@ -66,6 +68,8 @@ def error_of(stream: str, failure: Mapping[str, Any]) -> TransportError:
         return TooLarge(f"stream {stream!r}: {description}")
     if number == STREAM_NOT_FOUND:
         return StreamMissing(stream)
+    if number in _NO_LEADER:
+        return NoLeader(f"stream {stream!r}: {description}")
     if number in _NO_JETSTREAM:
         return Unreachable("this NATS server has no JetStream for us: enable it (nats-server -js)")
     return ApiError(stream, number, description)

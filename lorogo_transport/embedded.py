@@ -31,7 +31,7 @@ _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.01
 _LOG_BYTES_MAX = 10 * 1024 * 1024
-_GUARD = 'read _; kill -TERM "$1" 2>/dev/null'
+_GUARD = 'read _; kill -TERM "$1" 2>/dev/null; kill -CONT "$1" 2>/dev/null'  # it may be paused
 
 
 class EmbeddedError(TransportError):
@@ -73,12 +73,14 @@ class EmbeddedNats:
         binary: Path | None = None,
         sync_always: bool = False,
         configuration: str = "",
+        name: str = "lorogo-embedded",
     ) -> None:
         """Where to keep its files, and where to listen; port 0 takes a free one.
 
         `sync_always`: JetStream syncs every message before it acknowledges it, which is slow.
         `configuration`: more settings of nats-server, as accounts and authorization are (see `closed`).
         No secrets belong in it: it is written to a file in the store.
+        `name`: its own, which it keeps; servers of a cluster need different ones.
         """
         self._store = Path(store_dir).absolute()
         self._port = port  # 0: any; after the first start the one it got, so that a restart keeps it
@@ -87,6 +89,7 @@ class EmbeddedNats:
         self._binary = binary
         self._sync_always = sync_always
         self._more = configuration
+        self._name = name
         self._lock: int | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._guard: asyncio.subprocess.Process | None = None
@@ -242,7 +245,7 @@ class EmbeddedNats:
 
     def _configuration(self) -> str:
         settings = {
-            "server_name": "lorogo-embedded",
+            "server_name": self._name,
             "host": self._host,
             "port": self._port or -1,  # -1: any free port
             "max_payload": self._max_payload,

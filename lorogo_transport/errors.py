@@ -5,6 +5,7 @@ LorogoError
     ├── Disconnected        retriable: no connection right now; nothing was sent
     ├── RequestTimeout      retriable: no answer in time; the request may have been served
     ├── NoResponders        retriable: nobody listens on that subject
+    ├── NoLeader            retriable: the cluster has nobody who decides right now; nothing was done
     ├── OutcomeUnknown      retriable after reading: a write may or may not be stored
     ├── WrongLastSequence   a compare-and-swap lost: somebody wrote first
     ├── StorageFull         the stream refuses more bytes
@@ -45,6 +46,13 @@ class NoResponders(TransportError):
     """Nobody listens on that subject."""
 
     code = "no-responders"
+    retriable: ClassVar[bool] = True
+
+
+class NoLeader(TransportError):
+    """JetStream's cluster chooses a leader right now, or has no quorum: nothing was done."""
+
+    code = "no-leader"
     retriable: ClassVar[bool] = True
 
 

@@ -224,9 +224,11 @@ class _Wire(Client):
 
     async def drain(self) -> None:
         self._write_outbox()
+        self._check_alive()
         writer = self._writer()
         if writer is not None:
             await writer.drain()
+            self._check_alive()
             self._socket_bytes = writer.transport.get_write_buffer_size()
 
     def ping(self) -> "asyncio.Future[bool]":
@@ -264,8 +266,15 @@ class _Wire(Client):
         outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
         writer = self._writer()
         if outbox and not self.dead and writer is not None:
-            writer.writelines(outbox)
-            self._socket_bytes = writer.transport.get_write_buffer_size()
+            try:
+                writer.writelines(outbox)
+                self._socket_bytes = writer.transport.get_write_buffer_size()
+            except RuntimeError as error:  # uvloop's word for a socket that was reset; we may know it first
+                self._on_lost(self, ConnectionError(f"the connection was lost: {error}"))
+
+    def _check_alive(self) -> None:
+        if self.dead:
+            raise ConnectionError("the connection was lost")
 
     def _writer(self) -> asyncio.StreamWriter | None:
         transport = self._transport

@@ -7,20 +7,23 @@ from typing import Any
 from lorogo_transport import api
 from lorogo_transport.errors import StorageFull, WrongLastSequence
 from lorogo_transport.headers import encode_headers, own_headers
+from lorogo_transport.memory_ledger import Behind, Ledger
 from lorogo_transport.ports import Headers, Stored, StreamState
 from lorogo_transport.subjects import matches
 
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 ROLLUP = "Nats-Rollup"
 _ROLLUP_DENIED = 10111
+_COVERED_MAX = 1000  # answers kept
 _RECORD_BYTES = 30  # what NATS adds to each message on disk
 
 
 class StreamStore:
     """What a stream holds, and the rules by which it takes more."""
 
-    def __init__(self, config: Mapping[str, Any], created_ns: int = 0) -> None:
-        self.config: dict[str, Any] = dict(config)
+    def __init__(self, config: Mapping[str, Any], created_ns: int = 0, ledger: Ledger | None = None) -> None:
+        self.config = config
+        self.ledger = ledger
         self._created_ns = created_ns
         self._messages: dict[int, Stored] = {}  # in order of sequence
         self._sizes: dict[int, int] = {}
@@ -29,11 +32,26 @@ class StreamStore:
         self._last = max(0, int(self.config.get("first_seq", 0)) - 1)
 
     @property
+    def config(self) -> dict[str, Any]:
+        return self._config
+
+    @config.setter
+    def config(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._covered: dict[str, bool] = {}
+
+    @property
     def name(self) -> str:
         return str(self.config["name"])
 
     def covers(self, subject: str) -> bool:
-        return any(matches(pattern, subject) for pattern in self.config["subjects"])
+        covered = self._covered.get(subject)
+        if covered is None:
+            if len(self._covered) >= _COVERED_MAX:
+                self._covered.clear()
+            covered = any(matches(pattern, subject) for pattern in self._config["subjects"])
+            self._covered[subject] = covered
+        return covered
 
     def store(self, subject: str, data: bytes, headers: Headers, now_ns: int) -> tuple[Stored, int]:
         """Store; returns the message and its subject's last sequence before it. Raises as `Stream.append`."""
@@ -52,12 +70,13 @@ class StreamStore:
         self._sizes[self._last] = size
         self._by_subject.setdefault(subject, []).append(self._last)
         self._bytes += size
+        if self.ledger is not None:
+            self.ledger.stored(stored, previous)
         if rollup == "sub":
-            self.purge(subject, self._last)
+            self.purge(subject, self._last, how="rollup")
         per_subject = self.config.get("max_msgs_per_subject", -1)
         if per_subject > 0:
-            for sequence in self._by_subject[subject][:-per_subject]:
-                self.remove(sequence)
+            self._remove(self._by_subject[subject][:-per_subject], "limit")
         return stored, previous
 
     def last_sequence(self, subject: str) -> int:
@@ -74,31 +93,32 @@ class StreamStore:
         return self._messages.get(sequence)
 
     def batch(
-        self, subject: str, first: int, now_ns: int, *, messages_max: int, bytes_max: int
+        self, subject: str, first: int, now_ns: int, *, messages_max: int, bytes_max: int, lag: int = 0
     ) -> tuple[list[Stored], int]:
-        """Messages from `first` on, and how many remain."""
+        """Messages from `first` on, and how many remain; of a replica that is `lag` changes behind."""
         self._expire(now_ns)
-        sequences: list[int] = []
-        for found in self._matching(subject):
-            own = self._by_subject[found]
-            sequences += own[bisect_left(own, first) :]
-        sequences.sort()
-        batch: list[Stored] = []
+        behind = self._behind(lag)
+        messages: list[Stored] = []
+        for found in self._matching(subject, behind):
+            messages += self._from(found, first, behind)
+        messages.sort(key=_sequence)
         taken = 0
-        for sequence in sequences[:messages_max]:
-            batch.append(self._messages[sequence])
-            taken += self._sizes[sequence]
+        for index, stored in enumerate(messages[:messages_max], 1):
+            taken += self._sizes.get(stored.sequence, len(stored.data))
             if taken >= bytes_max:
-                break
-        return batch, len(sequences) - len(batch)
+                return messages[:index], len(messages) - index
+        return messages[:messages_max], max(0, len(messages) - messages_max)
 
-    def newest(self, pattern: str, now_ns: int) -> list[Stored]:
+    def newest(self, pattern: str, now_ns: int, lag: int = 0) -> list[Stored]:
         self._expire(now_ns)
-        return [self._messages[self._by_subject[subject][-1]] for subject in self._matching(pattern)]
+        return self.newest_of(self._matching(pattern, self._behind(lag)), now_ns, lag)
 
-    def newest_of(self, subjects: Iterable[str], now_ns: int) -> list[Stored]:
+    def newest_of(self, subjects: Iterable[str], now_ns: int, lag: int = 0) -> list[Stored]:
         self._expire(now_ns)
-        return [self._messages[own[-1]] for subject in subjects if (own := self._by_subject.get(subject))]
+        behind = self._behind(lag)
+        if behind is None:
+            return [self._messages[own[-1]] for subject in subjects if (own := self._by_subject.get(subject))]
+        return [found[-1] for subject in subjects if (found := self._from(subject, 0, behind))]
 
     def count(self, pattern: str, now_ns: int) -> int:
         return sum(self.subjects(pattern, now_ns).values())
@@ -107,33 +127,28 @@ class StreamStore:
         self._expire(now_ns)
         return {subject: len(self._by_subject[subject]) for subject in self._matching(pattern)}
 
-    def purge(self, pattern: str, before: int | None) -> int:
+    def purge(self, pattern: str, before: int | None, how: str = "purge") -> int:
         doomed = [
             sequence
             for subject in self._matching(pattern)
             for sequence in self._by_subject[subject]
             if before is None or sequence < before
         ]
-        for sequence in doomed:
-            self.remove(sequence)
-        return len(doomed)
+        return self._remove(doomed, how)
 
     def remove(self, sequence: int) -> bool:
-        stored = self._messages.pop(sequence, None)
-        if stored is None:
-            return False
-        self._bytes -= self._sizes.pop(sequence)
-        sequences = self._by_subject[stored.subject]
-        del sequences[bisect_left(sequences, sequence)]
-        if not sequences:
-            del self._by_subject[stored.subject]
-        return True
+        return self._remove((sequence,), "delete") > 0
+
+    def lose(self, sequences: Iterable[int]) -> int:
+        """Lose these, as a damaged store does; returns how many there were."""
+        return self._remove(sequences, "loss")
 
     def rewind(self, last: int) -> None:
         """Lose every message after `last`, as a damaged store does: the next one gets `last` + 1."""
-        for sequence in [sequence for sequence in self._messages if sequence > last]:
-            self.remove(sequence)
+        self.lose([sequence for sequence in self._messages if sequence > last])
         self._last = min(self._last, last)
+        if self.ledger is not None:
+            self.ledger.forget()  # also of what was removed before: no replica has it
 
     def state(self, now_ns: int) -> StreamState:
         self._expire(now_ns)
@@ -141,10 +156,41 @@ class StreamStore:
         limit = self.config.get("max_bytes", -1)
         return StreamState(first, self._last, len(self._messages), self._bytes, 0, limit, self._created_ns)
 
-    def _matching(self, pattern: str) -> list[str]:
+    def _matching(self, pattern: str, behind: Behind | None = None) -> list[str]:
+        held = self._by_subject if behind is None else {**self._by_subject, **behind.kept}
         if "*" not in pattern and ">" not in pattern:
-            return [pattern] if pattern in self._by_subject else []
-        return [subject for subject in self._by_subject if matches(pattern, subject)]
+            return [pattern] if pattern in held else []
+        return [subject for subject in held if matches(pattern, subject)]
+
+    def _behind(self, lag: int) -> Behind | None:
+        return self.ledger.behind(lag) if lag > 0 and self.ledger is not None else None
+
+    def _from(self, subject: str, first: int, behind: Behind | None) -> list[Stored]:
+        """The subject's messages from `first` on, in order."""
+        own = self._by_subject.get(subject, [])
+        found = [self._messages[sequence] for sequence in own[bisect_left(own, first) :]]
+        if behind is not None:
+            found = [stored for stored in found if stored.sequence not in behind.hidden]
+            kept = behind.kept.get(subject, {}).values()
+            found += [stored for stored in kept if stored.sequence >= first]
+            found.sort(key=_sequence)
+        return found
+
+    def _remove(self, sequences: Iterable[int], how: str) -> int:
+        gone: list[Stored] = []
+        for sequence in sequences:
+            stored = self._messages.pop(sequence, None)
+            if stored is None:
+                continue
+            gone.append(stored)
+            self._bytes -= self._sizes.pop(sequence)
+            own = self._by_subject[stored.subject]
+            del own[bisect_left(own, sequence)]
+            if not own:
+                del self._by_subject[stored.subject]
+        if gone and self.ledger is not None:
+            self.ledger.removed(gone, how)
+        return len(gone)
 
     def _make_room(self, size: int) -> None:
         limit = self.config.get("max_bytes", -1)
@@ -153,7 +199,7 @@ class StreamStore:
         if self.config.get("discard") == "new" or size > limit:
             raise StorageFull(f"stream {self.name!r}: maximum bytes exceeded")
         while self._messages and self._bytes + size > limit:
-            self.remove(next(iter(self._messages)))
+            self._remove((next(iter(self._messages)),), "limit")
 
     def _expire(self, now_ns: int) -> None:
         age = self.config.get("max_age", 0)
@@ -161,4 +207,8 @@ class StreamStore:
             sequence, oldest = next(iter(self._messages.items()))
             if oldest.time_ns > now_ns - age:
                 return
-            self.remove(sequence)
+            self._remove((sequence,), "age")
+
+
+def _sequence(stored: Stored) -> int:
+    return stored.sequence

@@ -7,6 +7,7 @@ from lorogo_transport import api
 from lorogo_transport.errors import NoResponders, OutcomeUnknown, RequestTimeout, StreamMismatch
 from lorogo_transport.memory_bus import MemoryBus
 from lorogo_transport.memory_store import EXPECTED_LAST, StreamStore
+from lorogo_transport.memory_weather import Weather
 from lorogo_transport.ports import Headers, Message, Stored, StreamState
 
 T = TypeVar("T")
@@ -22,9 +23,14 @@ class World(Protocol):
     @property
     def now_ns(self) -> Callable[[], int]: ...
 
+    @property
+    def weather(self) -> Weather | None: ...
+
+    acting: str
+
     def store(self, name: str) -> StreamStore: ...
 
-    def publish(self, message: Message) -> list[tuple[str, int]]: ...
+    def publish(self, message: Message, line: str = "") -> list[tuple[str, int]]: ...
 
 
 class MemoryStream:
@@ -52,7 +58,9 @@ class MemoryStream:
     ) -> int:
         message = self._bus.message(subject, data, _with_expected(headers, expected_last))
         try:
-            sequence = await self._bus.call(lambda: self._append(message), timeout=timeout, subject=subject)
+            sequence = await self._bus.call(
+                lambda: self._append(message), timeout=timeout, subject=subject, size=len(data)
+            )
         except RequestTimeout as error:
             raise OutcomeUnknown(f"no confirmation from stream {self._name!r} for {subject!r}") from error
         if sequence is None:
@@ -90,11 +98,15 @@ class MemoryStream:
             position = batch[-1].sequence + 1
 
     async def newest(self, pattern: str) -> AsyncIterator[Stored]:
-        for stored in await self._ask(lambda store, now: store.newest(pattern, now), _READ_SECONDS):
+        for stored in await self._ask(
+            lambda store, now: store.newest(pattern, now, self._lag()), _READ_SECONDS
+        ):
             yield stored
 
     async def newest_of(self, subjects: Sequence[str]) -> AsyncIterator[Stored]:
-        for stored in await self._ask(lambda store, now: store.newest_of(subjects, now), _READ_SECONDS):
+        for stored in await self._ask(
+            lambda store, now: store.newest_of(subjects, now, self._lag()), _READ_SECONDS
+        ):
             yield stored
 
     async def state(self, *, timeout: float = 5.0) -> StreamState:
@@ -127,7 +139,7 @@ class MemoryStream:
         """At the broker: None when a fault takes the confirmation away."""
         world = self._world
         world.store(self._name)
-        acks = world.publish(message)
+        acks = world.publish(message, self._bus.name)
         if not acks:
             raise NoResponders(f"nobody listens on {message.subject!r}")
         stream, sequence = acks[0]
@@ -141,18 +153,29 @@ class MemoryStream:
     async def _batch(self, subject: str, position: int) -> tuple[list[Stored], int]:
         return await self._ask(
             lambda store, now: store.batch(
-                subject, position, now, messages_max=_BATCH_MESSAGES, bytes_max=_BATCH_BYTES
+                subject,
+                position,
+                now,
+                messages_max=_BATCH_MESSAGES,
+                bytes_max=_BATCH_BYTES,
+                lag=self._lag(),
             ),
             _READ_SECONDS,
         )
 
+    def _lag(self) -> int:
+        """At the broker: how far behind the replica is that answers a direct get."""
+        weather = self._world.weather
+        return 0 if weather is None else weather.lag(self._name)
+
     async def _ask(self, question: Callable[[StreamStore, int], T], timeout: float) -> T:
         world = self._world
-        return await self._bus.call(
-            lambda: question(world.store(self._name), world.now_ns()),
-            timeout=timeout,
-            subject=f"$JS.API.STREAM.{self._name}",
-        )
+
+        def answer() -> T:
+            world.acting = self._bus.name
+            return question(world.store(self._name), world.now_ns())
+
+        return await self._bus.call(answer, timeout=timeout, subject=f"$JS.API.STREAM.{self._name}")
 
 
 def _with_expected(headers: Headers | None, expected_last: int | None) -> Headers | None:

@@ -75,6 +75,10 @@ class SnapshotHead:
     time_ns: int = field(default=0, compare=False)  # when the metadata was stored; 0: not known
 
 
+def _nothing() -> None:
+    """No objection."""
+
+
 class SnapshotStore:
     """The snapshots of all documents: one current per document."""
 
@@ -136,10 +140,17 @@ class SnapshotStore:
                 yield self._head_or_damage(late)
 
     async def put(
-        self, document_id: str, data: bytes, facts: Mapping[str, str], *, expected_revision: int
+        self,
+        document_id: str,
+        data: bytes,
+        facts: Mapping[str, str],
+        *,
+        expected_revision: int,
+        check: Callable[[], None] = _nothing,
     ) -> SnapshotHead:
         """Store a snapshot in the place of revision `expected_revision` (0: of none).
 
+        `check` is asked when the bytes are there, before the swap: it raises if we may not do it any more.
         Raises WrongLastSequence if another writer was first, StorageFull, OutcomeUnknown if the
         leader cannot say what happened.
         """
@@ -149,9 +160,10 @@ class SnapshotStore:
             async with asyncio.timeout(PUT_SECONDS):
                 chunks = await self._put_chunks(document_id, nuid, data)
                 head = SnapshotHead(document_id, 0, nuid, len(data), chunks, digest, dict(facts))
+                check()
                 return await self._swap(head, expected_revision)
         except WrongLastSequence:
-            await self._discard(nuid)  # `_swap` saw another's snapshot there
+            await self._take_back(document_id, nuid)  # `_swap` saw another's metadata there
             raise
         except TimeoutError:
             raise OutcomeUnknown(f"storing the snapshot of {document_id!r} took too long") from None
@@ -306,6 +318,13 @@ class SnapshotStore:
                 return None
             parts.append(stored.data)
         return b"".join(parts)
+
+    async def _take_back(self, document_id: str, nuid: str) -> None:
+        """Remove our own chunks, unless our swap came through unheard and another's facts are on it now."""
+        with suppress(TransportError):
+            current = await self.head(document_id)
+            if current is None or current.nuid != nuid:
+                await self._discard(nuid)
 
     async def _discard(self, nuid: str) -> None:
         """Try to remove our own chunks; what stays is swept later."""

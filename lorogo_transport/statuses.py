@@ -56,6 +56,7 @@ class Statuses:
         server: str = "",
         lease: int = 0,
         head: int = 0,
+        tail: int = 0,
         trace: str = "",
         taken_from: str = "",
         timeout: float = 5.0,
@@ -66,7 +67,7 @@ class Statuses:
         it succeeded. Raises OutcomeUnknown only if that reading fails too.
         """
         value = st.encode(status)
-        headers = _facts(server, lease, head, trace)
+        headers = _facts(server, lease, head, tail, trace)
         if taken_from:
             headers[h.TAKEN_FROM] = taken_from
         try:
@@ -95,13 +96,14 @@ class Statuses:
         server: str,
         lease: int,
         head: int,
+        tail: int = 0,
         trace: str = "",
     ) -> None:
         """Send a renewal without waiting; its republish tells that it came through."""
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
             st.encode(status),
-            headers=_facts(server, lease, head, trace),
+            headers=_facts(server, lease, head, tail, trace),
             expected_last=expected_revision,
         )
 
@@ -134,6 +136,7 @@ def entry(stored: Stored) -> Entry:
             server=headers.get(h.SERVER, ""),
             lease=number(headers, h.LEASE, 0),
             head=number(headers, h.HEAD, 0),
+            tail=number(headers, h.TAIL, 0),
             trace=headers.get(h.TRACE, ""),
             taken_from=headers.get(h.TAKEN_FROM, ""),
         )
@@ -148,7 +151,7 @@ def _same(stored: Stored, value: bytes, headers: dict[str, str]) -> bool:
     )
 
 
-def _facts(server: str, lease: int, head: int, trace: str) -> dict[str, str]:
+def _facts(server: str, lease: int, head: int, tail: int, trace: str) -> dict[str, str]:
     facts: dict[str, str] = {}
     if server:
         facts[h.SERVER] = server
@@ -156,6 +159,8 @@ def _facts(server: str, lease: int, head: int, trace: str) -> dict[str, str]:
         facts[h.LEASE] = str(lease)
     if head:
         facts[h.HEAD] = str(head)
+    if tail:
+        facts[h.TAIL] = str(tail)
     if trace:
         facts[h.TRACE] = trace
     return facts

@@ -12,7 +12,7 @@ from lorogo_protocol.grants import Access, Subjects, subjects_of
 from lorogo_transport.answering import Answering
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_bus import Standing
+from lorogo_transport.memory_broker import Standing
 from tests.transport.support import AnyTransport, nats_with
 
 SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()

@@ -1,4 +1,4 @@
-"""Two worlds for one contract: real NATS and the in-memory twin."""
+"""Worlds for one contract: real NATS, the in-memory twin, and the twin with messages that take their time."""
 
 import itertools
 import random
@@ -11,7 +11,7 @@ import pytest
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.memory import MemoryNats
-from tests.transport.support import AnyTransport, Connect, StartNats, nats_with
+from tests.transport.support import AnyTransport, Connect, Slow, StartNats, nats_with
 
 _names = itertools.count(1)
 
@@ -22,11 +22,13 @@ def unique() -> str:
     return f"t{next(_names)}-{random.getrandbits(32):x}"
 
 
-@pytest.fixture(params=["memory", pytest.param("nats", marks=pytest.mark.nats)])
+@pytest.fixture(params=["memory", "slow memory", pytest.param("nats", marks=pytest.mark.nats)])
 def world(request: pytest.FixtureRequest) -> MemoryNats | str:
     """The twin, or the address of the real thing. Not async: a session's server starts outside our loop."""
     if request.param == "memory":
         return MemoryNats()
+    if request.param == "slow memory":
+        return MemoryNats(weather=Slow())
     server: EmbeddedNats = request.getfixturevalue("nats_server")
     return server.url
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from lorogo_transport.embedded import find_nats_server
 from lorogo_transport.jetstream import JetStreamTransport
 from lorogo_transport.memory import MemoryTransport
+from lorogo_transport.memory_weather import Kind
 from lorogo_transport.ports import Message
 
 AnyTransport = JetStreamTransport | MemoryTransport
@@ -16,6 +17,18 @@ Connect = Callable[[], Awaitable[AnyTransport]]
 StartNats = Callable[[dict[str, object]], Awaitable[str]]
 
 DEADLINE = 10.0
+
+
+class Slow:
+    """A weather that only delays: as a socket, with some time each way."""
+
+    waiting_max = 0
+
+    def travel(self, line: str, kind: Kind, subject: str, size: int) -> tuple[float, ...]:
+        return (0.0004,) if kind in {"publish", "ask"} else (0.0002,)
+
+    def lag(self, stream: str) -> int:
+        return 0
 
 
 class Collector:

@@ -123,6 +123,36 @@ async def test_everything_says_disconnected(fresh_nats: EmbeddedNats, transport:
     assert not got.messages
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["in the background", "by a publisher who waits"])
+async def test_a_socket_that_is_gone_is_noticed_by_whoever_writes_first(
+    transport: JetStreamTransport, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    """It is a RuntimeError in uvloop: the connection is lost, everybody is told, and the next is made."""
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    wire = transport.bus._wire
+    assert isinstance(wire, jetstream._Wire)
+    writer = wire._writer()
+    assert writer is not None
+
+    def gone(_: object) -> None:
+        raise RuntimeError("unable to perform operation on a closed transport; the handler is closed")
+
+    monkeypatch.setattr(writer, "writelines", gone)
+    changes: list[bool] = []
+    transport.bus.watch_connection(changes.append)
+    if behind:
+        wire._socket_bytes = 1 << 30  # the socket is behind, so publishers wait for it
+        wire.send(b"PING\r\n")
+        with pytest.raises(Disconnected):
+            await transport.bus.publish("x", b"x")
+    else:
+        await transport.bus.publish("x", b"x")
+    await until(lambda: changes == [False, True])
+    await transport.bus.barrier()
+    assert not unhandled
+
+
 async def test_what_is_under_way_fails_promptly(
     fresh_nats: EmbeddedNats, transport: JetStreamTransport
 ) -> None:

@@ -384,6 +384,34 @@ async def test_a_lost_ack_of_a_chunk(memory: MemoryTransport) -> None:
     assert await memory.stream("OBJ_b").subjects("$O.b.C.>") == {}
 
 
+async def test_a_lost_ack_and_another_who_claims_it(memory: MemoryTransport) -> None:
+    """A swap whose confirmation is lost, and on which another then put its facts, keeps its bytes."""
+    stream = memory.stream("OBJ_b")
+    store, other = store_on(stream, "b"), store_on(stream, "b", "other")
+    first = await store.put("doc", b"first", FACTS, expected_revision=0)
+    chunks, asked = store._put_chunks, store._stream.last
+
+    async def then_drop(document_id: str, nuid: str, data: bytes) -> int:
+        count = await chunks(document_id, nuid, data)
+        memory.drop_next_ack()
+        return count
+
+    class Late(type(store._stream)):  # type: ignore[misc]  # the twin's own class
+        """The leader answers only after the next owner has claimed what it found."""
+
+        async def last(self, subject: str, *, timeout: float = 5.0) -> Stored | None:
+            await other.put_facts_on(await other.head("doc"), "doc", {"by": "other"})
+            return await asked(subject, timeout=timeout)
+
+    store._put_chunks = then_drop  # type: ignore[method-assign]
+    store._stream = Late(stream._world, stream._bus, "OBJ_b")
+    with pytest.raises(WrongLastSequence):
+        await store.put("doc", b"second", FACTS, expected_revision=first.revision)
+    head = await other.head("doc")
+    assert head is not None and head.facts == {"by": "other"}
+    assert await other.get(head, bytes_max=MAX) == b"second"
+
+
 async def test_a_cut_before_the_leader_can_tell(memory: MemoryTransport) -> None:
     """Without a leader to ask, the outcome is unknown and the chunks stay where they are."""
     store = store_on(memory.stream("OBJ_b"), "b")
