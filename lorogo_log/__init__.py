@@ -89,8 +89,10 @@ from lorogo_log.recovery import Recovery
 from lorogo_log.replica import Replica, ReplicaStats
 from lorogo_log.replica_repair import Repairer
 from lorogo_log.replication import Coordinator, CoordinatorStats, ReplicaInfo
+from lorogo_log.small import read_file, replace_file
 from lorogo_log.storage import Directory, File, FileStorage, Lock, Storage
 from lorogo_log.transfer import SegmentServer
+from lorogo_log.workers import Workers
 
 __all__ = [
     "Batch",
@@ -136,4 +138,7 @@ __all__ = [
     "Sync",
     "TooLargeError",
     "TornError",
+    "Workers",
+    "read_file",
+    "replace_file",
 ]

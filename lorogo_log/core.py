@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +34,7 @@ from lorogo_log.reader import OnDamage, Reader, SegmentInfo
 from lorogo_log.recovery import Recovered, Recovery, recover
 from lorogo_log.replica_state import load_state
 from lorogo_log.storage import FileStorage, Lock, Storage
+from lorogo_log.turns import TurnWriter
 from lorogo_log.writer import Writer, check_keys, check_time
 
 _GROUP, _STOP = Sync.group(), Failure.stop()
@@ -115,14 +117,18 @@ class BlockingLog:
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
         forward_bytes: Callable[[int, int], bytes | None] | None = None,
-        now: Callable[[], int] = clock.time_ns,
-        random_bytes: Callable[[int], bytes] = os.urandom,
+        now: Callable[[], int] | None = None,
+        random_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
+        """`now` and `random_bytes`: None for those of the storage's workers, or of the operating system."""
         self.options = options or Options()
-        self.now = now
+        storage = storage or FileStorage()
+        workers = self._workers = storage.workers
+        self.now = now or (workers.now if workers else clock.time_ns)
+        random_bytes = random_bytes or (workers.random_bytes if workers else os.urandom)
         self._on_damage = on_damage
         self.damage: list[DamageError] = []
-        self.directory = (storage or FileStorage()).directory(path, create=True)
+        self.directory = storage.directory(path, create=True)
         self._lock: Lock | None = self.directory.lock(
             names.APPEND_LOCK, exclusive=True, wait_seconds=self.options.lock_seconds
         )
@@ -189,6 +195,7 @@ class BlockingLog:
                     f"{self.directory.path}: there is no epoch above {newest} left to open it with:"
                     " name one, or begin a new log"
                 )
+        workers = self._workers
         engine = Engine(
             self.directory,
             head,
@@ -196,10 +203,12 @@ class BlockingLog:
             partition=(recovered.partition if options.partition is None else options.partition) or 0,
             segment_bytes=options.segment_bytes,
             ahead_bytes=options.ahead_bytes,
+            monotonic=workers.monotonic if workers else clock.perf_counter,
         )
         if newer:  # whoever names an epoch means to shut older ones out, whatever happens next
             engine.commit((), (), (), sync=True)
-        return Writer(
+        make = partial(TurnWriter, workers=workers) if workers else Writer
+        return make(
             engine,
             sync=options.sync,
             failure=options.failure,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -149,7 +148,7 @@ class Log:
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
         forward_bytes: Callable[[int, int], bytes | None] | None = None,
-        now: Callable[[], int] = clock.time_ns,
+        now: Callable[[], int] | None = None,
     ) -> Self:
         """A log that opens when it is entered.
 
@@ -397,7 +396,11 @@ class Log:
 def _close_unwanted(opening: asyncio.Future[BlockingLog]) -> None:
     """Give back a log whose opener was cancelled, in a thread of its own: closing waits for the disk."""
     if not opening.cancelled() and opening.exception() is None:
-        threading.Thread(target=opening.result().close, name="lorogo-log-close", daemon=True).start()
+        unwanted = opening.result()
+        if unwanted.writer.threads:
+            threading.Thread(target=unwanted.close, name="lorogo-log-close", daemon=True).start()
+        else:
+            unwanted.close()
 
 
 def _some(cursor: Cursor) -> tuple[list[Batch], LogError | None]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from lorogo_log.errors import FormatError, LockedError
 from lorogo_log.format import Bytes
+from lorogo_log.workers import Workers
 
 
 class MemoryFile:
@@ -120,6 +121,8 @@ class MemoryDirectory:
 
 class MemoryStorage:
     """Keeps directories for as long as it lives."""
+
+    workers: Workers | None = None
 
     def __init__(self) -> None:
         self.directories: dict[str, MemoryDirectory] = {}

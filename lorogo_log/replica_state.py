@@ -16,7 +16,8 @@ from crc32c import crc32c
 
 from lorogo_log import names
 from lorogo_log.errors import CorruptionError
-from lorogo_log.storage import Directory, write_all
+from lorogo_log.small import replace_file
+from lorogo_log.storage import Directory
 
 MAGIC = b"LGREPL\r\n"
 _STATE = struct.Struct("<8s16sQ16s16s16s44x")
@@ -70,17 +71,7 @@ def load_state(directory: Directory) -> ReplicaState | None:
 
 def save_state(directory: Directory, state: ReplicaState) -> None:
     """Durable when this returns."""
-    temporary = names.REPLICA_STATE + names.TEMPORARY
-    if temporary in directory.list():
-        directory.remove(temporary)
-    file = directory.create(temporary)
-    try:
-        write_all(file, [state.pack()], 0, temporary)
-        file.sync()
-    finally:
-        file.close()
-    directory.rename(temporary, names.REPLICA_STATE)
-    directory.sync()
+    replace_file(directory, names.REPLICA_STATE, state.pack(), draft=names.TEMPORARY)
 
 
 def ensure_state(directory: Directory, random_bytes: Callable[[int], bytes]) -> ReplicaState:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from lorogo_log.errors import FormatError, LockedError
 from lorogo_log.format import Bytes
+from lorogo_log.workers import Workers
 
 _WRITEV_MAX = 512  # buffers in one call; the kernel's limit is 1024
 #: at least this long for an exclusive lock: a reader that asks whether anybody writes has it for an instant
@@ -83,7 +84,12 @@ class Directory(Protocol):
 
 
 class Storage(Protocol):
-    """Gives directories."""
+    """Gives directories, and says who works on them."""
+
+    @property
+    def workers(self) -> Workers | None:
+        """Who does a writer's work; None: threads of its own."""
+        ...
 
     def directory(self, path: str | os.PathLike[str], *, create: bool) -> Directory:
         """A directory; raises FormatError in one sentence if there is none."""
@@ -266,6 +272,8 @@ class DiskDirectory:
 
 class FileStorage:
     """Segments as files on a disk: the default."""
+
+    workers: Workers | None = None
 
     def directory(self, path: str | os.PathLike[str], *, create: bool) -> DiskDirectory:
         where = Path(path)

@@ -7,7 +7,7 @@
 ```
 
 Rotation, fencing, mirroring and closing travel through the same queue, so they have a place among the
-records.
+records. Without threads the same work is done in turns (turns.py).
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ class After:
 class Writer:
     """Owns the engine and its two threads."""
 
+    threads = True
+
     def __init__(
         self,
         engine: Engine,
@@ -198,13 +200,16 @@ class Writer:
         self._dirty = False
         self._synced_at = monotonic()
 
+        self._start()
+        _LIVE.add(self)
+
+    def _start(self) -> None:
         self._background = threading.Thread(
             target=self._prepare_and_seal, name="lorogo-log-background", daemon=True
         )
         self._thread = threading.Thread(target=self._run, name="lorogo-log-writer", daemon=True)
         self._background.start()
         self._thread.start()
-        _LIVE.add(self)
 
     # -- any thread ------------------------------------------------------------------------------
 
@@ -636,17 +641,22 @@ class Writer:
     def _swap(self) -> str:
         engine = self.engine
         with self._jobs:
-            while self._standby is None:
-                if self._error is not None:
-                    raise self._error
-                if not self._jobs.wait(limits.CLOSE_SECONDS):
-                    raise OSError("the next segment was not ready in time")
+            if self._standby is None:
+                self._await_standby()
             engine.standby, self._standby = self._standby, None
         old = engine.swap(synced=not self._dirty)
         self._dirty = False
         self.rotations += 1
         self._hand_over(old)
         return old.name
+
+    def _await_standby(self) -> None:
+        """Return when the next segment is prepared; with the lock of the jobs held."""
+        while self._standby is None:
+            if self._error is not None:
+                raise self._error
+            if not self._jobs.wait(limits.CLOSE_SECONDS):
+                raise OSError("the next segment was not ready in time")
 
     def _hand_over(self, segment: OpenSegment) -> None:
         """A segment that gets no more frames is sealed in the background."""
@@ -752,10 +762,8 @@ class Writer:
         try:
             while True:
                 with self._jobs:
-                    while not (
-                        self._retired or self._error is not None or self._standby is None or self._seals
-                    ):
-                        self._jobs.wait()
+                    if not self._await_job():
+                        return
                     retired = self._retired
                     need = self._standby is None and not retired
                 if self._error is not None:
@@ -784,6 +792,16 @@ class Writer:
             self._fail(error)
         for segment in [*self._seals, *([self._standby] if self._standby else [])]:
             segment.file.close()
+
+    def _await_job(self) -> bool:
+        """Return when there is something to do; with the lock of the jobs held."""
+        while not self._has_job():
+            self._jobs.wait()
+        return True
+
+    def _has_job(self) -> bool:
+        """Whether the background has work, or a reason to end; with the lock of the jobs held."""
+        return self._retired or self._error is not None or self._standby is None or bool(self._seals)
 
 
 def check_keys(keys: Collection[bytes]) -> None:

@@ -1,15 +1,24 @@
-"""A log on a disk and a log in memory: the same tests for both."""
+"""A log on a disk, a log in memory, and a log without threads: the same tests for all."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from lorogo_log import FileStorage, MemoryStorage, Storage
+from tests.log.one_thread import OneThreadStorage, here
 
 
-@pytest.fixture(params=["file", "memory"])
-def storage(request: pytest.FixtureRequest) -> Storage:
-    return FileStorage() if request.param == "file" else MemoryStorage()
+@pytest.fixture(params=["file", "memory", "one thread"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    match request.param:
+        case "file":
+            return FileStorage()
+        case "memory":
+            return MemoryStorage()
+        case _:
+            monkeypatch.setattr(asyncio, "to_thread", here)
+            return OneThreadStorage()
 
 
 @pytest.fixture

@@ -10,44 +10,17 @@ import errno
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from lorogo_log import FormatError, LockedError
+from lorogo_log.workers import Workers
+from tests.simulation.inode import Folder, Inode
 
-SECTOR = 512
 Fault = Literal["enospc", "eio", "short", "crash"]
 
 
 class PowerCut(Exception):
     """The machine stopped within a call."""
-
-
-@dataclass
-class Inode:
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    #: since the last sync: (offset, sector bytes), or the new size of a truncate
-    pending: list[tuple[int, bytes] | int] = field(default_factory=list)
-
-    def sync(self) -> None:
-        self.durable = bytes(self.data)
-        self.pending.clear()
-
-    def crash(self, rng: random.Random) -> None:
-        after = bytearray(self.durable)
-        for change in self.pending:
-            if rng.random() < 0.5:
-                continue
-            if isinstance(change, int):
-                del after[change:]
-                after.extend(bytes(change - len(after)))
-            else:
-                offset, sector = change
-                after.extend(bytes(max(0, offset - len(after))))
-                after[offset : offset + len(sector)] = sector
-        self.data = after
-        self.sync()
 
 
 class SimFile:
@@ -63,20 +36,10 @@ class SimFile:
         fault = self._disk.step("write")
         if fault == "short":
             data = data[: len(data) // 2]
-        self._write(data, offset)
+        self._inode.write(data, offset)
         if fault == "crash":
             raise PowerCut
         return len(data)
-
-    def _write(self, data: bytes, offset: int) -> None:
-        inode = self._inode
-        inode.data.extend(bytes(max(0, offset - len(inode.data))))
-        inode.data[offset : offset + len(data)] = data
-        at = 0
-        while at < len(data):
-            size = SECTOR - (offset + at) % SECTOR
-            inode.pending.append((offset + at, data[at : at + size]))
-            at += size
 
     def sync(self) -> None:
         if self._disk.step("sync") == "crash":
@@ -88,9 +51,7 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         fault = self._disk.step("truncate")
-        del self._inode.data[size:]
-        self._inode.data.extend(bytes(size - len(self._inode.data)))
-        self._inode.pending.append(size)
+        self._inode.truncate(size)
         if fault == "crash":
             raise PowerCut
 
@@ -111,11 +72,10 @@ class SimDisk:
     """A Storage and its one Directory."""
 
     path = "sim"
+    workers: Workers | None = None
 
     def __init__(self) -> None:
-        self.entries: dict[str, Inode] = {}
-        self._durable: dict[str, Inode] = {}
-        self._changes: list[tuple[str, str, str, Inode | None]] = []
+        self._folder = Folder()
         self.locks: set[str] = set()
         self.boots = 0
         self.calls = 0
@@ -138,21 +98,16 @@ class SimDisk:
         self.boots += 1
         self.locks.clear()
         self.plan.clear()
-        names = dict(self._durable)
-        for kind, old, new, inode in self._changes:
-            if rng.random() < 0.5:
-                continue
-            if kind == "create" and inode is not None:
-                names[new] = inode
-            elif kind == "rename" and old in names:
-                names[new] = names.pop(old)
-            elif kind == "remove":
-                names.pop(old, None)
-        for inode in {id(inode): inode for inode in names.values()}.values():
-            inode.crash(rng)
-        self.entries = names
-        self._durable = dict(names)
-        self._changes.clear()
+        self._folder.crash(rng)
+
+    @property
+    def entries(self) -> dict[str, Inode]:
+        return self._folder.entries
+
+    @property
+    def durable(self) -> dict[str, Inode]:
+        """The names that no crash takes away."""
+        return self._folder.durable
 
     # -- Storage and Directory -------------------------------------------------------------------
 
@@ -173,16 +128,14 @@ class SimDisk:
         fault = self.step("create")
         if name in self.entries:
             raise FileExistsError(name)
-        inode = self.entries[name] = Inode()
-        self._changes.append(("create", "", name, inode))
+        inode = self._folder.create(name)
         if fault == "crash":
             raise PowerCut
         return SimFile(self, inode)
 
     def rename(self, old: str, new: str) -> None:
         fault = self.step("rename")
-        self.entries[new] = self.entries.pop(old)
-        self._changes.append(("rename", old, new, None))
+        self._folder.rename(old, new)
         if fault == "crash":
             raise PowerCut
 
@@ -190,16 +143,14 @@ class SimDisk:
         fault = self.step("remove")
         if name not in self.entries:
             raise FileNotFoundError(name)
-        del self.entries[name]
-        self._changes.append(("remove", name, "", None))
+        self._folder.remove(name)
         if fault == "crash":
             raise PowerCut
 
     def sync(self) -> None:
         if self.step("sync directory") == "crash":
             raise PowerCut
-        self._durable = dict(self.entries)
-        self._changes.clear()
+        self._folder.sync()
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> SimLock:
         if name in self.locks:

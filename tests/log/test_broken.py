@@ -467,8 +467,9 @@ def test_salvage_under_faults_and_crashes() -> None:
                 writer.work()
             writer.close()
             first = min(name for name in disk.entries if name.endswith(".seg"))
-            disk.entries[first].data[128 + 80 + 50] ^= 1
-            disk.entries[first].sync()
+            damaged = bytearray(disk.entries[first].data)
+            damaged[128 + 80 + 50] ^= 1
+            disk.entries[first].engrave(damaged)
             disk.plan = {disk.calls + call: fault}
             try:
                 recover(disk, Recovery.SALVAGE)

@@ -158,6 +158,8 @@ async def test_the_queue_is_bounded(storage: Storage, path: str) -> None:
 
 def stall(log: Log) -> Any:
     """Keep the writer's thread busy until the function that is given back is called."""
+    if not log.core.writer.threads:
+        return lambda: None  # what one turn of the loop appends waits for the next anyway
     gate, entered = threading.Event(), threading.Event()
 
     def hold() -> None:

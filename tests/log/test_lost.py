@@ -100,8 +100,7 @@ def test_salvage_of_a_lost_segment_refused_at_each_call(fault: Fault) -> None:
             writer.append([(number, b"", bytes(300))])
             writer.close()
         name = max(name for name in disk.entries if name.endswith(".seg"))
-        disk.entries[name].data[:] = JUNK
-        disk.entries[name].sync()
+        disk.entries[name].engrave(JUNK)
         disk.plan = {disk.calls + call: fault}
         with contextlib.suppress(OSError, PowerCut):
             recover(disk, Recovery.SALVAGE)

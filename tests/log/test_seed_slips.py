@@ -172,7 +172,7 @@ def test_a_new_files_name_is_synced_before_it_is_used() -> None:
     for number in range(3):
         writer.append([(0, b"", number)])
         inode = disk.entries[writer.engine.active.name]
-        assert any(inode is kept for kept in disk._durable.values())
+        assert any(inode is kept for kept in disk.durable.values())
         writer.rotate()
         writer.work()
 
