@@ -65,6 +65,7 @@ class Chain:
     def __init__(self) -> None:
         self.head = 0  # the last update that we took
         self.top = 0  # the highest sequence that we know to be in
+        self._whole = 0  # up to here a sync brought everything, also what had waited
         self._held: list[Arrived] | None = None
         self._held_bytes = 0
         self._overflowed = False
@@ -89,7 +90,7 @@ class Chain:
     def synced(self, sequence: int) -> tuple[list[Arrived], bool]:
         """The sync brought everything up to `sequence`: what was held, and whether some was dropped."""
         held, self._held = self._held or [], None
-        self.head = self.top = sequence
+        self.head = self.top = self._whole = sequence
         return held, self._overflowed
 
     def given_up(self) -> None:
@@ -104,6 +105,9 @@ class Chain:
         self.head = arrived.sequence
         self.top = max(self.top, arrived.sequence)
 
-    def behind(self, head: int) -> bool:
-        """Whether the owner's renewal tells of an update that we have not seen."""
-        return head > self.top
+    def behind(self, head: int, tail: int = 0) -> bool:
+        """Whether the owner's renewal tells of an update that we have not seen.
+
+        `tail`: of the one that was accepted last, if it had waited for the head.
+        """
+        return head > self.top or bool(tail and head == self.top > self._whole and tail != self.head)

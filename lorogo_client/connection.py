@@ -41,6 +41,7 @@ from lorogo_transport.statuses import Statuses
 
 if TYPE_CHECKING:
     from lorogo_client.storing.local import LocalStore
+    from lorogo_log import Storage
 
 log = get_logger(__name__)
 
@@ -58,6 +59,7 @@ def connect(
     token: TokenSource | None = None,
     seed: str | None = None,
     store: str | os.PathLike[str] | None = None,
+    storage: "Storage | None" = None,
     settings: ClientSettings | None = None,
     name: str = "lorogo-client",
     clock: Clock | None = None,
@@ -77,7 +79,7 @@ def connect(
 
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
     Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
-    time: raises StoreLocked, StoreFailed.
+    time: raises StoreLocked, StoreFailed. `storage` is what it lies on, if not the disk.
     """
     if seed is not None and not isinstance(seed, str):
         raise TypeError("`seed` is the text of an nkey seed: for a file give Path(...).read_text().strip()")
@@ -89,7 +91,7 @@ def connect(
 
     async def enter() -> Client:
         async with AsyncExitStack() as undo:
-            kept = None if store is None else await _open_store(store)
+            kept = None if store is None else await _open_store(store, storage)
             if kept is not None:
                 undo.push_async_callback(kept.close)
             shared = Shared(
@@ -117,10 +119,10 @@ def connect(
     return Door(enter, leave)
 
 
-async def _open_store(path: str | os.PathLike[str]) -> "LocalStore":
+async def _open_store(path: str | os.PathLike[str], storage: "Storage | None") -> "LocalStore":
     from lorogo_client.storing.local import LocalStore  # noqa: PLC0415 - loads the log
 
-    store = LocalStore(path)
+    store = LocalStore(path, storage)
     await store.open()
     return store
 

@@ -340,7 +340,7 @@ class Mirror:
         """
         self.replica.commit()
         known = [] if self.need.everything else [*self.outbox.payloads(), *self._settled_meanwhile]
-        lacking = self.replica.lacking(answer.vector, known)
+        lacking = self.replica.lacking(answer.vector, known, self.outbox.payloads())
         if lacking:
             if len(lacking) > 1:
                 self.keeping.fall_behind()
@@ -364,6 +364,7 @@ class Mirror:
         finally:
             self._rebasing = None
         self.replica, self.need.fresh = replica, False
+        self.outbox.forget_settled()
         if edited and made:
             payload = made[0] if len(made) == 1 else replica.merged(made)
             self.outbox.replace([payload], self._new_id, now=now, jitter=jitter)

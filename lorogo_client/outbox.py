@@ -189,6 +189,10 @@ class Outbox:
         self._flights.clear()
         self._queue_bytes = self._flight_bytes = self._parked = 0
 
+    def forget_settled(self) -> None:
+        """The replica is another, which may lack what was ACKed: it must be imported if it comes again."""
+        self._settled.clear()
+
     # --- what goes out
 
     def next_to_send(self, now: float, new_id: Callable[[], str]) -> Flight | None:

@@ -69,7 +69,6 @@ class Relay:
         self._arrivals = Arrivals()
         self._followers: tuple[Follower, ...] | None = ()  # None: to be told anew
         self._senders: OrderedDict[str, tuple[Member, int]] = OrderedDict()  # and during which join of it
-        self._revision = 0  # the newest status heard
         self._starting = asyncio.Lock()
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
@@ -281,9 +280,9 @@ class Relay:
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)
-        if entry is None or entry.revision <= self._revision:
+        if entry is None or entry.revision <= self._keeper.revision:
             return
-        self._revision = entry.revision
+        self._keeper.revision = entry.revision
         self._context.starter.heard(self.document_id, entry)
         self._keeper.heard_status(entry, self._context.clock.now())
         if isinstance(entry.status, Failed) and self._course.live:

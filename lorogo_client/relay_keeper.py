@@ -45,13 +45,14 @@ class Keeper:
         self.course = Course()
         self.life = 0  # changes whenever all members must join again
         self.doubted_at = 0.0  # when the owner was last pinged
+        self.revision = 0  # the newest status heard
         self._context = context
         self._settings = context.settings
         self._document_id = document_id
         self._duties = duties
         self._heard_at = 0.0
         self._doubted = False
-        self._suspicion: tuple[float, int] | None = None  # (when to look, a head that we have not seen)
+        self._suspicion: tuple[float, int, int] | None = None  # (when to look, a head and tail not seen)
         self._trouble_since: float | None = None
         self._wake = asyncio.Event()
         self._finding = asyncio.Lock()
@@ -75,9 +76,9 @@ class Keeper:
             self._heard_at = now
             if missing:
                 self._duties.found()
-        if self.course.live and self.course.chain.behind(entry.head):
+        if self.course.live and self.course.chain.behind(entry.head, entry.tail):
             # the renewal may have overtaken the update that it tells of
-            self._suspicion = (now + self._settings.head_grace_seconds, entry.head)
+            self._suspicion = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
         self._wake.set()
 
     def doubt(self) -> None:
@@ -160,7 +161,10 @@ class Keeper:
         async with self._finding:
             if self.course.need_owner:
                 left = max(0.0, ends - self._context.clock.now()) * _SERVED_SHARE
+                known = self.revision
                 entry = await self._context.starter.served(self._document_id, timeout=left)
+                if entry is not None and entry.revision < known:
+                    self.revision = entry.revision  # the bucket is another, and begins lower: hear it again
                 self.course.found_owner(entry)
                 self._heard_at = self._context.clock.now()
                 self._duties.found()
@@ -207,7 +211,7 @@ class Keeper:
         """All that there is to do now."""
         course, now = self.course, self._context.clock.now()
         if self._suspicion is not None and self._suspicion[0] <= now:
-            course.need_sync |= course.chain.behind(self._suspicion[1])
+            course.need_sync |= course.chain.behind(*self._suspicion[1:])
             self._suspicion = None
         if not course.need_owner:
             await self._doubt(now)

@@ -4,6 +4,7 @@ Loro forgets a callback when its Subscription is dropped, when it returns anythi
 when it raises: so the subscriptions are kept, and what they call only appends.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,8 +48,8 @@ class LocalReplica:
         doc = self._replica.doc
         with crdt.guard():
             self._subscriptions = (
-                doc.subscribe_local_update(self._local),
-                doc.subscribe_root(self._event),
+                doc.subscribe_local_update(_weakly_local(self)),
+                doc.subscribe_root(_weakly_event(self)),
             )
 
     @property
@@ -93,15 +94,21 @@ class LocalReplica:
         with crdt.guard():
             return self.doc.export(ExportMode.UpdatesInRange(_id_spans(spans_of(payloads))))
 
-    def lacking(self, vector: bytes, unsaved: Iterable[bytes]) -> list[bytes]:
-        """What the vector lacks, as updates that an owner takes; none if `unsaved` holds all of that."""
+    def lacking(self, vector: bytes, known: Iterable[bytes], unsaved: Iterable[bytes] = ()) -> list[bytes]:
+        """What the vector lacks, as updates that an owner takes; none if those `known` hold all of it.
+
+        What is in `unsaved` is in them too, also where the vector has it: to be here is not to be ACKed.
+        """
         with crdt.guard():
             self.doc.commit()
             theirs = VersionVector.decode(vector)
             missing = self.doc.oplog_vv.sub_iter(theirs)
-            known = spans_of(unsaved) if missing else {}
-            if all(_within(span, known.get(span.peer)) for span in missing):
+            held = spans_of(known) if missing else {}
+            if all(_within(span, held.get(span.peer)) for span in missing):
                 return []
+            for span in _id_spans(spans_of(unsaved)):
+                theirs.shrink_to_exclude(span)
+            theirs.merge(self.doc.shallow_since_vv)
             return portions(self.doc, theirs)
 
     def rebased(self, fresh: crdt.Replica, unsaved: Sequence[bytes]) -> "tuple[LocalReplica, bool]":
@@ -134,16 +141,50 @@ class LocalReplica:
         """Hear no more of this document; whoever still edits it edits nothing."""
         self._retired = True
 
-    def _local(self, update: bytes) -> bool:
+    def committed(self, update: bytes) -> None:
+        """Loro tells of a local commit."""
         if self._retired:
-            log.error("an edit of a replaced document is lost: ask session.doc for the current one")
+            _tell_lost()
         else:
             self._listeners.on_local(bytes(update))
-        return True
 
-    def _event(self, event: DiffEvent) -> None:
+    def happened(self, event: DiffEvent) -> None:
+        """Loro tells of a change, ours or an import."""
         if not self._retired and event.triggered_by == EventTriggerKind.Import:
             self._listeners.on_remote(event)
+
+
+# Loro holds what it calls, and Python sees no cycle that goes through it: a document whose listener holds
+# the document would never be freed.
+
+
+def _weakly_local(replica: LocalReplica) -> Callable[[bytes], bool]:
+    found = weakref.ref(replica)
+
+    def local(update: bytes) -> bool:
+        here = found()
+        if here is None:
+            _tell_lost()
+        else:
+            here.committed(update)
+        return True
+
+    return local
+
+
+def _weakly_event(replica: LocalReplica) -> Callable[[DiffEvent], None]:
+    found = weakref.ref(replica)
+
+    def event(event: DiffEvent) -> None:
+        here = found()
+        if here is not None:
+            here.happened(event)
+
+    return event
+
+
+def _tell_lost() -> None:
+    log.error("an edit of a replaced document is lost: ask session.doc for the current one")
 
 
 def is_shallow(payload: bytes) -> bool:

@@ -72,7 +72,7 @@ class Room:
         self._halted: DocumentFailed | None = None  # until the status changes
         self._denied: NotAllowed | None = None  # said by the owner or NATS, until one of them says otherwise
         self._connecting = True
-        self._suspicion: tuple[float, int] | None = None  # (when to look, a head that we have not seen)
+        self._suspicion: tuple[float, int, int] | None = None  # (when to look, a head and tail not seen)
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # ends a pause after a failure
@@ -240,10 +240,10 @@ class Room:
         self.mirror.heard_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
-        if self.mirror.chain.behind(entry.head):
+        if self.mirror.chain.behind(entry.head, entry.tail):
             # the renewal may have overtaken the update that it tells of
             when = self._context.clock.now() + self._settings.head_grace_seconds
-            self._suspicion = (when, entry.head)
+            self._suspicion = (when, entry.head, entry.tail)
         self._wake.set()
         if not self.mirror.need.owner:
             self._urgent.set()
@@ -302,7 +302,7 @@ class Room:
         mirror = self.mirror
         now = self._context.clock.now()
         if self._suspicion is not None and self._suspicion[0] <= now:
-            mirror.need.sync |= mirror.chain.behind(self._suspicion[1])
+            mirror.need.sync |= mirror.chain.behind(*self._suspicion[1:])
             self._suspicion = None
         await self._doubt(now)
         if mirror.need.sync or (mirror.need.owner and not mirror.outbox.empty):
@@ -331,9 +331,10 @@ class Room:
         if not mirror.ready:
             await self._bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
         if mirror.need.owner:
-            mirror.found_owner(
-                await context.starter.served(self.document_id, timeout=self._settings.open_seconds)
-            )
+            entry = await context.starter.served(self.document_id, timeout=self._settings.open_seconds)
+            mirror.found_owner(entry)
+            if entry is not None:  # a bucket that was lost and made anew may count from below what we heard
+                self._revision = min(self._revision, entry.revision)
         while mirror.need.sync and mirror.failure is None:
             mirror.syncing()
             try:

@@ -21,6 +21,7 @@ OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, s
 MEMBER = "LORO_MEMBER"  # on loro.awareness: the one who says it, so that it need not be told
 
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
-HEAD = "LORO_HEAD"  # on a renewal: the owner's last accepted sequence
+HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence
+TAIL = "LORO_TAIL"  # on a renewal: that of the update accepted last, if it had waited and is not the highest
 TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another's UP or STARTING: the server that had it
 TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are

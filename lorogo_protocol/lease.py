@@ -27,7 +27,8 @@ class Entry:
     revision: int
     server: str = ""  # LORO_SERVER: the server that wrote it; empty: a client or a person did
     lease: int = 0  # LORO_LEASE: the token; 0 on the very write that acquires
-    head: int = 0  # LORO_HEAD: the owner's last accepted sequence
+    head: int = 0  # LORO_HEAD: the owner's highest accepted sequence
+    tail: int = 0  # LORO_TAIL: of the update accepted last, if it had waited for the head; 0: it is the head
     trace: str = ""  # LORO_TRACE: of the load that failed
     taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the server that was gone without saying DOWN
 

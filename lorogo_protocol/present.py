@@ -92,9 +92,12 @@ class Present:
         return self._presence.states()
 
     def _listen(self) -> None:
+        # Not `self`: Loro holds what it calls, and Python sees no cycle that goes through it.
+        changed_keys, removed_keys = self._changed, self._removed
+
         def changed(event: object) -> bool:
-            self._changed += [*getattr(event, "added", ()), *getattr(event, "updated", ())]
-            self._removed += getattr(event, "removed", ())
+            changed_keys.extend([*getattr(event, "added", ()), *getattr(event, "updated", ())])
+            removed_keys.extend(getattr(event, "removed", ()))
             return True
 
         self._subscription = self._presence.store.subscribe(changed)
@@ -102,7 +105,8 @@ class Present:
     def _settle(self) -> set[str]:
         """Bring our account to what the store told; the keys that were changed."""
         changed, removed = set(self._changed), set(self._removed)
-        self._changed, self._removed = [], []
+        self._changed.clear()
+        self._removed.clear()
         with crdt.guard():
             if both := changed & removed:
                 here = both & set(self._presence.store.keys())

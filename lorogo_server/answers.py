@@ -25,6 +25,7 @@ from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
 
 _ACKS_MAX = 10_000  # that wait for disks, of one document
+_IN_DOUBT = "the lease is in doubt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Answers:
         self._log = log
         self._spawn = spawn
         self._is_up = is_up
+        self.trimming = False  # a trim line is in force here, and no stored snapshot has it yet
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
@@ -166,7 +168,7 @@ class Answers:
         """Say that the update is safe and applied, if the document is still ours to speak for."""
         context, log_id, digest = self._context, one.log_id, one.digest
         if not await self._may_speak():
-            nack = Nack(log_id, digest, Reason.NOT_OWNER, "the lease is in doubt")
+            nack = Nack(log_id, digest, Reason.NOT_OWNER, _IN_DOUBT)
             if await self._reply(one.inbox, nack):
                 context.tally.refused(nack.reason)
             return
@@ -176,16 +178,25 @@ class Answers:
         if await self._reply(one.inbox, ack) or waiting is not None:
             context.tally.acked(int((context.clock.now() - one.heard_at) * 1e6))
 
+    def leaves(self, no: Refused) -> bool:
+        """Whether what is refused stays in the WAL: no stored snapshot has the trim line yet."""
+        return self.trimming and no.reason is Reason.HISTORY_TRIMMED
+
     async def refuse(self, no: Refused, epoch: int) -> None:
         """Say no, and move what can never be accepted out of the WAL; `epoch` is that of its sequences."""
         self._context.counters.refused += 1
         self._log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
+        nack = Nack(no.log_id, no.digest, no.reason, no.message)
+        unstored = self.leaves(no)
+        if unstored or not (self._is_up() and self._lease.valid()):
+            # Whoever has the document now may take it: who believes our no would make the edit once more.
+            nack = Nack(no.log_id, no.digest, Reason.NOT_OWNER, _IN_DOUBT)
         if (waiting := self._submitted.pop(no.log_id, None)) is not None and not waiting.done():
-            waiting.set_exception(CallRefused(no.reason, no.message))
-        told = await self._reply(no.inbox, Nack(no.log_id, no.digest, no.reason, no.message))
+            waiting.set_exception(CallRefused(nack.reason, nack.message))
+        told = await self._reply(no.inbox, nack)
         if told or waiting is not None:
-            self._context.tally.refused(no.reason)
-        if no.quarantine and no.sequences:
+            self._context.tally.refused(nack.reason)
+        if no.quarantine and no.sequences and not unstored:
             self.to_quarantine[min(no.sequences)] = no
             self._spawn(self._quarantine(no, epoch))
 

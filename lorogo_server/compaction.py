@@ -83,10 +83,15 @@ async def cover(host: Host) -> Covering:
 
 async def _cover(host: Host) -> Covering:
     await host.answers.retry_quarantine(host.epoch)
-    mark, head = await _store(host)
-    read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-    if read_back != mark.data:
-        raise CompactionFailed("the stored snapshot does not read back as it was written")
+    try:
+        mark, head = await _store(host)
+        read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+        if read_back != mark.data:
+            raise CompactionFailed("the stored snapshot does not read back as it was written")
+    except LorogoError:
+        if host.answers.trimming and not host.must_store:
+            host.doubt_stored()  # our trim line may not be stored: what is stored decides
+        raise
     host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes)
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
@@ -97,6 +102,9 @@ async def _cover(host: Host) -> Covering:
 
 async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
     for _ in range(_TRIES):
+        if not await host.knows_snapshot():
+            await _learn_other_snapshot(host)
+            host.doubts_snapshot = False
         async with host.busy:
             try:
                 mark = _mark(host)
@@ -106,13 +114,23 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             expected = host.snapshot_revision
         try:
             head = await host.context.snapshots.put(
-                host.document_id, mark.data, mark.facts.render(), expected_revision=expected
+                host.document_id,
+                mark.data,
+                mark.facts.render(),
+                expected_revision=expected,
+                check=lambda: _still_ours(host),
             )
         except (WrongLastSequence, OutcomeUnknown):
             await _learn_other_snapshot(host)
             continue
         return mark, head
     raise CompactionFailed("others keep writing this document's snapshot")
+
+
+def _still_ours(host: Host) -> None:
+    """The upload may have been long, and a bucket that was made anew counts its revisions from 1 again."""
+    if not host.lease.valid():
+        raise CompactionFailed("the lease is in doubt")
 
 
 def _mark(host: Host) -> _Mark:
@@ -123,7 +141,9 @@ def _mark(host: Host) -> _Mark:
         raise CompactionFailed("the document is deleted")
     replica = intake.replica
     frontiers = replica.frontiers()
-    now_ns = clock.wall_ns()
+    # By the stream's clock, which dated the versions: ours may be wrong, and what is trimmed is gone.
+    dated = [version.time_ns for version in intake.history.versions(frontiers)]
+    now_ns = min(clock.wall_ns(), loaded.follower.time_ns or max(dated, default=clock.wall_ns()))
     horizon_ns = now_ns - int(host.context.settings.history_seconds * 1e9)
     intake.history.thin(now_ns)
     oldest = intake.history.at(horizon_ns, frontiers)
@@ -137,6 +157,7 @@ def _mark(host: Host) -> _Mark:
     if fresh.trimmed() != replica.trimmed():
         # From here on we refuse what a fresh load of this snapshot would refuse.
         intake.replica = fresh
+        host.answers.trimming = True  # nobody is refused for it before it is stored
         if oldest is not None:
             intake.history.drop_before(oldest.time_ns)
     facts = replace(
@@ -164,6 +185,11 @@ async def _learn_other_snapshot(host: Host) -> None:
         raise LeaseLost(why)
     async with host.busy:
         if facts.deleted:
+            if not facts.erased_ns and facts.generation < host.loaded.facts.generation:
+                # It was restored since, and that snapshot is lost: a journal that did not hear of it
+                # brought the tombstone back. What lives here goes over it.
+                host.loaded.snapshot = head
+                return
             await host.reload()
             return
         if head.size:

@@ -29,6 +29,7 @@ async def delete(host: Host) -> int:
             await host.journalling.deleted(loaded.facts)
             return loaded.facts.deleted_ns
         await host.lease.confirm()
+        await _know_snapshot(host)
         replica = loaded.intake.replica
         frontiers = replica.frontiers()
         loaded.intake.history.thin(context.clock.wall_ns())
@@ -70,6 +71,7 @@ async def erase(host: Host) -> int:
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
         await host.lease.confirm()
+        await _know_snapshot(host)
         old, now_ns = loaded.snapshot, context.clock.wall_ns()
         if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
             facts = SnapshotFacts(
@@ -97,6 +99,13 @@ async def erase(host: Host) -> int:
         context.erased(host.document_id)
         await context.transport.bus.publish(subjects.erased(host.document_id))
         return erased_ns
+
+
+async def _know_snapshot(host: Host) -> None:
+    """Raises Refused if another snapshot is stored than we think: the document is loaded afresh then."""
+    if not await host.knows_snapshot():
+        host.doubt_stored()
+        raise Refused(Reason.BUSY, "it is being loaded afresh; ask again")
 
 
 async def _erase_stored(host: Host, old: SnapshotHead | None) -> None:
@@ -127,6 +136,7 @@ async def restore(host: Host) -> int:
         if age > context.settings.deleted_keep_seconds:
             raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
         await host.lease.confirm()
+        await _know_snapshot(host)
         # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
         # come back with the document.
         if not await context.check_epoch() and loaded.follower.position:

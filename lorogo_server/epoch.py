@@ -8,10 +8,9 @@ the stream contradicts it raises the counter, and every host then reads its subj
 import asyncio
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import subjects
-from lorogo_server import ledger
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, StreamState, Transport
@@ -19,6 +18,8 @@ from lorogo_transport.ports import Stored, StreamState, Transport
 log = get_logger(__name__)
 
 _TRIES = 8
+_WITNESS = "epoch"
+_HELD_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Epochs:
         self._statuses = transport.stream(subjects.STATUS_STREAM)
         self._known = Known(1, 0, 0)
         self._checking = asyncio.Lock()
+        self._doubts = self._settled = 0
+        self._held: list[Known] = []  # witnesses of connections that were lost, not compared since
 
     @property
     def current(self) -> int:
@@ -58,6 +61,21 @@ class Epochs:
         if (known.epoch, known.sequence) > (self._known.epoch, self._known.sequence):
             self._known = known
 
+    def doubt(self) -> None:
+        """The connection was lost: our witness is kept until it was compared with the stream.
+
+        A stream that went back may grow beyond it until then: what we hear now would hide that.
+        """
+        self._doubts += 1
+        if self._known.sequence and self._known not in self._held:
+            self._held.append(self._known)
+            del self._held[_HELD_MAX // 2 : -_HELD_MAX // 2]  # the oldest and the newest tell most
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the stream was not compared since the connection was lost: sequences may mean others."""
+        return self._doubts != self._settled
+
     def saw(self, sequence: int, time_ns: int) -> None:
         """A message of the WAL that this server took: the newest is our witness."""
         if sequence > self._known.sequence:
@@ -67,6 +85,7 @@ class Epochs:
         """Compare with the stream and the other servers; True if the epoch changed for us."""
         async with self._checking:
             known, before = self._known, self._known.epoch
+            doubts, held = self._doubts, tuple(self._held)
             for _ in range(_TRIES):
                 stored = await self._statuses.last(subjects.EPOCH_KEY)
                 recorded = _decode(stored)
@@ -86,7 +105,8 @@ class Epochs:
                 lost = bool(known.sequence) and await self._contradicts(known, await self._wal.state())
                 tell = log.warning if lost else log.info
                 tell("epoch changed", before=before, now=wanted.epoch, sequence=wanted.sequence)
-            self._known = wanted
+            self._known, self._settled = wanted, doubts
+            self._held = [witness for witness in self._held if witness not in held]
             return wanted.epoch != before
 
     async def raise_above(self, epoch: int) -> None:
@@ -111,13 +131,13 @@ class Epochs:
     async def _judge(self, recorded: Known | None) -> Known:
         """What the record should say: the higher epoch, raised once more if the stream went back."""
         mine = self._known
-        if recorded is not None and recorded.epoch > mine.epoch:
-            mine = recorded  # others found out before us; our own witness is of the past
-        elif recorded is not None and recorded.epoch == mine.epoch and recorded.sequence > mine.sequence:
-            mine = recorded
+        known = [mine, *self._held] if recorded is None else [mine, *self._held, recorded]
+        newest = max(one.epoch for one in known)  # if others found out before us, ours are of the past
+        witnesses = {one for one in known if one.epoch == newest}
+        mine = max(witnesses, key=lambda one: (one.sequence, one.time_ns))
         state = await self._wal.state()
         last = await self._wal.get(state.last_sequence) if state.last_sequence else None
-        if await self._contradicts(mine, state):
+        if any([await self._contradicts(witness, state) for witness in witnesses]):
             log.error(
                 "the WAL went backwards: JetStream lost messages that it had acknowledged",
                 known_sequence=mine.sequence,
@@ -150,19 +170,19 @@ async def recorded(transport: Transport) -> int:
     return 1 if known is None else known.epoch
 
 
-def remember(path: Path, known: Known) -> None:
+def remember(directory: Directory, known: Known) -> None:
     """Keep it for `recalled()`, whole or not at all; never something lower than what is there."""
-    old = recalled(path)
+    old = recalled(directory)
     if old is not None and (old.epoch, old.sequence) > (known.epoch, known.sequence):
         return
-    ledger.write(path, _encode(known))
+    replace_file(directory, _WITNESS, _encode(known))
 
 
-def recalled(path: Path) -> Known | None:
+def recalled(directory: Directory) -> Known | None:
     """What was remembered; None if there is nothing, or nothing that can be read."""
     try:
-        return _parsed(path.read_bytes())
-    except OSError:
+        return _parsed(read_file(directory, _WITNESS))
+    except (OSError, LogError):
         return None
 
 

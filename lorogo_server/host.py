@@ -74,6 +74,7 @@ class Host:
         self.compacted_at = context.clock.now()
         self.wants_compaction = ""  # why
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
+        self.doubts_snapshot = False  # the connection was lost: the stored one may be another's
         self.compaction_spread = 0.5 + context.rng.random()  # so that not all are compacted at once
         self._verbs = verbs
         self._lease: Lease | None = None
@@ -214,6 +215,23 @@ class Host:
         self.compacted_at = self.context.clock.now()
         self.wants_compaction = ""
         self.must_store = False
+        self.answers.trimming = False
+
+    async def knows_snapshot(self) -> bool:
+        """Whether what is stored is what we think; asked only after a lost connection. Raises TransportError.
+
+        A bucket that was lost and made anew counts its revisions from 1 again: that of another's snapshot,
+        or of a tombstone, may be the one that we expect.
+        """
+        if not self.doubts_snapshot:
+            return True
+        head, known = await self.context.snapshots.head(self.document_id), self.loaded.snapshot
+        if head is None or known is None:
+            same = head is known
+        else:
+            same = (head.revision, head.nuid) == (known.revision, known.nuid)
+        self.doubts_snapshot = not same
+        return same
 
     def adopt_no_snapshot(self) -> None:
         """The stored snapshot is gone; the document in memory stands for it."""
@@ -362,6 +380,8 @@ class Host:
         context = self.context
         self._heard_at = context.clock.now()
         for _ in range(_LOAD_TRIES):
+            if context.epochs.in_doubt:
+                await context.check_epoch()  # what our journal covers is told by sequences
             self.epoch = context.epochs.current
             loaded = await load(
                 context.transport,
@@ -375,14 +395,20 @@ class Host:
                 accepted=self.journalling.covered,
                 taste=context.taste,
             )
+            if loaded.facts.lease > self.lease.token:
+                # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
+                await self.lease.confirm()
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
                 self._loaded = loaded
+                self.answers.trimming = False
+                self.must_store &= not loaded.intake.deleted  # a tombstone is stored as it is
                 loaded.intake.share(context.unfinished)
                 self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)
                 self._checked = False
-                self.lease.head = loaded.intake.head
+                self.lease.head, self.lease.tail = loaded.intake.head, loaded.intake.tail
+                self._witness()
                 return
         raise LoadFailed("others keep storing snapshots of the document")
 
@@ -557,9 +583,16 @@ class Host:
         except (TransportError, LorogoError) as error:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
+        self._witness()
         position = self.loaded.follower.position
         while self._queue and self._queue[0].copy.stored.sequence <= position:
             self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
+
+    def _witness(self) -> None:
+        """What was read is a witness of the epoch like what was heard: we will not take it a second time."""
+        follower, epochs = self.loaded.follower, self.context.epochs
+        if follower.position and self.epoch == epochs.current:
+            epochs.saw(follower.position, follower.time_ns)
 
     async def _read_again(self) -> None:
         """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""
@@ -575,7 +608,7 @@ class Host:
         await self._read_missing()
         self.loaded.intake.go_live()
         self.loaded.intake.head = max(self.loaded.intake.head, head)
-        self.lease.head = self.loaded.intake.head
+        self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
 
     async def _load_again(self) -> bool:
         """Throw the document in memory away and load it from what is stored; False: not possible now."""
@@ -632,7 +665,7 @@ class Host:
             match effect:
                 case Accepted(update=update, new=new):
                     self.touch()
-                    self.lease.head = self.loaded.intake.head
+                    self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
                     safe = answers.last  # what is replayed or changes nothing is as safe as what came before
                     if announce and new:
                         safe = await self._journal(effect)
@@ -645,6 +678,8 @@ class Host:
                 case Again(log_id, digest, inbox, sequence):
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():
+                    if answers.leaves(effect):
+                        self.loaded.intake.leave(effect.sequences)
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
                     await answers.refuse(refused, self.epoch)

@@ -71,6 +71,7 @@ Effect = Accepted | Again | Refused | Poisoned
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
 _WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
+_COPIES_MAX = 1024  # messages of one update that waits, of all its copies together
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Intake:
         self.replica = replica
         self.history = history
         self.head = head  # the sequence of the last update that changed something
+        self.tail = 0  # the sequence of the last that changed something, if it had waited; 0: it is the head
         self.deleted = deleted
         self.erased = False
         self.wal_bytes = 0  # taken since the last compaction
@@ -173,7 +175,7 @@ class Intake:
         self._pending.clear()
         self._pending_bytes = 0
         self._dropped = range(0)  # judged again
-        self.head = 0
+        self.head = self.tail = 0
 
     def first_needed(self) -> int | None:
         """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
@@ -185,6 +187,10 @@ class Intake:
     def first_dropped(self) -> int | None:
         """The lowest sequence that was dropped though it is still in the WAL: a load may accept it."""
         return self._dropped.start if self._dropped else None
+
+    def leave(self, sequences: tuple[int, ...]) -> None:
+        """They stay in the WAL though they were refused: a load that accepts them must journal them."""
+        self._drop(sequences)
 
     def purged(self, before: int) -> None:
         """The WAL has no messages below that sequence any more."""
@@ -218,13 +224,12 @@ class Intake:
     def tick(self, now: float) -> list[Effect]:
         """What time has done: unfinished and pending updates that expired."""
         effects: list[Effect] = [_not_whole(no) for no in self._assembler.expire(now)]
-        while self._pending:
-            key, waiting = next(iter(self._pending.items()))
-            if waiting.deadline > now:
-                break
-            self._forget(key)
-            why = "what it builds on did not come in time"
-            effects.append(_given_up(waiting.update, why))
+        # All are looked at: one that was read counts from when it was stored, before others that were heard.
+        for key, waiting in list(self._pending.items()):
+            if waiting.deadline <= now:
+                self._forget(key)
+                why = "what it builds on did not come in time"
+                effects.append(_given_up(waiting.update, why))
         return self._noted(effects)
 
     def next_deadline(self) -> float | None:
@@ -271,9 +276,11 @@ class Intake:
             self.history.after_apply(ended, time_ns, update.sequence)
             self.new_bytes += len(update.payload)
         self._drop(self._assembler.acked(update.log_id, update.digest, update.sequence, now=now))
-        accepted = Accepted(update, self.head, time_ns, new, spans)
+        accepted = Accepted(update, self.tail or self.head, time_ns, new, spans)
         if new:  # what changes nothing is not published, so it must not look like a gap to readers
-            self.head = max(self.head, update.sequence)  # one that waited is older than the head
+            # One that waited is older than the head: only its place in the chain tells who missed it.
+            self.tail = update.sequence if update.sequence < self.head else 0
+            self.head = max(self.head, update.sequence)
         self.updates += 1
         return accepted
 
@@ -302,7 +309,12 @@ class Intake:
     def _wait(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         """Keep an update whose dependencies are not here; the sender is told at once."""
         key = (update.log_id, update.digest)
-        self._forget(key)
+        if (before := self._forget(key)) is not None:
+            copies = before.update.sequences + update.sequences
+            if len(copies) <= _COPIES_MAX:
+                update = replace(update, sequences=copies)  # accepted or given up, they go the same way
+            else:
+                self._drop(before.update.sequences)  # the copy that came first is waited for no more
         self._pending[key] = _Pending(update, time_ns, now + self._settings.pending_seconds)
         self._pending_bytes += len(update.payload)
         why = "it builds on changes that are not here; sync, and send them too"

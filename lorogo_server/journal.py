@@ -11,7 +11,7 @@ from typing import Protocol
 
 import xxhash
 
-from lorogo_log import Failure, Log, LogError, QueueFullError, Storage
+from lorogo_log import Directory, Failure, FileStorage, Log, LogError, QueueFullError, Storage
 from lorogo_protocol import latency, records
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
@@ -22,7 +22,6 @@ from lorogo_transport.logs import get_logger
 log = get_logger(__name__)
 
 PARTITIONS_MAX = 64
-_LEDGER = "ledger"
 _HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FULL_BYTES = 64 << 20  # less is free: the rest of one write of the queue may not have found room
@@ -150,6 +149,7 @@ class DiskJournal:
         on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
+        self.directory: Directory  # of the small files beside the partitions; from `open()` on
         self.logs: list[Log] = []
         self.stopped = ""  # why it takes nothing more
         self.damage: list[str] = []
@@ -158,6 +158,7 @@ class DiskJournal:
         self._segment_bytes = segment_bytes
         self._queue_bytes = queue_bytes
         self.storage = storage
+        self.disk: Storage = storage or FileStorage()
         self._on_stop = on_stop
         self._on_damage = on_damage
         self._ledger = Ledger(())
@@ -173,8 +174,7 @@ class DiskJournal:
             loop.call_soon_threadsafe(self._stop, _stopped(error))
 
         try:
-            if self.storage is None:
-                await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
+            self.directory = await asyncio.to_thread(self.disk.directory, self.folder, create=True)
             for number in range(self._partitions):
                 opened = Log.open(
                     self.folder / f"{number:02d}",
@@ -192,7 +192,7 @@ class DiskJournal:
             why = reason(error, self.folder)
             raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
         self.logs = list(self._opened)
-        self._ledger = await asyncio.to_thread(ledger.read, self.folder / _LEDGER, self._log_ids())
+        self._ledger = await asyncio.to_thread(ledger.read, self.directory, self._log_ids())
         if self.damage:  # found while it was opened, perhaps only this once: the tail may be cut now
             self._ledger.forget()
             await self.save_ledger()
@@ -269,16 +269,22 @@ class DiskJournal:
         """Records were removed: what is covered is not known any more."""
         self._ledger.forget(document_id)
 
-    async def save_ledger(self) -> None:
-        """Keep the hints for the next start; a failure costs some writing twice."""
-        if self.storage is not None or not self.logs or not self._ledger.changed:
-            return
+    async def save_ledger(self) -> bool:
+        """Keep the hints for the next start; False if the old ones are still there.
+
+        That costs some writing twice, unless records are about to be removed.
+        """
+        if not self.logs or not self._ledger.changed:
+            return True
         self._ledger.changed = False
         data = self._ledger.encode()
         try:
-            await asyncio.to_thread(ledger.write, self.folder / _LEDGER, data)
+            await asyncio.to_thread(ledger.write, self.directory, data)
         except OSError as error:
+            self._ledger.changed = True
             log.warning("the ledger could not be written", problem=str(error))
+            return False
+        return True
 
     async def measure(self) -> None:
         """Look how large its files are; what cannot be seen is left as it was."""

@@ -273,7 +273,8 @@ class Keeping:
             # before it happens, so that a crash costs writing something twice, and not leaving it out
             self._on_expired(before)
             self._journal.uncover()
-            await self._journal.save_ledger()
+            if not await self._journal.save_ledger():
+                return  # the next start would believe that what goes now is still there
             if number < len(self._journal.logs):
                 removed = await self._journal.logs[number].expire(before=before)
             else:

@@ -69,12 +69,13 @@ class Lease:
         self.up = False
         self.ended = False
         self.suspended = False  # after a reconnect, until the key was read from the leader
-        self.head = 0
+        self.head = self.tail = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
         self._trace = trace  # of the load that failed before us
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
+        self._followed = False  # entries after the one that acquired may have gone by before we listened
         self._confirming = asyncio.Lock()
         self._acquiring_again = False
         self._statuses = statuses
@@ -100,7 +101,7 @@ class Lease:
             return None
         if self._acquiring_again and entry.server == self.server_id:
             return None
-        match self._judge(entry):
+        match self._judge(entry, missed=self.suspended or not self._followed):
             case Mine(revision):
                 self._adopt(revision)
                 return None
@@ -129,6 +130,7 @@ class Lease:
             server=self.server_id,
             lease=self.token,
             head=self.head,
+            tail=self.tail,
             trace=self._trace_now(),
         )
 
@@ -153,6 +155,7 @@ class Lease:
                     server=self.server_id,
                     lease=self.token,
                     head=self.head,
+                    tail=self.tail,
                     trace=self._trace_now(),
                 )
             except WrongLastSequence:
@@ -161,6 +164,7 @@ class Lease:
             self.revision = max(self.revision, revision)
             self._sent = None
             self._confirmed_sent = max(self._confirmed_sent, sent_at)
+            self._followed = True
             self.suspended = False
             return
         raise OutcomeUnknown(f"the lease of {self.document_id} could not be confirmed")
@@ -210,13 +214,13 @@ class Lease:
     async def _look_again(self) -> None:
         """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
         entry = await self._statuses.read(self.document_id)
-        match self._judge(entry, missed=self.suspended):
+        match self._judge(entry, missed=True):  # it is the newest: others before it may be unheard
             case Mine(revision):
                 self.revision = max(self.revision, revision)
-            case Reclaim(expected):
-                self.revision = expected
             case Reacquire():
                 await self._acquire_again()
+            case Reclaim():
+                raise AssertionError("after a gap nothing is reclaimed")
             case StepDown(why):
                 self.lose(why)
                 raise LeaseLost(why)
@@ -244,6 +248,7 @@ class Lease:
 
     def _adopt(self, revision: int) -> None:
         self.revision = revision
+        self._followed = True  # it replaced our own entry, so nobody's was between
         sent = self._sent
         if sent is not None and revision > sent.revision:
             self._confirmed_sent = max(self._confirmed_sent, sent.at)

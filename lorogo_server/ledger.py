@@ -4,17 +4,17 @@ It may be old or missing; it is never ahead of what is on the disk, and never be
 waits for something (docs/JOURNAL.md, "The ledger").
 """
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgpack
 import xxhash
 
+from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
+_NAME = "ledger"
 _FORMAT = 2
 _CHECK_BYTES = 8
 
@@ -80,20 +80,15 @@ def decode(data: bytes, log_ids: tuple[bytes, ...]) -> Ledger:
     return Ledger(log_ids)
 
 
-def read(path: Path, log_ids: tuple[bytes, ...]) -> Ledger:
-    """The ledger in a file; an empty one if there is none that we can believe."""
+def read(directory: Directory, log_ids: tuple[bytes, ...]) -> Ledger:
+    """The ledger in a folder; an empty one if there is none that we can believe."""
     try:
-        data = path.read_bytes()
-    except OSError:
+        data = read_file(directory, _NAME)
+    except (OSError, LogError):
         return Ledger(log_ids)
     return decode(data, log_ids)
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replace the file, whole or not at all."""
-    draft = path.with_name(f"{path.name}.new")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+def write(directory: Directory, data: bytes) -> None:
+    """Replace it, whole or not at all; when this returns, no crash brings the old one back."""
+    replace_file(directory, _NAME, data)

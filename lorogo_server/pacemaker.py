@@ -116,6 +116,7 @@ async def renew_all(
                     server=server_id,
                     lease=token,
                     head=entry.head,
+                    tail=entry.tail,
                     trace=entry.trace,
                 )
                 done += 1

@@ -11,23 +11,22 @@ At the start, after each reconnect, when the epoch changed, and on a timer. One 
 
 import asyncio
 import contextlib
-import fcntl
-import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lorogo_log import LogError
+from lorogo_log import Directory, Lock, LockedError, LogError, read_file, replace_file
 from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
-from lorogo_protocol.records import BaseRecord, UpdateRecord
-from lorogo_server import epoch, ledger, reconcile_scan, reconcile_table
+from lorogo_protocol.status import Up
+from lorogo_server import epoch, reconcile_scan, reconcile_table
 from lorogo_server.context import Context
 from lorogo_server.epoch import Known
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
-from lorogo_server.reconcile_repair import Found, Mended, Pace, Repair, keeps_content
+from lorogo_server.reconcile_repair import Found, Pace, Repair, keeps_content
+from lorogo_server.reconcile_rounds import Rounds
 from lorogo_server.reconcile_scan import Entry, Place
 from lorogo_server.reconcile_table import Ends, Row, Table, includes
 from lorogo_transport.errors import StorageFull, TransportError
@@ -40,14 +39,12 @@ PER_SECOND = 2_000.0  # messages published again: well below what a stream takes
 _YOUNG_NS = 600 * 1_000_000_000
 _BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, whatever the numbers say
 _AGAIN_SECONDS = 5.0  # after a pass that failed
-_ROUNDS_MAX = 5
+_WAKES_MAX = 1000  # documents of one pass; what is above it waits for the next load
 _ROWS_AT_ONCE = 1000  # looked at before others get a turn
-_KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
 _TURN_SECONDS = 300.0
 _TURN_POLL_SECONDS = 0.2
 _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
-_WITNESS = "epoch"
 _NO_FACTS = SnapshotFacts()
 
 
@@ -72,16 +69,13 @@ class Stored:
 class Reconciler:
     """One server's reconciliation; `run()` is its task."""
 
-    def __init__(
-        self, context: Context, journal: DiskJournal, data: Path, hosts: Mapping[str, Host], *, on_disk: bool
-    ) -> None:
+    def __init__(self, context: Context, journal: DiskJournal, data: Path, hosts: Mapping[str, Host]) -> None:
         self.found = Found()
         self.table = Table()
         self._context = context
         self._journal = journal
         self._data = data
         self._hosts = hosts
-        self._on_disk = on_disk
         self._wanted = asyncio.Event()
         self._passing = asyncio.Lock()
         self._why = "start"
@@ -95,7 +89,8 @@ class Reconciler:
         self._counted: set[str] = set()  # have lost something, and were not found whole since
         self._unread: set[str] = set()  # documents that could not be read when it was last tried
         self._unread_now: set[str] = set()  # in this pass
-        self._failed: set[str] = set()  # documents of which not everything could be tried in this pass
+        self._mending: set[str] = set()  # documents that had lost something, and were not seen whole since
+        self._mending_now: set[str] = set()  # in this pass
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
@@ -107,20 +102,18 @@ class Reconciler:
     async def open(self) -> None:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
         self._opened = True
-        if not self._on_disk:
-            return
-        self.table = await asyncio.to_thread(_read, self._journal.folder / _CHECKPOINT)
-        known = await asyncio.to_thread(epoch.recalled, self._journal.folder / _WITNESS)
+        self.table = await asyncio.to_thread(_read, self._journal.directory)
+        known = await asyncio.to_thread(epoch.recalled, self._journal.directory)
         if known is not None:
             self._context.epochs.recall(known)
 
     async def remember(self) -> None:
         """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
         known = self._context.epochs.known
-        if not self._on_disk or not self._opened or known == self._remembered:
+        if not self._opened or known == self._remembered:
             return  # not opened: the start failed, and what is remembered there is better
         try:
-            await asyncio.to_thread(epoch.remember, self._journal.folder / _WITNESS, known)
+            await asyncio.to_thread(epoch.remember, self._journal.directory, known)
         except OSError as error:
             self._log.warning("where the WAL stands could not be written", problem=str(error))
         else:
@@ -148,8 +141,9 @@ class Reconciler:
                 await self.reconcile()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
-                again = 2 * again if self._unread else _AGAIN_SECONDS
-                if self._unread:
+                unsettled = self._unread or self._mending
+                again = 2 * again if unsettled else _AGAIN_SECONDS
+                if unsettled:
                     pause = again = min(pause, again)
             except StorageFull as error:
                 self._log.error("the WAL is full: what it lost cannot be published again", problem=str(error))
@@ -179,6 +173,7 @@ class Reconciler:
             "reconcile_skipped": found.skipped,
             "reconcile_waiting": len(self._waiting),
             "reconcile_unread": len(self._unread),
+            "reconcile_mending": len(self._mending),
             "journals_damaged": sorted(self._damaged),
         }
 
@@ -196,9 +191,9 @@ class Reconciler:
             await self._save()
 
     def _places(self) -> list[Place]:
-        storage = None if self._on_disk else self._journal.storage
-        found = reconcile_scan.places(self._data, len(self._journal.logs), storage)
-        own, tell = self._journal.folder, self._journal.found_damage
+        journal = self._journal
+        found = reconcile_scan.places(self._data, len(journal.logs), journal.storage)
+        own, tell = journal.folder, journal.found_damage
         return [
             replace(place, damaged=self._damaged, on_damage=tell if place.path.parent == own else None)
             for place in found
@@ -210,7 +205,7 @@ class Reconciler:
             log_id = await asyncio.to_thread(place.log_id)
             first = self.table.begin(place.name, log_id)
             found = reconcile_scan.entries(place, from_sequence=first)
-            async for window in _portions(found):
+            async for window in reconcile_scan.portions(found):
                 await asyncio.to_thread(self._fold, place.name, window)
                 first = window[-1].sequence + 1
         except LogError as error:
@@ -228,7 +223,7 @@ class Reconciler:
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
-        self._unread_now = set()
+        self._unread_now, self._mending_now = set(), set()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         revisions = {
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
@@ -246,6 +241,8 @@ class Reconciler:
                 and not keeps_content(row, there.facts, there.size)
             ):
                 continue
+            if row.floor:
+                self._tell_of_new_life(name, row)
             if row.deleted_ns and (there.deleted or there.generation <= row.generation):
                 await self._bury(name, row)
             elif row.ends and not self._believed(row, there):
@@ -270,6 +267,7 @@ class Reconciler:
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now
+        self._mending = self._mending_now
 
     def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
         """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""
@@ -315,6 +313,16 @@ class Reconciler:
                 listed[head.document_id] = _stored(head, messages)
         return listed
 
+    async def _lives(self, name: str, row: Row) -> bool:
+        """Whether somebody owns it since it was deleted: the snapshot that says so is lost."""
+        host = self._hosts.get(name)
+        if host is not None and host.wal_messages is None:
+            return True  # it is read or changed just now
+        if host is not None:
+            return not host.loaded.intake.deleted and host.lease.token > row.deleted_lease
+        entry = await self._context.statuses.read(name)
+        return entry is not None and isinstance(entry.status, Up) and entry.token > row.deleted_lease
+
     async def _bury(self, name: str, row: Row) -> None:
         """A journal says that it is deleted, and no tombstone is there."""
         try:
@@ -323,12 +331,18 @@ class Reconciler:
                 facts = SnapshotFacts.parse(head.facts)
                 if facts.deleted and not keeps_content(row, facts, head.size):
                     return
+            elif not row.erased_ns and await self._lives(name, row):
+                self._mending_now.add(name)  # its owner stores it; then we see which life it is
+                return
             if await self._repair.bury(name, row, head):
                 self._told.discard(name)
                 return
         except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
             await self._leave_out(name, error)
             return
+        self._tell_of_new_life(name, row)
+
+    def _tell_of_new_life(self, name: str, row: Row) -> None:
         if name not in self._told:
             self._told.add(name)
             self.found.contradictions += 1
@@ -342,7 +356,10 @@ class Reconciler:
     def _ask_host(self, host: Host, row: Row, there: Stored, wanted: int) -> bool | None:
         """Whether a document of ours is complete, by what its owner took; None: it is being seen to."""
         now = host.wal_messages
-        if now is None or host.loaded.intake.deleted:
+        if now is None:
+            self._mending_now.add(host.document_id)  # it is read or changed just now
+            return None
+        if host.loaded.intake.deleted:
             return None
         missing = [] if there.revision else ["the snapshot"]
         if there.messages < wanted <= now:
@@ -355,6 +372,7 @@ class Reconciler:
                 )
             if not host.must_store:
                 host.stream_lost()
+            self._mending_now.add(host.document_id)  # whether its memory is all there was is not asked yet
             return None
         return includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends)
 
@@ -412,106 +430,44 @@ class Reconciler:
     # --- what is lost -----------------------------------------------------------------------------
 
     async def _bring_back(self, lost: list[str], places: Mapping[str, Place]) -> None:
-        """Read the journals for those documents, in order, as often as it helps."""
+        """Everything that a journal holds of those documents and a fresh load does not include."""
         self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
         republished = self.found.republished
-        ends: dict[str, Ends] = {}
-        left = set(lost)
-        self._failed = set()
-        changed = await self._bases(lost, places, ends)
-        for _ in range(_ROUNDS_MAX):
-            before = self.found.republished
-            waiting: set[str] = set()
-            for place in places.values():
-                async for window in self._records(place, left):
-                    for name, entries in window.items():
-                        mended = await self._mend(name, entries, ends)
-                        if mended is None:
-                            continue
-                        if mended.published or mended.stored:
-                            changed.add(name)
-                        if mended.waiting:
-                            waiting.add(name)
-            left = waiting
-            if not left or self.found.republished == before:
-                break
-        self._waiting = left
+        rounds = Rounds(self._context, self.table.rows, self._repair, self.found, self._leave_out)
+        await rounds.run(lost, places)
+        changed, failed = rounds.changed, rounds.failed
+        self._waiting = rounds.waiting
+        # Its owner may just have moved out of the WAL what we saw there: the next pass looks.
+        self._mending_now |= changed
         for name in lost:
-            if name not in self._failed:
-                self._settle(name, ends.get(name), waiting=name in left)
+            if name not in failed:
+                if includes(rounds.ends.get(name, {}), self.table.rows[name].ends):
+                    self._mending_now.add(name)
+                self._settle(name, rounds.ends.get(name))
         for name in changed:
             self._count(name)
-        whole = not left and not self._failed
+        await self._wake(sorted(changed - self._hosts.keys())[:_WAKES_MAX])
+        whole = "what the stream had lost is there again" if changed else "no journal holds what is not there"
         self._log.warning(
-            "what the stream had lost is there again"
-            if whole
-            else "not all that was lost is there again yet",
+            "not all that was lost is there again yet" if self._waiting or failed else whole,
             documents=len(changed),
             updates=self.found.republished - republished,
-            waiting=len(left),
-            failed=len(self._failed),
+            waiting=len(self._waiting),
+            failed=len(failed),
         )
 
-    async def _bases(
-        self, lost: Iterable[str], places: Mapping[str, Place], ends: dict[str, Ends]
-    ) -> set[str]:
-        """The greatest snapshot of each first: what it holds need not be published one by one."""
-        changed: set[str] = set()
-        for name in lost:
-            place, sequence, _ = self.table.rows[name].base
-            if place not in places:
-                continue
-            record = await asyncio.to_thread(reconcile_scan.lookup, places[place], sequence)
-            if record is not None:
-                now_ns = self._context.clock.wall_ns()
-                mended = await self._mend(name, [Entry(name, record, now_ns, sequence, 0)], ends)
-                if mended is not None and (mended.published or mended.stored):
-                    changed.add(name)
-        return changed
+    async def _wake(self, names: Iterable[str]) -> None:
+        """Have them served: whoever has one of them open hears of what came back only from an owner."""
+        for name in names:
+            await self._context.transport.bus.publish(subjects.init(name))
 
-    async def _mend(self, name: str, entries: list[Entry], ends: dict[str, Ends]) -> Mended | None:
-        row = self.table.rows[name]
-        have = ends.get(name)
-        if have is not None and all(_covered(entry, have) for entry in entries):
-            return None
-        try:
-            mended = await self._repair.mend(name, entries, row)
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
-            await self._leave_out(name, error)
-            self._failed.add(name)
-            return None
-        if mended.unjudged:
-            self._failed.add(name)
-        ends[name] = mended.ends
-        self.found.republished += mended.published
-        if mended.published:
-            self._log.info("published again", document=name, updates=mended.published)
-        return mended
-
-    async def _records(self, place: Place, names: set[str]) -> AsyncIterator[dict[str, list[Entry]]]:
-        """The records of those documents in a journal, in portions, by document."""
-        if len(names) <= _KEYS_MAX:
-            scans = [reconcile_scan.entries(place, key=name) for name in sorted(names)]
-        else:
-            scans = [reconcile_scan.entries(place, wanted=names.__contains__)]
-        try:
-            for scan in scans:
-                async for window in _portions(scan):
-                    grouped: dict[str, list[Entry]] = {}
-                    for entry in window:
-                        grouped.setdefault(entry.document_id, []).append(entry)
-                    yield grouped
-        except LogError as error:
-            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
-            self._failed |= names  # what was not read may hold what they miss
-
-    def _settle(self, name: str, have: Ends | None, *, waiting: bool) -> None:
+    def _settle(self, name: str, have: Ends | None) -> None:
         """What cannot come back, or is in no journal any more, is not missed again.
 
         Only for a document of which everything in every journal was tried: what failed is tried again.
         """
         row = self.table.rows[name]
-        if waiting or have is None or includes(have, row.ends):
+        if name in self._waiting or have is None or includes(have, row.ends):
             return
         row.ends = {peer: min(end, have[peer]) for peer, end in row.ends.items() if peer in have}
 
@@ -520,32 +476,27 @@ class Reconciler:
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         """One worker of a folder at a time, so that the next finds what the first has published."""
-        if not self._on_disk:
-            yield
-            return
         home = self._data.parent if reconcile_scan.has_siblings(self._data) else self._data
-        lock = await asyncio.to_thread(
-            os.open, home / _TURN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-        )
+        directory = await asyncio.to_thread(self._journal.disk.directory, home, create=True)
+        lock: Lock | None = None
         try:
             with contextlib.suppress(TimeoutError):  # then beside another: it costs some updates twice
                 async with asyncio.timeout(_TURN_SECONDS):
-                    while not _taken(lock):  # noqa: ASYNC110  # another process holds it
+                    while (lock := await _taken(directory)) is None:  # noqa: ASYNC110  # another process has it
                         await asyncio.sleep(_TURN_POLL_SECONDS)
             yield
         finally:
-            os.close(lock)
+            if lock is not None:
+                lock.release()
 
     def _note_rejected(self, document_id: str, log_id: str, digest: str) -> bool:
         return self.table.reject(document_id, log_id, digest)
 
     async def _save(self) -> None:
-        if not self._on_disk:
-            return
         data = await asyncio.to_thread(self.table.encode)
         if data == self._written:
             return
-        await asyncio.to_thread(ledger.write, self._journal.folder / _CHECKPOINT, data)
+        await asyncio.to_thread(replace_file, self._journal.directory, _CHECKPOINT, data)
         self._written = data
 
 
@@ -557,39 +508,19 @@ def _stored(head: SnapshotHead, messages: int) -> Stored:
     return Stored(head.revision, messages, head.size, facts)
 
 
-def _covered(entry: Entry, have: Ends) -> bool:
-    match entry.record:
-        case UpdateRecord(spans=spans) if spans:
-            return all(have.get(peer, 0) >= end for peer, _, end in spans)
-        case BaseRecord(vector=vector):
-            return includes(have, crdt.counters(vector))
-        case UpdateRecord():
-            return False
-        case _:
-            return True
-
-
-def _read(path: Path) -> Table:
+def _read(directory: Directory) -> Table:
     try:
-        return reconcile_table.decode(path.read_bytes())
-    except OSError:
+        return reconcile_table.decode(read_file(directory, _CHECKPOINT))
+    except (OSError, LogError):
         return Table()
 
 
-def _taken(lock: int) -> bool:
+async def _taken(directory: Directory) -> Lock | None:
+    """The lock of the turn; None while another has it."""
+    if await asyncio.to_thread(directory.locked, _TURN_FILE):
+        return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-async def _portions(found: Iterator[Entry]) -> AsyncIterator[list[Entry]]:
-    """Windows of records, each read in a thread."""
-    windows = reconcile_scan.windows(found)
-    while (window := await asyncio.to_thread(_next, windows)) is not None:
-        yield window
-
-
-def _next(windows: Iterator[list[Entry]]) -> list[Entry] | None:
-    return next(windows, None)
+        # not in a thread: cancelled meanwhile, nobody would give it back
+        return directory.lock(_TURN_FILE, exclusive=True, wait_seconds=0.0)
+    except LockedError:
+        return None

@@ -148,7 +148,7 @@ class Repair:
         ):
             await self._store_facts(document_id, None, SnapshotFacts(generation=row.generation))
         for entry in entries:
-            if entry.time_ns <= row.erased_ns:
+            if entry.time_ns <= row.erased_ns or _is_past(entry, row):
                 continue
             match entry.record:
                 case BaseRecord() as base if base.content:
@@ -412,6 +412,11 @@ def keeps_content(row: Row, facts: SnapshotFacts, size: int) -> bool:
     """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
     erased = bool(row.erased_ns and row.deleted_ns)
     return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
+
+
+def _is_past(entry: Entry, row: Row) -> bool:
+    """Whether it was journalled before a deletion that the document has outlived."""
+    return isinstance(entry.record, UpdateRecord | BaseRecord) and row.past(entry.record.lease)
 
 
 def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:

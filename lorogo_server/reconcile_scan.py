@@ -1,9 +1,10 @@
 """Journals as reconciliation finds them on the disk: whose ever they are, read without a lock.
 
-Everything here blocks: it is called in a thread.
+Everything here but `portions` blocks: it is called in a thread.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,6 +122,17 @@ def windows(found: Iterator[Entry]) -> Iterator[list[Entry]]:
             window, size = [], 0
     if window:
         yield window
+
+
+async def portions(found: Iterator[Entry]) -> AsyncIterator[list[Entry]]:
+    """The same, each portion read in a thread."""
+    read = windows(found)
+    while (window := await asyncio.to_thread(_next, read)) is not None:
+        yield window
+
+
+def _next(read: Iterator[list[Entry]]) -> list[Entry] | None:
+    return next(read, None)
 
 
 def lookup(place: Place, sequence: int) -> DocumentRecord | None:

@@ -24,7 +24,7 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = 2  # 1 forgot what was never tried: the journals are read again
+_FORMAT = 3  # 1 forgot what was never tried, 2 what a new life held: the journals are read again
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -49,6 +49,11 @@ class Row:
     # The stored snapshot's revision and the WAL's messages when it was last found complete, and when.
     complete: tuple[int, int] = _NEVER
     complete_ns: int = 0
+    floor: int = 0  # the lease of a deletion that it has outlived, its tombstone being lost; 0: of none
+
+    def past(self, lease: int) -> bool:
+        """Whether what an owner with that lease wrote went with the life before this one."""
+        return bool(self.floor) and lease <= self.floor
 
     def forget(self) -> None:
         """Compare it again."""
@@ -67,8 +72,27 @@ class Row:
             self.generation, self.deleted_ns, self.deleted_lease = generation, 0, 0
             self.forget()
 
+    def reborn(self, generation: int, lease: int) -> None:
+        """An owner with that lease accepted an update: if it was deleted before, it has a new life.
+
+        Its tombstone was lost, and somebody opened it. What it held before stays gone, what is ACKed since
+        must be able to come back. An erased document stays what it is.
+        """
+        if (
+            not self.deleted_ns
+            or self.erased_ns
+            or generation != self.generation
+            or lease <= self.deleted_lease
+        ):
+            return
+        self.floor, self.deleted_ns, self.deleted_lease = self.deleted_lease, 0, 0
+        self.ends, self.base = {}, ("", 0, 0)
+        self.forget()
+
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
         """It was deleted in that generation; if it was erased after that, by the later of two owners."""
+        if self.past(lease):
+            return
         if generation > self.generation or (generation == self.generation and not self.deleted_ns):
             self.generation, self.deleted_ns, self.deleted_lease = generation, deleted_ns, lease
             self.forget()
@@ -100,12 +124,18 @@ class Table:
         self.snapshots = (0, 0)  # when their stream was made, and its last sequence
 
     def fold(self, document_id: str, record: DocumentRecord, time_ns: int, place: str, sequence: int) -> None:
-        """Take a record into account; the order does not matter, nor does once or twice."""
+        """Take a record into account; the order does not matter, nor does once or twice.
+
+        But for one thing: that a deleted document lives again is seen only behind its deletion.
+        """
         row = self.rows.get(document_id)
         if row is None:
             row = self.rows[document_id] = Row()
         match record:
+            case UpdateRecord() | BaseRecord() if row.past(record.lease):
+                pass
             case UpdateRecord() if time_ns > row.erased_ns:
+                row.reborn(record.generation, record.lease)
                 row.lives(record.generation)
                 row.extend({peer: end for peer, _, end in record.spans or _spans(record.payload)})
             case BaseRecord() if time_ns > row.erased_ns:
@@ -218,6 +248,7 @@ def _packed(row: Row) -> tuple[Any, ...]:
         row.base,
         row.complete,
         row.complete_ns,
+        row.floor,
     )
 
 
@@ -230,6 +261,7 @@ def _unpacked(
     base: list[Any],
     complete: list[int],
     complete_ns: int,
+    floor: int,
 ) -> Row:
     return Row(
         ends,
@@ -240,6 +272,7 @@ def _unpacked(
         (base[0], base[1], base[2]),
         (complete[0], complete[1]),
         complete_ns,
+        floor,
     )
 
 

@@ -156,7 +156,7 @@ class Server:
             rights=Rights(authority),
             taste=untasted if taster is None else taster.taste,
         )
-        self.reconciler = self._make_reconciler(data, storage)
+        self.reconciler = self._make_reconciler(data)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
@@ -192,10 +192,10 @@ class Server:
             on_damage=self._journal_damaged,
         )
 
-    def _make_reconciler(self, data: Path | None, storage: Storage | None) -> Reconciler | None:
+    def _make_reconciler(self, data: Path | None) -> Reconciler | None:
         if self.journal is None or data is None:
             return None
-        return Reconciler(self.context, self.journal, data, self.hosts, on_disk=storage is None)
+        return Reconciler(self.context, self.journal, data, self.hosts)
 
     def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
         if self.journal is None:
@@ -540,7 +540,9 @@ class Server:
     def _on_connection(self, connected: bool) -> None:
         for host in self.hosts.values():
             host.lease.suspended = True
+            host.doubts_snapshot = True
         self._taking.sightings.forget()
+        self.context.epochs.doubt()
         if connected and not self._stopping:
             self._tasks.spawn(self._revalidate())
 
@@ -633,22 +635,38 @@ class Server:
     def _look_after(self, host: Host, now: float) -> None:
         settings = self.settings
         intake = host.loaded.intake
-        if host.must_store:
+        wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
+        if intake.deleted:
+            host.wants_compaction = ""
+            self._retry_quarantine(host)  # else a compaction does
+        elif host.must_store:
             host.wants_compaction = "the stream lost messages"
         if self._pulse is not None:
             self._pulse.hold(host.document_id, host.lease.token)
         if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():
-            if intake.wal_bytes >= settings.compact_idle_bytes and not host.wants_compaction:
+            if wal_bytes >= settings.compact_idle_bytes and not host.wants_compaction:
                 host.wants_compaction = "unloading"
             elif not host.wants_compaction:
                 host.stop("idle")
                 return
         due = host.compacted_at + settings.compact_every_seconds * host.compaction_spread
-        if now >= due and intake.wal_bytes:
+        if now >= due and wal_bytes:
             host.wants_compaction = host.wants_compaction or "daily"
         if host.wants_compaction and host.document_id not in self._compacting:
             self._compacting.add(host.document_id)
             host.spawn(self._compact(host))
+
+    def _retry_quarantine(self, host: Host) -> None:
+        """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
+        if host.answers.to_quarantine and host.document_id not in self._compacting:
+            self._compacting.add(host.document_id)
+            host.spawn(self._quarantine(host))
+
+    async def _quarantine(self, host: Host) -> None:
+        try:
+            await host.answers.retry_quarantine(host.epoch)
+        finally:
+            self._compacting.discard(host.document_id)
 
     async def _compact(self, host: Host) -> None:
         try:

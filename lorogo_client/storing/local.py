@@ -20,7 +20,16 @@ from lorogo_client.storing.records import (
 )
 from lorogo_client.storing.replay import Kept, replay
 from lorogo_client.storing.shelf import Shelf
-from lorogo_log import DamageError, LockedError, Log, LogError, Recovery, Storage
+from lorogo_log import (
+    DamageError,
+    FileStorage,
+    LockedError,
+    Log,
+    LogError,
+    Recovery,
+    Storage,
+    replace_file,
+)
 from lorogo_protocol.digest import digest
 from lorogo_transport.logs import get_logger
 
@@ -32,17 +41,18 @@ ASIDE = "aside"  # a folder beside the segments
 
 
 class LocalStore:
-    """Copies of documents on this disk. `connect(store=path)` makes one."""
+    """Copies of documents on this disk, or on a storage. `connect(store=path)` makes one."""
 
     def __init__(self, path: str | os.PathLike[str], storage: Storage | None = None) -> None:
         self.path = os.fspath(path)
         self.failure: StoreFailed | None = None
         self.damage: list[str] = []  # what was wrong with the files, in words
+        self._storage: Storage = storage or FileStorage()
         self._log = Log.open(
             path,
             segment_bytes=SEGMENT_BYTES,
             ahead_bytes=_AHEAD_BYTES,
-            storage=storage,
+            storage=self._storage,
             recovery=Recovery.SALVAGE,
             on_damage=self._on_damage,
         )
@@ -149,20 +159,19 @@ class LocalStore:
 
     async def put_aside(self, document_id: str, payloads: Sequence[bytes]) -> list[str]:
         """Keep bytes that fit nowhere as files beside the log; their names."""
-        folder = Path(self.path) / ASIDE
 
         def write() -> list[str]:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = self._storage.directory(f"{self.path}/{ASIDE}", create=True)
             names = []
             for payload in payloads:
-                place = folder / f"{document_id}.{digest(payload)}.update"
-                place.write_bytes(payload)
-                names.append(str(place))
+                name = f"{document_id}.{digest(payload)}.update"
+                replace_file(folder, name, payload)
+                names.append(f"{folder.path}/{name}")
             return names
 
         try:
             return await asyncio.to_thread(write)
-        except OSError as error:
+        except (LogError, OSError) as error:
             self.fail(error)
             return []
 

@@ -23,8 +23,7 @@ def restore(kept: Kept) -> Restored:
     """The document as it was; of a damaged one, as much as fits together."""
     replica, whole = _base(kept)
     if not (whole and _applied_at_once(replica, kept.updates)):
-        for update in kept.updates:
-            whole &= _applied(replica, update)
+        replica, whole = _one_by_one(kept)
     here = [entry for entry in kept.outbox if whole or _covered(replica, entry)]
     loose = [] if whole else [entry for entry in kept.outbox if entry not in here]
     unsent = kept.unsent()
@@ -45,7 +44,7 @@ def _base(kept: Kept) -> tuple[crdt.Replica, bool]:
 
 
 def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
-    """Whether all could be imported together, which is many times faster; else nothing was."""
+    """Whether all could be imported together, which is many times faster; else the replica is of no use."""
     if not updates:
         return True
     try:
@@ -55,11 +54,24 @@ def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
         return False
 
 
-def _applied(replica: crdt.Replica, update: bytes) -> bool:
-    try:
-        return not isinstance(replica.apply(update), crdt.Unready)
-    except CrdtError:
-        return False
+def _one_by_one(kept: Kept) -> tuple[crdt.Replica, bool]:
+    """As much as fits together, without updates over which Loro panics (good ones can make it do that)."""
+    replica, whole = _base(kept)
+    taken: list[bytes] = []
+    for update in kept.updates:
+        try:
+            fits = not isinstance(replica.apply(update), crdt.Unready)
+        except crdt.CrdtPanic:
+            fits = False
+            replica, _ = _base(kept)
+            for before in taken:
+                replica.apply(before)
+        except CrdtError:
+            fits = False
+        if fits:
+            taken.append(update)
+        whole &= fits
+    return replica, whole
 
 
 def _covered(replica: crdt.Replica, entry: Pending) -> bool:

@@ -142,6 +142,13 @@ class FakeOwner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def vanish_with_statuses(self) -> None:
+        """Die, and NATS loses the statuses: the bucket is made anew, and begins lower."""
+        await self.vanish()
+        self.world.lose_stream(subjects.STATUS_STREAM)
+        for spec in topology.specs():
+            await self.transport.ensure(spec)
+
     async def stop(self) -> None:
         """Go with grace: the status says DOWN."""
         await self.vanish()

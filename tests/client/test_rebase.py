@@ -1,17 +1,21 @@
 """Rebase: when history is gone, our unsaved edits go on top of the current state, once."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
-from loro import ExportMode, LoroDoc, LoroText
+from loro import CounterSpan, ExportMode, IdSpan, LoroDoc, LoroText
 
 from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client.accepted import Arrived
 from lorogo_client.mirror import Hearers, Mirror
 from lorogo_client.rebasing import edits_since
 from lorogo_client.replica import Listeners, LocalReplica, spans_of
 from lorogo_client.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
 
@@ -129,6 +133,31 @@ def test_a_rebase_that_becomes_needed_during_a_sync_waits_for_the_whole_state(mo
     assert not mirror.need.fresh
 
 
+def test_what_was_acked_and_lost_is_imported_when_it_comes_back() -> None:
+    """An owner that had lost our update is given it again from a journal: by then we have its state, too."""
+    hearers = Hearers(lambda: None, lambda *_: None, lambda: None)
+    mirror = Mirror("doc", ClientSettings(), lambda: "id", hearers, read_only=False)
+    mirror.syncing()
+    mirror.absorb(Synced("current", b"", crdt.nothing_known(), 0, 1, 0, b""), now=0.0, jitter=0.0)
+    type_in(mirror.replica.doc, "mine")
+    mirror.replica.commit()
+    flight = mirror.outbox.next_to_send(0.0, lambda: "log-1")
+    assert flight is not None
+    mirror.outbox.sending("log-1", 0.0)
+    mirror.answered(Ack("log-1", flight.digest, 1, "journal", 1), now=0.0, jitter=0.0)
+    assert mirror.outbox.owns("log-1")
+    mirror.need.fresh = True
+    mirror.syncing()
+    empty = crdt.Replica()
+    answer = Synced("snapshot", empty.snapshot(), empty.version().vector, 1, 1, 0, b"")
+    mirror.absorb(answer, now=0.0, jitter=0.0)
+    assert not mirror.replica.doc.get_text("t").to_string()
+    assert not mirror.outbox.owns("log-1")
+    mirror.arrived(Arrived("log-1", 2, 1, 1, flight.payload))
+    assert mirror.replica.doc.get_text("t").to_string() == "mine"
+    assert not mirror.need.sync
+
+
 async def test_another_generation_gets_only_what_was_never_acked(world: MemoryNats, owner: FakeOwner) -> None:
     """After a restore the owner's state counts; what it had ACKed and forgot does not come back."""
     transport = world.connect("client")
@@ -146,6 +175,27 @@ async def test_another_generation_gets_only_what_was_never_acked(world: MemoryNa
         assert session.generation == 1
         assert owner.text() == text_of(session)
         assert sorted(owner.text()) == sorted("restoredunsent")
+
+
+async def test_what_was_acked_and_comes_back_after_a_rebase_is_taken(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """Servers bring back what the stream lost under its old log id, and the new replica lacks it."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        type_in(session.doc, "acked")
+        await session.flush(DEADLINE)
+        log_id, update = owner.received[-1]
+        await cut(session, transport)
+        owner.replica = crdt.Replica()
+        owner.generation += 1
+        transport.heal()
+        await eventually(lambda: session.generation == 1)
+        assert text_of(session) == ""
+        owner.replica.apply(update)
+        previous, owner.head = owner.head, owner.head + 1
+        await owner.publish_accepted(log_id, update, previous)
+        await eventually(lambda: text_of(session) == "acked")
 
 
 async def test_a_reader_without_edits_just_takes_the_new_state(world: MemoryNats, owner: FakeOwner) -> None:
@@ -254,6 +304,35 @@ def test_what_the_vector_lacks_is_found_beyond_what_is_on_its_way() -> None:
     (lacking,) = replica.lacking(nothing, [])
     assert crdt.Replica.from_snapshot(lacking).value() == {"t": "a"}
     assert replica.lacking(replica.version().vector, []) == []
+
+
+def test_what_goes_out_anew_holds_what_is_not_acked_though_the_owner_has_it() -> None:
+    """An owner that took an edit may be gone before it is on its disk: only an ACK makes it saved."""
+    heard = Heard()
+    replica = LocalReplica(heard.listeners())
+    other = LoroDoc()
+    other.get_text("t").insert(0, "others' ")
+    other.commit()
+    replica.apply(other.export(ExportMode.Snapshot()))
+    type_in(replica.doc, "mine ")
+    replica.commit()
+    (mine,) = heard.local
+    theirs = replica.doc.oplog_vv  # of an owner that lost the others' edit, and has ours
+    theirs.shrink_to_exclude(IdSpan(other.peer_id, CounterSpan(0, 8)))
+    (lacking,) = replica.lacking(theirs.encode(), [mine], [mine])
+    assert spans_of([lacking]) == spans_of([mine, other.export(ExportMode.Snapshot())])
+
+
+def test_a_replica_that_nobody_holds_is_freed() -> None:
+    """Loro's callbacks do not keep it: a process that opens documents all day would grow by each of them."""
+    heard = Heard()
+    replica = LocalReplica(heard.listeners())
+    type_in(replica.doc, "a")
+    replica.commit()
+    found = weakref.ref(replica)
+    del replica
+    gc.collect()
+    assert found() is None
 
 
 def test_a_replaced_document_is_heard_no_more() -> None:

@@ -11,7 +11,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_bus import Listener as BusListener
+from lorogo_transport.memory_broker import Listener as BusListener
 from lorogo_transport.memory_bus import MemoryBus
 from lorogo_transport.ports import Message
 from lorogo_transport.statuses import Statuses
@@ -101,6 +101,30 @@ async def test_a_gap_in_the_first_update_of_an_empty_document(world: MemoryNats,
         await owner.edit("2 ")
         await eventually(lambda: page.text == "1 2 ")
         assert page.told == []
+
+
+async def test_a_status_bucket_that_begins_lower_is_heard(world: MemoryNats) -> None:
+    """NATS lost the bucket, and a clock that is behind began it anew: a lost tail still shows."""
+    transport = world.connect("gateway")
+    page = Page()
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world, CALM, transport=transport) as client,
+        client.relay("doc", page) as page.member,
+    ):
+        await page.join()
+        for _ in range(20):
+            await first.renew()
+        await eventually(lambda: page.member._relay._keeper.revision == first.revision)
+        transport.cut()
+        await first.vanish_with_statuses()
+        async with FakeOwner(world, name="second") as second:
+            transport.heal()
+            await page.join()
+            assert second.revision < first.revision
+            await second.edit("silent", tell=False)
+            await second.renew()
+            await eventually(lambda: page.text == "silent")
 
 
 async def test_a_lost_tail_shows_in_the_renewal(world: MemoryNats, owner: FakeOwner) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lorogo_client import Client, GivenUp, NotServed, Timeout, UpdateRefused
 from lorogo_server import Server
 from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.memory_bus import Listener as BusListener
+from lorogo_transport.memory_broker import Listener as BusListener
 from lorogo_transport.memory_bus import MemoryBus
 from lorogo_transport.ports import Message
 from tests.client.relaying import Page

@@ -87,6 +87,23 @@ async def test_a_head_that_we_have_not_seen_leads_to_a_sync(world: MemoryNats, o
         assert len(owner.syncs) == 2
 
 
+async def test_statuses_of_a_bucket_that_counts_from_below_are_heard(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """A status bucket that was lost and made anew may have lower revisions: the leader's word counts."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        room = room_of(client)
+        room._revision = owner.revision + 1000  # as heard before the loss
+        transport.cut()
+        await eventually(lambda: room._connecting)
+        transport.heal()
+        await until_state(session, State.SAVED)
+        await owner.edit("silent", tell=False)
+        await owner.renew()
+        await eventually(lambda: text_of(session) == "silent")
+
+
 async def test_damaged_messages_change_nothing(world: MemoryNats, owner: FakeOwner) -> None:
     """Junk on the accepted, status and presence subjects is dropped; a bad update leads to a fresh copy."""
     async with client_of(world) as client, client.open("doc") as session:
@@ -196,6 +213,28 @@ async def test_a_new_owner_that_others_started_is_followed(world: MemoryNats) ->
                 await writer.flush(DEADLINE)
             await eventually(lambda: text_of(reader) == "one two")
             assert len(second.syncs) == 2
+
+
+async def test_a_status_bucket_that_begins_lower_is_followed(world: MemoryNats) -> None:
+    """NATS lost the bucket, and a clock that is behind began it anew: what it says is heard."""
+    transport = world.connect("client")
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world, transport=transport) as client,
+        client.open("doc", read_only=True) as reader,
+    ):
+        for _ in range(20):
+            await first.renew()
+        await eventually(lambda: room_of(client)._revision == first.revision)
+        transport.cut()
+        await first.vanish_with_statuses()
+        async with FakeOwner(world, name="second") as second:
+            transport.heal()
+            await eventually(lambda: len(second.syncs) == 1 and reader.state is State.SAVED)
+            assert second.revision < first.revision
+            await second.edit("silent", tell=False)
+            await second.renew()
+            await eventually(lambda: text_of(reader) == "silent")
 
 
 async def test_a_server_that_lost_the_document_is_not_followed(world: MemoryNats, owner: FakeOwner) -> None:

@@ -1,7 +1,12 @@
 """Replay: what any beginning of a document's records means."""
 
 import asyncio
+import base64
+import gc
 import itertools
+import json
+import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +96,28 @@ def test_a_lost_record_shows_until_a_snapshot_replaces_what_it_was_part_of(
     kept = replay(records)
     assert kept is not None
     assert kept.missing == missing
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Loro's, over a broken document
+def test_an_update_over_which_loro_panics_leaves_the_rest_in_use() -> None:
+    """A good update can make Loro panic over a stored snapshot: it is left out, and the owner has it."""
+    case = json.loads(Path(__file__).with_name("panicking.json").read_text())
+    snapshot, update = (zlib.decompress(base64.b64decode(case[name])) for name in ("snapshot", "update"))
+    writer = crdt.Replica.from_snapshot(snapshot)
+    before = writer.version()
+    writer.doc.get_text("body").insert(0, "mine")
+    writer.doc.commit()
+    mine = writer.updates_since(before.vector)
+    kept = replay([Snapshot(0, 0, snapshot, (), 0), Remote(1, update), Local(2, 1, "mine", mine)])
+    assert kept is not None
+    restored = restore(kept)
+    gc.collect()  # the broken documents go here, and speak
+    assert not restored.whole
+    assert [entry.payload for entry in restored.sent] == [mine]
+    assert restored.replica.version() == writer.version()
+    assert restored.replica.value() == writer.value()
 
 
 def test_nothing_and_what_was_forgotten_is_no_document() -> None:

@@ -1,7 +1,9 @@
 """What is present at a document: merged, counted, bounded."""
 
+import gc
 import random
 import time
+import weakref
 
 import pytest
 from loro import EphemeralStore
@@ -101,3 +103,12 @@ def test_the_account_is_always_right(seed: int) -> None:
         assert present.bytes == sum(present.size(key) for key in here) <= 3_000
         assert len(here) <= 30
         assert not gone & here.keys()
+
+
+def test_who_is_present_is_freed_with_its_document() -> None:
+    """Loro's callback does not keep it: a server that opens documents all day would grow by each of them."""
+    present = Present(30.0)
+    found = weakref.ref(present)
+    del present
+    gc.collect()
+    assert found() is None

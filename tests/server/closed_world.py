@@ -17,7 +17,7 @@ from lorogo_transport.authority import Authority, KeySource
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_bus import Standing
+from lorogo_transport.memory_broker import Standing
 from lorogo_transport.ports import Transport
 from tests.server.support import WAIT, Probe
 

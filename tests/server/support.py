@@ -18,6 +18,7 @@ from lorogo_protocol.status import Starting, Up
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Message, Transport
 from lorogo_transport.statuses import Statuses
 
@@ -77,7 +78,12 @@ class Probe:
 
     async def start(self, document_id: str) -> Entry:
         """Have it served, as a client would, and wait until it is UP."""
-        operation_id = await self.move(document_id)
+        while True:
+            try:
+                operation_id = await self.move(document_id)
+                break
+            except WrongLastSequence:  # a server asked for it just now: what came back is served again
+                continue
         await self.init(document_id, operation_id.encode())
         return await self.until_up(document_id)
 

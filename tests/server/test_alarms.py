@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog
+from lorogo_log import BlockingLog, FileStorage
 from lorogo_server import InvalidSettings, Server, ServerSettings
 from lorogo_server.epoch import Known, recalled, remember
 from lorogo_server.journal import JournalStopped
@@ -60,13 +60,12 @@ async def test_damage_that_reconciliation_finds_is_in_the_statistics(tmp_path: P
 
 async def test_a_start_that_fails_forgets_nothing(tmp_path: Path) -> None:
     """Where the WAL stood is remembered as it was by a server that could not open its journal."""
-    path = tmp_path / "journal" / "epoch"
-    path.parent.mkdir()
+    directory = FileStorage().directory(tmp_path / "journal", create=True)
     known = Known(7, 4711, 5, 3)
-    remember(path, known)
+    remember(directory, known)
     with BlockingLog(tmp_path / "journal" / "00"), pytest.raises(JournalStopped):
         await Server(MemoryNats().connect(), QUICK, data=tmp_path).__aenter__()
-    assert recalled(path) == known
+    assert recalled(directory) == known
 
 
 async def test_an_archive_that_can_never_work_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_server import verbs
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.history import DatedVersion, History, decode, encode
-from lorogo_server.intake import Intake
+from lorogo_server.intake import Accepted, Intake, Refused
 from lorogo_transport.headers import encode_headers
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Writer, until
@@ -85,6 +85,39 @@ def test_refused_updates_leave_no_dated_versions() -> None:
         take(good)  # again: it changes nothing
     frontiers = intake.replica.frontiers()
     assert intake.history.versions(frontiers) == [DatedVersion(60 * 1_000_000_000, frontiers, 1)]
+
+
+def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
+    """What comes after it names it as the one before: else nobody who missed it would notice."""
+    writer, other = Writer(), Writer()
+    needed, waits = writer.type("needed"), writer.type("waits")
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    chain: list[tuple[int, int]] = []
+    tails: list[int] = []
+    for sequence, payload in enumerate((waits, needed, other.type("more"), other.type("and more")), 1):
+        headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
+        effects = intake.take(Stored(subjects.wal("doc"), sequence, 1, payload, headers), 1.0)
+        chain += [(one.previous, one.update.sequence) for one in effects if isinstance(one, Accepted)]
+        tails.append(intake.tail)
+    assert chain == [(0, 2), (2, 1), (1, 3), (3, 4)]
+    assert intake.head == 4
+    assert tails == [0, 1, 0, 0]
+
+
+def test_a_waiting_update_that_was_read_late_expires_in_its_own_time() -> None:
+    """Whatever waits before it, it is given up at its deadline: else its owner turns in circles."""
+    writer = Writer()
+    writer.type("needed")  # it never comes
+    intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+    for sequence, (payload, now) in enumerate(((writer.type("heard"), 10.0), (writer.type("read"), 5.0)), 1):
+        headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
+        intake.take(Stored(subjects.wal("doc"), sequence, 1, payload, headers), now)
+    due = intake.next_deadline()
+    assert due == 5.0 + QUICK.pending_seconds
+    (given_up,) = intake.tick(due)
+    assert isinstance(given_up, Refused)
+    assert given_up.sequences == (2,)
+    assert intake.next_deadline() == 10.0 + QUICK.pending_seconds
 
 
 @pytest.mark.parametrize(("versions", "heads"), [(0, 10), (3000, 10), (3, 300_000), (3000, 300_000)])

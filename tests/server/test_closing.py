@@ -17,7 +17,8 @@ from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import loading
 from lorogo_server.lease import Lease
 from lorogo_server.loading import Loaded
-from lorogo_transport.errors import Disconnected
+from lorogo_transport import api
+from lorogo_transport.errors import Disconnected, TransportError
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import PATIENCE, World, memory_world
 
@@ -67,7 +68,18 @@ async def test_a_damaged_snapshot_ends_in_error(memory: World) -> None:
     assert status.trace_id == entries[-2].trace
 
 
-async def test_a_lost_connection_is_no_failed_load(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Disconnected("there is no connection"),
+        api.error_of("s", {"err_code": 10008, "description": "JetStream system temporarily unavailable"}),
+        api.error_of("s", {"err_code": 10009, "description": "JetStream cluster can not handle request"}),
+    ],
+    ids=["no connection", "no quorum", "no leader"],
+)
+async def test_a_lost_connection_is_no_failed_load(
+    memory: World, monkeypatch: pytest.MonkeyPatch, problem: TransportError
+) -> None:
     """However often: the document is DOWN and may be tried again, and it is never given up."""
     load, lost = loading.load, 0
 
@@ -75,7 +87,7 @@ async def test_a_lost_connection_is_no_failed_load(memory: World, monkeypatch: p
         nonlocal lost
         if lost < 5:
             lost += 1
-            raise Disconnected("there is no connection")
+            raise problem
         return await load(*arguments, **options)
 
     monkeypatch.setattr(lorogo_server.host, "load", cut_off)

@@ -14,7 +14,7 @@ import pytest
 
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.starting import Starter
-from lorogo_log import LogFailedError, Reader
+from lorogo_log import FileStorage, LogFailedError, Reader
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -28,10 +28,11 @@ from lorogo_protocol.records import (
 )
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
-from lorogo_server import Server, ServerSettings, epoch, reconcile_scan
+from lorogo_server import Server, ServerSettings, epoch, ledger, reconcile_scan
+from lorogo_server import intake as intake_module
 from lorogo_server.epoch import Known
 from lorogo_server.journal import DiskJournal, JournalStopped, reason
-from lorogo_server.ledger import NOTHING
+from lorogo_server.ledger import NOTHING, Covered
 from lorogo_server.reconcile_scan import Place
 from lorogo_server.settings import InvalidSettings
 from lorogo_transport.clock import SystemClock
@@ -187,6 +188,76 @@ async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None
     assert parts[0].log_id in journalled
 
 
+async def sent_twice_in_vain(probe: Probe) -> tuple[bytes, str]:
+    """An update that was not sent; the log id of one on top of it, sent twice and given up each time."""
+    await probe.start("doc")
+    writer = Writer()
+    needed, parts = writer.type("needed "), probe.split(writer.type("waits"))
+    for _ in range(2):
+        await probe.put("doc", parts)
+        nack = await probe.answer()
+        assert isinstance(nack, Nack)
+        assert nack.reason is Reason.MISSING_DEPENDENCIES
+    return needed, parts[0].log_id
+
+
+async def test_what_waited_in_vain_leaves_no_copy_in_the_wal() -> None:
+    """What an owner gives up, a load gives up too: else a journal's updates are brought back to no end."""
+    async with world(TestDisk(), replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
+        needed, _ = await sent_twice_in_vain(probe)
+        answers = server.hosts["doc"].answers
+        await until(lambda: _is(answers.moved == 2 and not answers.to_quarantine))
+        assert [await probe.wal.get(sequence) for sequence in (1, 2)] == [None, None]
+        assert server.hosts["doc"].loaded.intake.first_dropped() is None
+        await probe.accept("doc", needed)
+        await _unload(server)
+        await probe.start("doc")
+        assert await probe.value("doc") == {"body": "needed "}
+
+
+async def test_a_copy_of_what_waited_in_vain_is_journalled_by_the_load_that_accepts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An update that is sent again and again leaves a copy in the WAL, which the ledger does not cover."""
+    monkeypatch.setattr(intake_module, "_COPIES_MAX", 1)
+    disk = TestDisk()
+    async with world(disk, replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
+        needed, log_id = await sent_twice_in_vain(probe)
+        answers = server.hosts["doc"].answers
+        await until(lambda: _is(answers.moved > 0 and not answers.to_quarantine))
+        assert await probe.wal.get(1) is not None
+        await probe.accept("doc", needed)
+        assert await probe.value("doc") == {"body": "needed "}
+        await _unload(server)
+        await probe.start("doc")
+        assert await probe.value("doc") == {"body": "needed waits"}
+        while (answer := await probe.answer()).log_id != log_id or isinstance(answer, Nack):
+            pass
+    journalled = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
+    assert log_id in journalled
+
+
+async def test_a_load_after_a_lost_connection_asks_first_what_sequences_mean() -> None:
+    """The stream went back meanwhile, and others' updates have the sequences that our journal covers."""
+    disk = TestDisk()
+    async with world(disk) as (server, probe, nats):
+        await probe.start("doc")
+        await probe.accept("doc", Writer().type("before "))
+        await probe.accept("doc", Writer().type("lost "))
+        await _unload(server)
+        server.context.epochs.doubt()  # the connection was lost
+        nats.rewind(subjects.WAL_STREAM, 1)
+        parts = probe.split(Writer().type("instead "))
+        await probe.put("doc", parts)
+        await probe.start("doc")
+        while (answer := await probe.answer()).log_id != parts[0].log_id:
+            assert isinstance(answer, Ack)
+        assert isinstance(answer, Ack)
+        assert server.context.epochs.current == 2
+    journalled = [record.log_id for _, record in written(disk) if isinstance(record, UpdateRecord)]
+    assert parts[0].log_id in journalled
+
+
 async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
     """A compaction removes dropped messages from the WAL; from then on the ledger goes on behind them."""
     disk = TestDisk()
@@ -270,14 +341,34 @@ async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
         assert b'"sequence":1' in before["epoch"]
 
 
+async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nothing was added meanwhile."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    journal = DiskJournal(tmp_path / "journal")
+    await journal.open()
+    journal.cover("doc", Covered("", 1, 5, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "write", full)
+        assert not await journal.save_ledger()
+    assert await journal.save_ledger()
+    found = ledger.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
+    assert found.of("doc") == Covered("", 1, 5, 5)
+    await journal.close()
+
+
 def test_the_witness_of_the_epoch_never_goes_back(tmp_path: Path) -> None:
     """What is remembered is at least what was remembered before."""
-    path = tmp_path / "epoch"
+    directory = FileStorage().directory(tmp_path, create=False)
     for known in (Known(2, 5, 1), Known(2, 4, 1), Known(1, 9, 1)):
-        epoch.remember(path, known)
-        assert epoch.recalled(path) == Known(2, 5, 1)
-    epoch.remember(path, Known(3, 0, 0))
-    assert epoch.recalled(path) == Known(3, 0, 0)
+        epoch.remember(directory, known)
+        assert epoch.recalled(directory) == Known(2, 5, 1)
+    epoch.remember(directory, Known(3, 0, 0))
+    assert epoch.recalled(directory) == Known(3, 0, 0)
 
 
 async def test_a_start_that_is_cancelled_lets_go_of_the_journal(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, ledger
 from lorogo_server.archive import Archive, ArchiveError
 from lorogo_server.erasing import Erasures
 from lorogo_server.facts import SnapshotFacts
@@ -464,3 +464,32 @@ async def test_a_document_that_is_open_while_its_records_expire_is_journalled_an
             return any(isinstance(one, BaseRecord) for one in world.journalled("one", "minutes"))
 
         await until(again)
+
+
+async def test_nothing_expires_while_the_ledger_cannot_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old ledger calls covered what would go: the next start would leave it out of the journal."""
+    settings = replace(QUICK, journal_keep_seconds=3600.0)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with world.serving(settings=settings) as server:
+        await fill(world, "minutes", "one ")
+        assert server.journal is not None
+        await server.journal.logs[0].rotate()
+        await fill(world, "other", "x")
+        world.clock.ahead += 2 * 86_400
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "write", full)
+            await kept(server).look()
+            await kept(server).look()
+            assert server.stats()["journal_expired"] == 0
+            assert len(world.journalled("one", "minutes")) == 1
+
+        async def expired() -> bool:
+            await kept(server).look()
+            return bool(server.stats()["journal_expired"])
+
+        await until(expired)

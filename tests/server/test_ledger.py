@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lorogo_log import FileStorage
 from lorogo_server import ledger
 from lorogo_server.ledger import NOTHING, Covered, Ledger
 
@@ -55,9 +56,11 @@ def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
         bad[place] ^= 1
         assert len(ledger.decode(bytes(bad), IDS)) == 0
     assert len(ledger.decode(good, (b"c" * 16,))) == 0
-    assert len(ledger.read(tmp_path / "missing", IDS)) == 0
-    ledger.write(tmp_path / "ledger", good)
-    assert ledger.read(tmp_path / "ledger", IDS).of("doc") == Covered("x", 1, 5)
+    directory = FileStorage().directory(tmp_path, create=False)
+    assert len(ledger.read(directory, IDS)) == 0
+    ledger.write(directory, good)
+    assert (tmp_path / "ledger").read_bytes() == good
+    assert ledger.read(directory, IDS).of("doc") == Covered("x", 1, 5)
 
 
 def test_forgetting_one_or_all() -> None:

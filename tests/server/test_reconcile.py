@@ -22,7 +22,7 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
-from lorogo_server import Server, ServerSettings, reconcile_repair, reconcile_scan
+from lorogo_server import Server, ServerSettings, compaction, reconcile, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
@@ -76,6 +76,13 @@ class World:
         for number in range(words):
             await self.probe.accept(document_id, self.writer.type(f"{number} "))
 
+    async def written(self, words: int) -> None:
+        """So many ACKed updates of `doc`, by a server that is gone now."""
+        server = await self.server()
+        await self.probe.start("doc")
+        await self.write(words)
+        await server.stop()
+
     def lose(self, *streams: str) -> None:
         """NATS forgets whole streams; servers make them anew when they start."""
         for stream in streams:
@@ -123,10 +130,7 @@ def figures(server: Server, *names: str) -> tuple[object, ...]:
 
 async def test_a_gap_is_filled_with_what_was_in_it(world: World) -> None:
     """Messages missing in the middle are published again, those behind them are not, order is kept."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(10)
-    await first.stop()
+    await world.written(10)
     for sequence in (4, 5, 6):
         world.nats.store(WAL).remove(sequence)
     second = await reconciled(await world.server())
@@ -137,10 +141,7 @@ async def test_a_gap_is_filled_with_what_was_in_it(world: World) -> None:
 
 async def test_a_stream_that_went_back_is_filled_up(world: World) -> None:
     """Sequences used again by others do not hide the loss."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(10)
-    await first.stop()
+    await world.written(10)
     world.nats.rewind(WAL, 5)
     other = Writer()
     await world.probe.put("other", world.probe.split(other.type("in the same sequences")))
@@ -694,6 +695,77 @@ async def test_what_could_not_be_read_in_doubt_stays_in_doubt(
     assert figures(first, "republished", "reconcile_unread") == (1, 0)
 
 
+def found_whole(server: Server) -> Callable[[], Awaitable[bool]]:
+    """Whether one more pass leaves nothing to mend."""
+
+    async def after_a_pass() -> bool:
+        return figures(await reconciled(server), "reconcile_mending") == (0,)
+
+    return after_a_pass
+
+
+async def test_what_memory_lacks_is_brought_back_after_memory_was_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document that is stored from memory is mended until the journals were compared with it."""
+    await world.written(5)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server()
+    await world.probe.start("doc")  # empty: nothing was reconciled yet
+    world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
+    await reconciled(second)
+    assert figures(second, "republished", "reconcile_mending") == (0, 1)
+
+    async def stored() -> bool:
+        return second.hosts["doc"].snapshot_revision > 0 and not second.hosts["doc"].must_store
+
+    await until(stored)
+    await until(found_whole(second))
+    assert figures(second, "republished") == (5,)
+    await world.is_whole()
+
+
+async def test_what_an_owner_removes_meanwhile_is_brought_back_by_the_next_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates that waited in the WAL for a lost one may be given up while that is published again."""
+    await world.written(3)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    store = world.nats.store(WAL)
+    store.remove(1)
+    second = await world.server()
+    real = Repair._publish
+
+    async def publish(self: Repair, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+        for sequence in (2, 3):
+            store.remove(sequence)
+        await real(self, document_id, parts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repair, "_publish", publish)
+        await reconciled(second)
+    assert figures(second, "republished", "reconcile_mending") == (1, 1)
+    await until(found_whole(second))
+    assert figures(second, "republished") == (3,)
+    await world.is_whole()
+
+
+async def test_what_was_mended_is_looked_at_again_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass after one that brought something back does not wait for the timer."""
+    monkeypatch.setattr(reconcile, "_AGAIN_SECONDS", 0.01)
+    await world.written(3)
+    world.nats.store(WAL).remove(2)
+    second = await world.server()
+
+    async def seen_whole() -> bool:
+        twice = second.reconciler is not None and second.reconciler._passes > 1
+        return twice and figures(second, "republished", "reconcile_mending") == (1, 0)
+
+    await until(seen_whole)
+    await world.is_whole()
+
+
 def closed(server: Server) -> Callable[[], Awaitable[bool]]:
     async def no_hosts() -> bool:
         return not server.hosts
@@ -754,10 +826,7 @@ async def test_a_journal_that_was_away_is_read_again(world: World) -> None:
 
 async def test_a_document_that_is_opened_before_its_turn(world: World) -> None:
     """Who is quicker than reconciliation sees a part, edits it, and gets the rest while it is open."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(10)
-    await first.stop()
+    await world.written(10)
     for sequence in (4, 5, 6):
         world.nats.store(WAL).remove(sequence)
     second = await world.server()
@@ -778,10 +847,7 @@ async def test_a_document_that_is_opened_before_its_turn(world: World) -> None:
 
 async def test_a_second_look_costs_nothing(world: World) -> None:
     """A document that was found complete is not loaded again while nothing of it changed, not even later."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(5)
-    await first.stop()
+    await world.written(5)
     second = await reconciled(await reconciled(await world.server()))
     assert figures(second, "reconcile_compared", "republished") == (1, 0)
     await second.stop()
@@ -811,10 +877,7 @@ async def test_a_damaged_checkpoint_is_no_checkpoint(world: World) -> None:
 
 async def test_a_nats_server_that_was_started_anew_is_not_believed(world: World) -> None:
     """It may count messages that it cannot read any more: what it holds is read, not counted."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(5)
-    await first.stop()
+    await world.written(5)
     second = await reconciled(await world.server())
     store = world.nats.store(WAL)
     store.remove(3)
@@ -998,15 +1061,20 @@ async def test_erasing_twice_removes_what_came_back(world: World) -> None:
     assert secrets(world) == 0
 
 
-async def test_a_tombstone_of_a_later_life_keeps_its_content(world: World) -> None:
-    """An erasure whose tombstone was lost does not reach what was made and deleted after it."""
+async def deleted_and_forgotten(world: World, *, purge: bool = False) -> Server:
+    """`doc` was deleted, and NATS forgot it: a server that never knew of it."""
     first = await world.server()
     await world.probe.start("doc")
-    await world.write(1)
-    await world.probe.call("delete", "doc", purge=True)
+    await world.write(5)
+    await world.probe.call("delete", "doc", purge=purge)
     await first.stop()
     world.lose(WAL, SNAPSHOTS, STATUS)
-    elsewhere = await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    return await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+
+
+async def test_a_tombstone_of_a_later_life_keeps_its_content(world: World) -> None:
+    """An erasure whose tombstone was lost does not reach what was made and deleted after it."""
+    elsewhere = await deleted_and_forgotten(world, purge=True)
     await world.probe.start("doc")
     await world.probe.accept("doc", Writer().type("anew"))
     await world.probe.call("delete", "doc")
@@ -1020,13 +1088,7 @@ async def test_a_tombstone_of_a_later_life_keeps_its_content(world: World) -> No
 
 async def test_a_fork_is_not_taken_for_what_was_deleted_before(world: World) -> None:
     """Its id was deleted once, and NATS forgot: the answered fork lives, and that is told."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(1)
-    await world.probe.call("delete", "doc")
-    await first.stop()
-    world.lose(WAL, SNAPSHOTS, STATUS)
-    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await deleted_and_forgotten(world)
     await world.probe.start("source")
     await world.probe.accept("source", Writer().type("precious"))
     await world.probe.call("fork", "source", to="doc")
@@ -1038,18 +1100,49 @@ async def test_a_fork_is_not_taken_for_what_was_deleted_before(world: World) -> 
 
 async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) -> None:
     """Who opened it since may have written: it is not deleted, and gets nothing of its past."""
-    first = await world.server()
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await first.stop()
-    world.lose(WAL, SNAPSHOTS, STATUS)
-    await world.server(worker=9, settings=replace(QUICK, durability="stream"))
+    await deleted_and_forgotten(world)
     await world.probe.start("doc")
     anew = Writer()
     await world.probe.accept("doc", anew.type("anew"))
     second = await reconciled(await reconciled(await world.server()))
     assert figures(second, "republished", "tombstones_contradicted") == (0, 1)
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def test_what_was_acked_in_a_new_life_comes_back_and_nothing_of_the_life_before(world: World) -> None:
+    """NATS lost the tombstone and then all that was written since: one journal holds both lives."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    second = await world.server(settings=replace(QUICK, reconcile_every_seconds=3600.0))
+    await world.probe.start("doc")
+    anew = Writer()
+    await world.probe.accept("doc", anew.type("anew "))
+    await world.probe.call("compact", "doc")
+    await world.probe.accept("doc", anew.type("and more"))
+    await second.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    third = await reconciled(await reconciled(await world.server()))
+    assert figures(third, "tombstones_restored", "tombstones_contradicted") == (0, 1)
+    await world.probe.start("doc")
+    assert await world.probe.value("doc") == {"body": "anew and more"}
+
+
+async def test_a_new_life_whose_snapshot_is_lost_is_not_ended(world: World) -> None:
+    """What its owner ACKed since is worth more than a tombstone of before: the owner is waited for."""
+    await deleted_and_forgotten(world)
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    world.lose(SNAPSHOTS)
+    second = await reconciled(await reconciled(await world.server()))
+    assert figures(second, "republished", "tombstones_restored") == (0, 0)
+    await world.probe.call("compact", "doc")
+    await reconciled(second)
+    assert figures(second, "tombstones_restored", "tombstones_contradicted") == (0, 1)
     assert await world.probe.value("doc") == {"body": "anew"}
 
 
@@ -1069,6 +1162,77 @@ async def test_a_restored_document_lives(world: World) -> None:
     head = await second.context.snapshots.head("doc")
     assert head is not None
     assert SnapshotFacts.parse(head.facts).generation == 1
+
+
+async def bury(server: Server, generation: int) -> None:
+    """Put a tombstone of that life over what is stored, as somebody else may do."""
+    snapshots = server.context.snapshots
+    head = await snapshots.head("doc")
+    assert head is not None
+    facts = replace(SnapshotFacts.parse(head.facts), generation=generation, deleted_ns=time.time_ns())
+    await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
+
+
+async def test_a_tombstone_of_an_earlier_life_does_not_end_a_restored_document(world: World) -> None:
+    """Its owner knows of the restore, and the journal that brought the tombstone back does not."""
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    await world.probe.call("restore", "doc")
+    await world.write(5)
+    await bury(server, generation=0)
+    await world.probe.call("compact", "doc")
+    head = await server.context.snapshots.head("doc")
+    assert head is not None
+    facts = SnapshotFacts.parse(head.facts)
+    assert (facts.generation, facts.deleted) == (1, False)
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+
+
+async def test_the_revision_of_a_bucket_that_was_made_anew_is_not_believed(world: World) -> None:
+    """After a lost connection the stored snapshot is looked at: a tombstone may have its revision."""
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    host = server.hosts["doc"]
+    known = host.loaded.snapshot
+    assert known is not None
+    store = world.nats.store(SNAPSHOTS)
+    for message in store.newest("$O.>", 0):
+        store.remove(message.sequence)  # lost; and counted from 1 again:
+    store.rewind(0)
+    snapshots = server.context.snapshots
+    facts = replace(host.loaded.facts, generation=1, deleted_ns=time.time_ns())
+    head = await snapshots.put("doc", b"", facts.render(), expected_revision=0)
+    while head.revision < known.revision:
+        head = await snapshots.put_facts("doc", facts.render(), expected_revision=head.revision)
+    assert head.revision == known.revision
+    host.doubts_snapshot = True  # as after every lost connection
+    with pytest.raises(compaction.CompactionFailed):
+        await compaction.compact(host)
+    assert host.loaded.intake.deleted
+    kept = await snapshots.head("doc")
+    assert kept is not None
+    assert SnapshotFacts.parse(kept.facts).deleted
+
+
+async def test_an_owner_that_finds_a_tombstone_has_nothing_to_store(world: World) -> None:
+    """What it wanted to store after a loss is deleted: it does not try for ever, and can be unloaded."""
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    host = server.hosts["doc"]
+    await bury(server, generation=0)
+    host.stream_lost()
+
+    async def deleted() -> bool:
+        return host.loaded.intake.deleted
+
+    await until(deleted)
+    assert not host.must_store
 
 
 async def test_an_update_before_the_trim_line_is_kept_aside(world: World) -> None:

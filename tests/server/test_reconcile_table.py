@@ -169,3 +169,30 @@ def test_what_was_told_is_not_told_again() -> None:
     for number in range(10_000):
         table.reject("doc", "b", str(number))
     assert table.reject("doc", "a", "1")
+
+
+def test_a_document_that_lives_again_has_only_what_it_holds_since() -> None:
+    """Its tombstone was lost, and an owner after the deletion accepted something."""
+    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
+    row = folded(update(1, 5), DeletedRecord(7, 0, 50), since)
+    assert (row.ends, row.deleted_ns, row.floor) == ({2: 4}, 0, 7)
+    row = folded(update(1, 5), DeletedRecord(7, 0, 50), since, update(1, 5), DeletedRecord(7, 0, 50))
+    assert (row.ends, row.deleted_ns, row.floor) == ({2: 4}, 0, 7)  # the past, read again
+    assert folded(update(1, 5), DeletedRecord(7, 0, 50), since, DeletedRecord(9, 0, 60)).deleted_ns == 60
+
+
+def test_an_erased_document_does_not_live_again() -> None:
+    """Whatever a journal says: nothing of it may come back."""
+    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
+    row = folded(update(1, 5), ErasedRecord(50, 7), since)
+    assert row.deleted_ns == 50
+
+
+def test_the_floor_of_a_new_life_is_kept() -> None:
+    """After a restart the past is still the past."""
+    table = Table()
+    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
+    records: list[DocumentRecord] = [update(1, 5), DeletedRecord(7, 0, 50), since]
+    for number, record in enumerate(records):
+        table.fold("doc", record, 100, "journal/00", number)
+    assert decode(table.encode()).rows["doc"] == table.rows["doc"]

@@ -12,13 +12,15 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.lease import Entry, Reclaim
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
+from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server, compaction, deletion
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
-from lorogo_server.lease import LeaseLost
-from lorogo_transport.errors import OutcomeUnknown
+from lorogo_server.lease import Lease, LeaseLost
+from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.snapshots import SnapshotHead
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import PATIENCE, ShiftedClock, World, memory_world
@@ -128,6 +130,236 @@ async def test_what_an_owner_stores_after_a_takeover_does_not_count(
     await memory.server()
     await probe.start("doc")
     assert await probe.value("doc") == {"body": "before after "}
+
+
+@pytest.mark.parametrize("put_down", [False, True], ids=["owned by the other", "then put DOWN by a person"])
+async def test_a_load_that_comes_late_takes_nothing_from_a_newer_owner(
+    memory: World, monkeypatch: pytest.MonkeyPatch, put_down: bool
+) -> None:
+    """A server that was told nothing of its successor does not put its older token on the snapshot."""
+    server, _ = await memory.server()
+    probe, snapshots = memory.probe, server.context.snapshots
+    await probe.start("doc")
+    host = server.hosts["doc"]
+    monkeypatch.setattr(host.lease, "heard", lambda _: None)  # the messages were lost
+    operation_id = await probe.move("doc")
+    token = await probe.statuses.write(
+        "doc",
+        Starting(operation_id, 0, 0),
+        expected_revision=(await probe.status("doc")).revision,
+        server="other",
+    )
+    facts = replace(host.loaded.facts, lease=token)
+    taken = await snapshots.put_facts("doc", facts.render(), expected_revision=host.snapshot_revision)
+    if put_down:
+        await probe.statuses.write("doc", Down(0), expected_revision=token)
+    last = await probe.status("doc")
+    with pytest.raises(LeaseLost):
+        await host._load()
+    assert await snapshots.head("doc") == taken
+    assert await probe.status("doc") == last
+
+
+@pytest.mark.parametrize(
+    ("renewed", "cut_off", "overruled"),
+    [(True, False, True), (False, False, False), (True, True, False)],
+    ids=["heard all", "listened late", "was cut off"],
+)
+async def test_only_who_heard_all_overrules_a_down(
+    memory: World, renewed: bool, cut_off: bool, overruled: bool
+) -> None:
+    """A DOWN that nobody signed may hide a newer owner from one that did not hear what was before it."""
+    server, _ = await memory.server()
+    await memory.probe.start("doc")
+    host, context = server.hosts["doc"], server.context
+    lease = Lease(
+        "doc",
+        server_id=server.server_id,
+        operation_id="op",
+        retry_count=0,
+        token=50,
+        acquired_at=context.clock.now(),
+        trace="",
+        statuses=context.statuses,
+        clock=context.clock,
+        settings=context.settings,
+        holder=host,
+    )
+    if renewed:
+        assert lease.heard(Entry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
+    lease.suspended = cut_off
+    assert lease.heard(Entry(Down(0), 60)) == (Reclaim(60) if overruled else None)
+    assert lease.ended is not overruled
+
+
+async def test_a_tombstone_that_is_found_need_not_be_stored(memory: World) -> None:
+    """An owner that was about to store its memory, and finds the document deleted, asks for that no more."""
+    server, _ = await memory.server()
+    probe, snapshots = memory.probe, server.context.snapshots
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("gone"))
+    host = server.hosts["doc"]
+    host.must_store = True  # the stream lost what it holds
+    facts = replace(host.loaded.facts, deleted_ns=1)  # a journal knew of a deletion
+    await snapshots.put_facts("doc", facts.render(), expected_revision=host.snapshot_revision)
+    with pytest.raises(compaction.CompactionFailed):
+        await compaction.compact(host)
+    assert host.loaded.intake.deleted
+    assert not host.must_store
+
+
+async def test_what_a_load_read_is_a_witness_of_the_epoch(memory: World) -> None:
+    """A stream that was lost after a load, and gives out the same sequences, is not taken for the old one."""
+    await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.put("doc", probe.split(writer.type("before ")))  # nobody serves it yet: a load reads it
+    await probe.start("doc")
+    memory.nats.rewind(subjects.WAL_STREAM, 0)
+    await probe.accept("doc", writer.type("after "))
+    assert await probe.value("doc") == {"body": "before after "}
+
+
+async def from_the_past(probe: Probe) -> bytes:
+    """An update that does not build on the newest: what is between them may be trimmed."""
+    writer = Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("old "))
+    update = Writer(writer.everything()).type("from the past ")
+    await probe.accept("doc", writer.type("new "))
+    return update
+
+
+async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next owner may load a snapshot without it and take the update: it is refused for good only then."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    probe = memory.probe
+    stale = await from_the_past(probe)
+    async with held_swap(server, monkeypatch) as reached:
+        storing = asyncio.ensure_future(compaction.compact(server.hosts["doc"]))
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+        assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
+        assert not server.hosts["doc"].answers.to_quarantine
+        # a load may accept it yet: no ledger says that it is journalled
+        assert server.hosts["doc"].covered_through() == 2
+    await storing
+    assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
+
+
+async def test_a_trim_line_that_could_not_be_stored_is_given_up(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored decides: the document is loaded from it, and takes what it would take."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    probe = memory.probe
+    stale = await from_the_past(probe)
+    host, store = server.hosts["doc"], server.context.snapshots
+
+    async def full(_document_id: str, _nuid: str, _data: bytes) -> int:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(store, "_put_chunks", full)
+    with pytest.raises(StorageFull):
+        await compaction.compact(host)
+    await when_settled(probe, "version")
+    await until(lambda: _is(not host.answers.trimming))
+    await probe.accept("doc", stale)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "and the WAL is lost"])
+async def test_a_clock_that_is_ahead_trims_nothing(memory: World, lost: bool) -> None:
+    """Versions are dated by the stream: an owner whose own clock is wrong keeps as much history as others."""
+    ahead = ShiftedClock(3600.0)
+    server, _ = await memory.server(replace(QUICK, history_seconds=600.0), clock=ahead)
+    probe = memory.probe
+    late = await from_the_past(probe)
+    if lost:
+        server.hosts["doc"].loaded.follower._times.clear()  # no message tells the stream's time
+    await probe.call("compact", "doc")
+    await probe.accept("doc", late)
+
+
+async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revision alone is no fence: a bucket that was made anew gives out the same ones again."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("text"))
+    host, store = server.hosts["doc"], server.context.snapshots
+    put_chunks, before = store._put_chunks, host.snapshot_revision
+
+    async def long(document_id: str, nuid: str, data: bytes) -> int:
+        chunks = await put_chunks(document_id, nuid, data)
+        host.lease.suspended = True
+        return chunks
+
+    monkeypatch.setattr(store, "_put_chunks", long)
+    with pytest.raises(compaction.CompactionFailed, match="lease"):
+        await compaction.compact(host)
+    head = await store.head("doc")
+    assert head is not None
+    assert head.revision == before
+
+
+async def test_renewals_tell_of_an_update_that_had_waited(memory: World) -> None:
+    """It is behind the head: who missed it, and hears nothing more, learns it from the status alone."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    needed, waits = writer.type("needed "), writer.type("waits")
+    assert (await probe.refuse("doc", waits)).reason is Reason.MISSING_DEPENDENCIES
+    await probe.accept("doc", needed)
+    await server.hosts["doc"].lease.confirm()
+    entry = await probe.status("doc")
+    assert (entry.head, entry.tail) == (2, 1)
+    await probe.accept("doc", writer.type(" more"))
+    await server.hosts["doc"].lease.confirm()
+    entry = await probe.status("doc")
+    assert (entry.head, entry.tail) == (3, 0)
+
+
+async def test_what_could_not_be_moved_out_of_the_wal_of_a_deleted_document_is_tried_again(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not compacted any more, which is when others try: reconciliation would look at it for ever."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("text"))
+    host, moved = server.hosts["doc"], asyncio.Event()
+    quarantine = host.answers._quarantine
+
+    async def interrupted(*_: object) -> None:
+        moved.set()
+
+    monkeypatch.setattr(host.answers, "_quarantine", interrupted)
+    await probe.refuse("doc", b"no update")
+    async with asyncio.timeout(PATIENCE):
+        await moved.wait()
+    await probe.call("delete", "doc")
+    assert host.answers.to_quarantine
+    monkeypatch.setattr(host.answers, "_quarantine", quarantine)
+    await until(lambda: _is(not host.answers.to_quarantine))
+
+
+async def test_a_deleted_document_is_unloaded_whatever_the_wal_has_of_it(memory: World) -> None:
+    """Nothing of it is compacted: it does not stay in memory to be tried every second."""
+    server, _ = await memory.server(replace(QUICK, idle_seconds=0.2, compact_idle_bytes=1))
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("text"))
+    await probe.call("delete", "doc")
+    host = server.hosts["doc"]
+    host.loaded.intake.wal_bytes = 1000
+    await until(lambda: _is("doc" not in server.hosts))
+
+
+async def _is(fact: bool) -> bool:
+    return fact
 
 
 # --- outcomes that nobody knows ---------------------------------------------------------------------
@@ -379,3 +611,38 @@ async def test_the_head_is_one_of_the_stream_that_is_there(memory: World) -> Non
     assert int(chain[0][h.PREVIOUS]) == up.head
     assert int(chain[1][h.PREVIOUS]) == acks[0].sequence
     assert (await probe.call("version", "doc"))["sequence"] == acks[1].sequence
+
+
+async def test_who_may_have_lost_the_document_refuses_nothing_for_good(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its no may be wrong for the owner of now: the sender is told to look for that one."""
+    first, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("one"))
+    with monkeypatch.context() as doubt:
+        doubt.setattr(first.hosts["doc"].lease, "valid", lambda: False)
+        assert (await probe.refuse("doc", b"garbage")).reason is Reason.NOT_OWNER
+    assert (await probe.refuse("doc", b"rubbish")).reason is Reason.INVALID_UPDATE
+
+
+async def test_a_document_that_was_deleted_meanwhile_need_not_be_stored(memory: World) -> None:
+    """After a loss an owner stores what it holds; not if it finds that the document is deleted."""
+    server, _ = await memory.server()
+    probe, snapshots = memory.probe, server.context.snapshots
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("one"))
+    host = server.hosts["doc"]
+    head = await snapshots.head("doc")
+    assert head is not None
+    facts = replace(SnapshotFacts.parse(head.facts), deleted_ns=1)
+    await snapshots.put_facts_on(head, "doc", facts.render())
+    host.must_store = True
+    host.doubt_stored()
+
+    async def reloaded() -> bool:
+        return host.loaded.intake.deleted
+
+    await until(reloaded)
+    assert not host.must_store

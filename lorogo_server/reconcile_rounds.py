@@ -1,0 +1,124 @@
+"""Rounds over the journals, in their order: what the stream lost of some documents is brought back.
+
+What one journal holds may build on what another holds: they are read again as long as that helps.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+
+from lorogo_log import LogError
+from lorogo_protocol import crdt
+from lorogo_protocol.records import BaseRecord, UpdateRecord
+from lorogo_server import reconcile_scan
+from lorogo_server.context import Context
+from lorogo_server.reconcile_repair import Found, Mended, Repair
+from lorogo_server.reconcile_scan import Entry, Place
+from lorogo_server.reconcile_table import Ends, Row, includes
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+_ROUNDS_MAX = 5
+_KEYS_MAX = 8  # so few documents are looked up by key, more are found in one reading
+
+
+class Rounds:
+    """Those of one pass, and what they came to."""
+
+    def __init__(
+        self,
+        context: Context,
+        rows: Mapping[str, Row],
+        repair: Repair,
+        found: Found,
+        leave_out: Callable[[str, Exception], Awaitable[None]],
+    ) -> None:
+        """`leave_out` tells of a document that cannot be mended; raises if the fault is not its own."""
+        self.changed: set[str] = set()  # documents of which something was published or stored
+        self.waiting: set[str] = set()  # documents with updates that build on what is nowhere yet
+        self.failed: set[str] = set()  # documents of which not everything could be tried
+        self.ends: dict[str, Ends] = {}  # of those that were looked at, as a fresh load sees them now
+        self._context = context
+        self._rows = rows
+        self._repair = repair
+        self._found = found
+        self._leave_out = leave_out
+        self._log = log.bind(server=context.server_id)
+
+    async def run(self, lost: Collection[str], places: Mapping[str, Place]) -> None:
+        """Bring back all that the journals hold of those documents. Raises TransportError, OSError."""
+        left = set(lost)
+        await self._bases(lost, places)
+        for _ in range(_ROUNDS_MAX):
+            before = self._found.republished
+            waiting: set[str] = set()
+            for place in places.values():
+                async for window in self._records(place, left):
+                    for name, entries in window.items():
+                        mended = await self._mend(name, entries)
+                        if mended is not None and mended.waiting:
+                            waiting.add(name)
+            left = waiting
+            if not left or self._found.republished == before:
+                break
+        self.waiting = left
+
+    async def _bases(self, lost: Collection[str], places: Mapping[str, Place]) -> None:
+        """The greatest snapshot of each first: what it holds need not be published one by one."""
+        for name in lost:
+            place, sequence, _ = self._rows[name].base
+            if place not in places:
+                continue
+            record = await asyncio.to_thread(reconcile_scan.lookup, places[place], sequence)
+            if record is not None:
+                now_ns = self._context.clock.wall_ns()
+                await self._mend(name, [Entry(name, record, now_ns, sequence, 0)])
+
+    async def _mend(self, name: str, entries: list[Entry]) -> Mended | None:
+        have = self.ends.get(name)
+        if have is not None and all(_covered(entry, have) for entry in entries):
+            return None
+        try:
+            mended = await self._repair.mend(name, entries, self._rows[name])
+        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            await self._leave_out(name, error)
+            self.failed.add(name)
+            return None
+        if mended.unjudged:
+            self.failed.add(name)
+        if mended.published or mended.stored:
+            self.changed.add(name)
+        self.ends[name] = mended.ends
+        self._found.republished += mended.published
+        if mended.published:
+            self._log.info("published again", document=name, updates=mended.published)
+        return mended
+
+    async def _records(self, place: Place, names: set[str]) -> AsyncIterator[dict[str, list[Entry]]]:
+        """The records of those documents in a journal, in portions, by document."""
+        if len(names) <= _KEYS_MAX:
+            scans = [reconcile_scan.entries(place, key=name) for name in sorted(names)]
+        else:
+            scans = [reconcile_scan.entries(place, wanted=names.__contains__)]
+        try:
+            for scan in scans:
+                async for window in reconcile_scan.portions(scan):
+                    grouped: dict[str, list[Entry]] = {}
+                    for entry in window:
+                        grouped.setdefault(entry.document_id, []).append(entry)
+                    yield grouped
+        except LogError as error:
+            self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
+            self.failed |= names  # what was not read may hold what they miss
+
+
+def _covered(entry: Entry, have: Ends) -> bool:
+    match entry.record:
+        case UpdateRecord(spans=spans) if spans:
+            return all(have.get(peer, 0) >= end for peer, _, end in spans)
+        case BaseRecord(vector=vector):
+            return includes(have, crdt.counters(vector))
+        case UpdateRecord():
+            return False
+        case _:
+            return True
