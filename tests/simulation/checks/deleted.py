@@ -1,0 +1,105 @@
+"""(6) Nothing deleted comes back.
+
+From a stored tombstone on, the document's metadata stay a tombstone, until somebody asked for a restore and
+it raised the generation; what was erased stays erased. Whoever asks the owner for the content after a
+deletion was answered gets none. At the end a fresh load finds the document deleted; also if the broker lost
+the tombstone after the deletion was answered, as long as nobody opened the document before it was stored
+again.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lorogo_protocol import subjects
+from tests.simulation import events as ev
+from tests.simulation.checks.checker import Kinds, Rest, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.record import Record
+
+
+@dataclass(slots=True)
+class _Death:
+    """A document that is deleted."""
+
+    generation: int
+    lease: int
+    erased: bool
+    answered: int = 0  # when a deletion was first answered; 0: it was not yet
+    lost: bool = False  # the broker lost the tombstone
+
+
+class DeletedStaysDeleted:
+    name = "deleted"
+    wants: Kinds = (ev.SnapshotStored, ev.StatusStored, ev.Asked, ev.Answered, ev.Lost)
+
+    def __init__(self, record: "Record") -> None:
+        self._record = record
+        self._dead: dict[str, _Death] = {}
+        self._restores: dict[str, int] = {}  # when a restore was last asked for
+
+    def look(self, event: ev.Event) -> None:
+        match event:
+            case ev.SnapshotStored(head=head):
+                self._stored(event, head)
+            case ev.Asked(verb="restore", document=document, number=number):
+                self._restores[document] = number
+            case ev.Answered(reason="") as answered:
+                self._answered(answered)
+            case ev.StatusStored(document=document, entry=entry):
+                death = self._dead.get(document)
+                if death is not None and death.lost and entry.server and not entry.lease:
+                    del self._dead[document]  # it has a new life, of which an operator is told
+            case ev.Lost(stream=subjects.SNAPSHOT_STREAM, documents=documents):
+                self._lost(documents)
+            case _:
+                pass
+
+    def _stored(self, event: ev.SnapshotStored, head: ev.Head) -> None:
+        facts, death = head.facts, self._dead.get(head.document)
+        if facts.deleted:
+            known = death or _Death(facts.generation, facts.lease, False)
+            if known.erased and (not facts.erased_ns or head.size):
+                raise Violation(self.name, f"{event.line} stored what was erased", head.document)
+            known.erased, known.lost = facts.erased_ns > 0, False
+            known.generation = facts.generation
+            self._dead[head.document] = known
+            return
+        if death is None or death.lost:
+            return
+        if death.erased:
+            raise Violation(self.name, f"{event.line} stored a life over an erasure", head.document)
+        if facts.generation <= death.generation:
+            words = f"{event.line} stored a snapshot of generation {facts.generation} over the tombstone"
+            raise Violation(self.name, words, head.document)
+        if head.document not in self._restores:
+            raise Violation(self.name, f"{event.line} restored what nobody asked for", head.document)
+        del self._dead[head.document]
+
+    def _answered(self, answered: ev.Answered) -> None:
+        asked = answered.asked
+        death = self._dead.get(asked.document)
+        if asked.verb == "delete" and death is not None:
+            death.answered = death.answered or answered.number
+        if asked.verb != "sync" or death is None or death.lost or not death.answered:
+            return
+        lease = answered.facts.get("lease")
+        # Whoever lost the document before may still say things: their token tells on them.
+        if asked.number > death.answered and isinstance(lease, int) and lease >= death.lease:
+            words = f"{answered.line} answered a sync with content after the deletion was answered"
+            raise Violation(self.name, words, asked.document)
+
+    def _lost(self, documents: frozenset[str]) -> None:
+        for document in documents & self._dead.keys():
+            death = self._dead[document]
+            death.lost = True
+            if not death.answered:
+                del self._dead[document]  # no disk of ours need have it
+
+    async def at_rest(self, world: Rest) -> None:
+        for document, death in self._dead.items():
+            loaded = await self._record.fresh(world, document)
+            if not loaded.intake.deleted:
+                raise Violation(self.name, "it was deleted, and a fresh load finds it alive", document)
+            if death.erased and loaded.snapshot is not None and loaded.snapshot.size:
+                raise Violation(self.name, "it was erased, and its content is stored", document)

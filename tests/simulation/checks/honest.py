@@ -1,0 +1,57 @@
+"""(10) Every client's state word is honest.
+
+A session says `saved` only if it has nothing that is not ACKed, and every operation that was committed in
+its document is in an update whose ACK reached this client (or before one, of the same peer: an owner takes
+no update without those before it). The same holds whenever it counts no unsaved updates, and when `flush()`
+returns. A session that failed for good never says `saved`.
+"""
+
+from typing import TYPE_CHECKING
+
+from tests.simulation import events as ev
+from tests.simulation.checks.checker import Kinds, Rest, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.record import Record
+
+_SAVED = ("saved", "flushed")
+_LASTING = frozenset({"deleted", "invalid-update", "history-trimmed", "too-large", "document-full"})
+
+
+class StateWordsAreHonest:
+    name = "honest"
+    wants: Kinds = (ev.Heard, ev.Sampled)
+
+    def __init__(self, record: "Record") -> None:
+        self._record = record
+        self._acked: dict[tuple[str, str, int], int] = {}  # (client, document, peer): how far
+
+    def look(self, event: ev.Event) -> None:
+        match event:
+            case ev.Heard(line=line, update=update):
+                for peer, _, end in update.spans or ():
+                    key = (line, update.document, peer)
+                    self._acked[key] = max(end, self._acked.get(key, 0))
+            case ev.Sampled():
+                self._sampled(event)
+            case _:
+                pass
+
+    def _sampled(self, event: ev.Sampled) -> None:
+        said = f"{event.client} says {event.state}"
+        if event.state == "saved" and event.unsaved:
+            raise Violation(self.name, f"{said} with {event.unsaved} unsaved updates", event.document)
+        if event.state == "saved" and event.problem in _LASTING:
+            raise Violation(self.name, f"{said}, and it failed: {event.problem}", event.document)
+        if event.state not in _SAVED and (event.unsaved or event.problem):
+            return
+        acked = self._acked.get((event.client, event.document, event.peer), 0)
+        if acked < event.end:
+            words = (
+                f"{said} ({event.unsaved} unsaved), made operations up to {event.end} as peer {event.peer},"
+                f" and has heard ACKs up to {acked}"
+            )
+            raise Violation(self.name, words, event.document)
+
+    async def at_rest(self, world: Rest) -> None:
+        """Everything was said when it happened."""

@@ -1,0 +1,147 @@
+"""(9) The history of a document's status is a legal path.
+
+Who may write what over what is said by `lorogo_protocol/lease.py` and docs/PROTOCOL.md:
+
+    STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s (or +1)
+    STARTING, signed     who takes it, over the unsigned one of the same operation; its revision is the token
+    STARTING, UP, token  the owner, over its own, or over a DOWN or ERROR that no other server signed
+    UP or STARTING       without a token: the owner whose key the bucket lost, over nothing
+    DOWN, token          the owner, over its own
+    DOWN, unsigned       a reset, over ERROR; a person, over anything
+    ERROR                a server, over an unsigned STARTING with more than three failures
+"""
+
+from typing import TYPE_CHECKING
+
+from lorogo_protocol import limits
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Failed, Starting, Up
+from tests.simulation import events as ev
+from tests.simulation.checks.checker import Kinds, Rest, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.record import Record
+
+_PACE = 0.99  # a clock may be a little too fast
+
+
+class StatusesAreLegal:
+    name = "statuses"
+    wants: Kinds = (ev.StatusStored,)
+
+    def __init__(self, record: "Record") -> None:
+        self._record = record
+        self._doubtful: set[str] = set()  # documents whose key was lost: revisions may be used again
+
+    def look(self, event: ev.Event) -> None:
+        assert isinstance(event, ev.StatusStored)
+        if event.lost:
+            self._doubtful.add(event.document)
+        if why := self._wrong(event):
+            words = f"{event.line} wrote {_words(event.entry)} over {_words(event.before)}: {why}"
+            raise Violation(self.name, words, event.document)
+
+    async def at_rest(self, world: Rest) -> None:
+        """Everything was said when it happened."""
+
+    def _wrong(self, event: ev.StatusStored) -> str:
+        """Why it is not legal; "" if it is."""
+        entry = event.entry
+        if entry.server and entry.server != event.line:
+            return "it is signed with the name of another"
+        match entry.status:
+            case Starting() if not entry.server:
+                return self._started(event, entry.status)
+            case Starting() | Up():
+                return self._owned(event)
+            case Down():
+                return _ended(event)
+            case Failed():
+                return _failed(event)
+
+    def _started(self, event: ev.StatusStored, status: Starting) -> str:
+        match event.before:
+            case None | Entry(status=Down() | Up()):
+                return "" if status.retry_count == 0 else "the count must be 0"
+            case Entry(status=Failed()):
+                return "ERROR is for a person to end"
+            case Entry(status=Starting(retry_count=count, operation_id=operation)):
+                if status.retry_count not in (count, count + 1):
+                    return f"the count was {count}"
+                if status.operation_id == operation:
+                    return "the operation must be a new one"
+                stood = event.at - event.before_at
+                if stood < limits.STALE_SECONDS * _PACE and event.document not in self._doubtful:
+                    return f"it stood for {stood:.2f} s only"
+                return ""
+        return "there is no such status"
+
+    def _owned(self, event: ev.StatusStored) -> str:
+        """A server's own STARTING, or its UP."""
+        entry, before = event.entry, event.before
+        if not entry.lease:
+            if before is None:
+                return "" if event.lost else "nobody has lost this key"
+            return _acquired(entry, before)
+        if before is None:
+            return "the key is gone, so the token is, too"
+        match before.status:
+            case Up() | Starting():
+                if before.server != entry.server or before.token != entry.lease:
+                    return f"it belongs to {before.server or 'nobody'} with token {before.token}"
+                if isinstance(before.status, Up) and isinstance(entry.status, Starting):
+                    return "it is UP already"
+                if isinstance(entry.status, Starting) and isinstance(before.status, Starting):
+                    same = entry.status.operation_id == before.status.operation_id
+                    return "" if same else "the operation is another"
+                return ""
+            case Down() | Failed():
+                if before.server not in ("", entry.server):
+                    return f"{before.server} signed it: another may have owned it meanwhile"
+                known = (entry.server, event.document) in self._record.tokens.get(entry.lease, ())
+                return "" if known else f"token {entry.lease} was never its own"
+
+
+def _acquired(entry: Entry, before: Entry) -> str:
+    match entry.status, before.status:
+        case Starting(operation, count, _), Starting(asked, counted, _):
+            if before.server:
+                return f"{before.server} has taken this operation already"
+            if operation != asked or count != counted:
+                return "it takes another operation than was asked for"
+            if count > limits.RETRIES_MAX:
+                return f"it failed {count} times: it must be ERROR"
+            return ""
+        case _:
+            return "only an unsigned STARTING can be taken"
+
+
+def _ended(event: ev.StatusStored) -> str:
+    entry, before = event.entry, event.before
+    if entry.server:
+        if before is not None and before.server == entry.server and before.token == entry.lease:
+            return ""
+        return "only the owner says DOWN"
+    if event.line.startswith("client-"):
+        return "a client never writes DOWN"
+    if event.line.startswith("server-") and not (before is not None and isinstance(before.status, Failed)):
+        return "a reset is for what is in ERROR"
+    return ""
+
+
+def _failed(event: ev.StatusStored) -> str:
+    before = event.before
+    if not event.entry.server:
+        return "a client never writes ERROR" if event.line.startswith("client-") else ""
+    if before is None or not isinstance(before.status, Starting) or before.server:
+        return "only an unsigned STARTING is given up"
+    count = before.status.retry_count
+    return "" if count > limits.RETRIES_MAX else f"it failed {count} times only"
+
+
+def _words(entry: Entry | None) -> str:
+    if entry is None:
+        return "nothing"
+    name = type(entry.status).__name__.upper()
+    count = f" count {entry.status.retry_count}" if isinstance(entry.status, Starting) else ""
+    return f"{name}{count} of {entry.server or 'nobody'} (revision {entry.revision}, token {entry.token})"

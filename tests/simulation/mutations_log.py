@@ -1,0 +1,82 @@
+"""Mistakes of the log under the journal: syncs, names, and what is cut after a crash."""
+
+from tests.simulation.mutating import Mutation
+from tests.simulation.plan import Wish
+
+_POWER = Wish(
+    kinds=("stream-gone", "stream-rewind", "server-power", "client-kill"),
+    every=2.0,
+    others={"think_seconds": 0.3},
+)
+
+LOG: tuple[Mutation, ...] = (
+    Mutation(
+        "commit-without-sync",
+        "lorogo_log.engine",
+        """\
+        if sync or first:
+            self._sync(active.file)
+""",
+        """\
+        if first:
+            self._sync(active.file)
+""",
+        "a commit is on the disk before anybody is told",
+        _POWER,
+    ),
+    Mutation(
+        "directory-without-sync",
+        "lorogo_log.engine",
+        """\
+        file.sync()
+        self.directory.sync()
+        return OpenSegment(file, name, self.ahead_bytes)
+""",
+        """\
+        file.sync()
+        return OpenSegment(file, name, self.ahead_bytes)
+""",
+        "a segment's name is on the disk before its first record is",
+        _POWER,
+    ),
+    Mutation(
+        "short-write-ignored",
+        "lorogo_log.storage",
+        """\
+        if done != size:
+            raise""",
+        """\
+        if not done:
+            raise""",
+        "a record that found no room is not told to be on the disk",
+        Wish(
+            kinds=("stream-gone", "stream-rewind", "disk-full", "server-kill", "client-kill"),
+            every=2.0,
+            others={"think_seconds": 0.3},
+        ),
+    ),
+    Mutation(
+        "prepared-thrown-away",
+        "lorogo_log.recovery",
+        """\
+            _adopt(directory, name, result, mode)
+""",
+        """\
+            directory.remove(name)
+""",
+        "a segment whose rename a crash undid is adopted with its records",
+        _POWER,
+    ),
+    Mutation(
+        "tail-cut-too-early",
+        "lorogo_log.segment",
+        """\
+            result.end = frames.position
+""",
+        """\
+            result.end = found.position
+""",
+        "a crash costs no record that was whole",
+        _POWER,
+    ),
+)

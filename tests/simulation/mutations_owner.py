@@ -1,0 +1,188 @@
+"""Mistakes of a document's owner: what it answers, journals, loads, and when it steps down."""
+
+from tests.simulation.mutating import Mutation
+from tests.simulation.plan import Wish
+
+_LOSSES = Wish(
+    kinds=("stream-rewind", "stream-gone", "server-power", "client-kill", "disk-slow", "server-kill"),
+    every=2.0,
+    others={"think_seconds": 0.3},
+)
+_OWNERS = Wish(
+    kinds=("server-pause", "server-cut", "server-kill", "compact", "storm"),
+    every=2.0,
+    settings={"compact_every_seconds": 4.0, "idle_seconds": 300.0},
+    others={"servers": 3, "think_seconds": 0.3, "documents": 1},
+)
+
+OWNER: tuple[Mutation, ...] = (
+    Mutation(
+        "ack-before-journal",
+        "lorogo_server.answers",
+        """\
+                if first.safe is not None:
+                    await safe(first.safe)
+                try:
+""",
+        """\
+                try:
+""",
+        "an update is on the disk before it is ACKed",
+        _LOSSES,
+    ),
+    Mutation(
+        "receipt-before-journal",
+        "lorogo_server.answers",
+        """\
+        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
+""",
+        """\
+        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
+        if (waiting := self._submitted.get(log_id)) is not None and not waiting.done():
+            waiting.set_result(
+                Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
+            )
+""",
+        "what a call changes is on the disk before the call is answered",
+        _LOSSES,
+        begin=17,
+    ),
+    Mutation(
+        "ack-while-pending",
+        "lorogo_server.intake",
+        """\
+            case Unready():
+                return self._wait(update, time_ns, now)
+""",
+        """\
+            case Unready():
+                return [self._accept(update, time_ns, now, False, ())]
+""",
+        "an update is applied before it is ACKed",
+        Wish(kinds=("storm", "client-cut"), every=2.0, others={"think_seconds": 0.3}),
+    ),
+    Mutation(
+        "replay-not-journalled",
+        "lorogo_server.journalling",
+        """\
+        for accepted in loaded.replayed:
+            last = await self.accepted(accepted, epoch, loaded.facts.generation)
+""",
+        "",
+        "what the WAL replays is journalled before the document is UP",
+        _LOSSES,
+    ),
+    Mutation(
+        "load-stops-early",
+        "lorogo_server.loading",
+        """\
+        if loaded.follower.position >= newest.sequence:
+            return
+""",
+        """\
+        if loaded.follower.position <= newest.sequence:
+            return
+""",
+        "a load reads up to the leader's last message, though a replica lags",
+        Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
+        begin=10,
+    ),
+    Mutation(
+        "claim-left-out",
+        "lorogo_server.host",
+        """\
+            if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
+""",
+        """\
+            if self.lease.token:
+""",
+        "no owner before us can change what is stored once we have loaded it",
+        _OWNERS,
+        begin=11,
+    ),
+    Mutation(
+        "lost-lease-adopted",
+        "lorogo_server.lease",
+        """\
+            case StepDown(why):
+                self.lose(why)
+                return None
+""",
+        """\
+            case StepDown():
+                self._adopt(entry.revision)
+                return None
+""",
+        "an owner that sees another's status steps down, and renews no more",
+        Wish(
+            kinds=("server-pause", "server-parted"),
+            every=2.0,
+            others={"servers": 2, "think_seconds": 0.3, "documents": 2},
+        ),
+    ),
+    Mutation(
+        "renewal-without-swap",
+        "lorogo_transport.statuses",
+        """\
+            headers=_facts(server, lease, head, tail, trace),
+            expected_last=expected_revision,
+        )
+""",
+        """\
+            headers=_facts(server, lease, head, tail, trace),
+        )
+""",
+        "a renewal is a compare-and-swap: a late one changes nothing",
+        _OWNERS,
+    ),
+    Mutation(
+        "status-without-swap",
+        "lorogo_transport.statuses",
+        """\
+                expected_last=expected_revision,
+                timeout=timeout,
+""",
+        """\
+                timeout=timeout,
+""",
+        "every move of a status is a compare-and-swap",
+        _OWNERS,
+    ),
+    Mutation(
+        "ledger-believes-too-much",
+        "lorogo_server.ledger",
+        """\
+        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
+""",
+        """\
+        return epoch == self.epoch
+""",
+        "what another server accepted meanwhile is not taken to be in our journal",
+        _OWNERS,
+        begin=49,
+    ),
+    Mutation(
+        "position-kept-after-rewind",
+        "lorogo_server.host",
+        """\
+        self.loaded.follower.rewind()
+        self.answers.forget_quarantine()  #""",
+        """\
+        self.answers.forget_quarantine()  #""",
+        "after the stream went back, everything in it is read again",
+        Wish(kinds=("stream-rewind", "stream-gone"), every=8.0),
+    ),
+    Mutation(
+        "any-peer-is-enough",
+        "lorogo_server.reconcile_table",
+        """\
+    return all(have.get(peer, 0) >= end for peer, end in wanted.items())
+""",
+        """\
+    return any(have.get(peer, 0) >= end for peer, end in wanted.items())
+""",
+        "reconciliation brings back every update that the stream lost",
+        Wish(kinds=("stream-rewind", "stream-hole", "stream-gone", "server-kill", "client-kill"), every=3.0),
+        begin=7,
+    ),
+)

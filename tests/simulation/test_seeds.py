@@ -1,0 +1,75 @@
+"""Seeds that always run, in processes of their own: `make simulate` runs as many more as one likes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation import run
+
+SEEDS_USUAL = 400
+SEEDS = range(int(os.environ.get("LOROGO_SIMULATED_SEEDS", SEEDS_USUAL)))
+_PORTIONS = 8
+
+
+def simulate(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("portion", range(_PORTIONS))
+def test_nothing_acked_is_lost_in_any_of_these_worlds(portion: int) -> None:
+    """Every invariant holds, and everything is whole again after the faults, whatever went wrong."""
+    seeds = SEEDS[portion::_PORTIONS]
+    verdicts = run.run_many(seeds, jobs=1, stop_after=3)
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    words = [f"{one.checker}: {one.words}\n  see it again: {run.command(one.seed)}" for one in failed]
+    assert not failed, "\n".join(words)
+    assert [verdict.seed for verdict in verdicts] == list(seeds)
+    assert all(verdict.virtual_seconds > 10 for verdict in verdicts)
+
+
+def test_a_seed_is_a_history() -> None:
+    """The same seed gives the same history in every process: what failed once fails again."""
+    seeds = range(7, 19)
+    first, second = (run.run_many(seeds, jobs=1) for _ in range(2))
+    assert [one.fingerprint for one in first] == [one.fingerprint for one in second]
+    assert len({one.fingerprint for one in first}) == len(seeds)
+
+
+def test_one_seed_can_be_looked_at() -> None:
+    """The command that a failure names prints what happened, with times."""
+    shown = simulate("--seed", "3", "--trace")
+    assert shown.returncode == 0, shown.stderr
+    assert "FAULT" in shown.stdout
+    assert "seed 3 passed" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--seeds", "0"),
+        ("--seeds", "5-3"),
+        ("--seeds", "abc"),
+        ("--seeds", "5", "--jobs", "0"),
+        ("--seeds", "5", "--stop-after", "0"),
+        ("--seed", "3", "--mutation", "not-there"),
+    ],
+)
+def test_nothing_to_run_is_no_success(options: tuple[str, ...]) -> None:
+    """Who asks for no seeds, or for what there is not, is told so."""
+    shown = simulate(*options)
+    assert shown.returncode == 2
+    assert "error: argument" in shown.stderr
+
+
+def test_no_time_is_no_success() -> None:
+    """A run in which no seed came to its end shows nothing."""
+    assert simulate("--seeds", "5", "--minutes", "0").returncode == 1

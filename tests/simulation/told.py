@@ -1,0 +1,79 @@
+"""The twin of NATS on virtual time, for tests of it: a weather and a tap that do as they are told."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.memory_weather import Kind
+from lorogo_transport.ports import Message, Stored, StreamSpec
+from tests.simulation.loop import BEGIN, SimLoop
+
+T = TypeVar("T")
+
+SPEC = StreamSpec("s", ("s.*",), republish=("s.*", "done.{{wildcard(1)}}"), allow_rollup=True)
+
+
+class Told:
+    """A weather that does as it is told: for each kind what comes next; else 1 ms each."""
+
+    waiting_max = 0
+
+    def __init__(self) -> None:
+        self.next: dict[Kind, list[tuple[float, ...]]] = {
+            "publish": [],
+            "deliver": [],
+            "ask": [],
+            "answer": [],
+        }
+        self.lags: list[int] = []
+
+    def travel(self, line: str, kind: Kind, subject: str, size: int) -> tuple[float, ...]:
+        return self.next[kind].pop(0) if subject and self.next[kind] else (0.001,)
+
+    def lag(self, stream: str) -> int:
+        return self.lags.pop(0) if self.lags else 0
+
+
+class Notes:
+    """A tap that keeps short words."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[object, ...]] = []
+
+    def published(self, line: str, message: Message) -> None:
+        self.said.append(("published", line, message.subject))
+
+    def stored(self, stream: str, stored: Stored, previous: int, line: str) -> None:
+        self.said.append(("stored", line, stored.sequence, previous))
+
+    def removed(self, stream: str, gone: Sequence[Stored], how: str, line: str) -> None:
+        self.said.append((how, line, [stored.sequence for stored in gone]))
+
+    def refused(self, stream: str, message: Message, error: Exception, line: str) -> None:
+        self.said.append(("refused", line, type(error)))
+
+    def delivered(self, line: str, message: Message) -> None:
+        self.said.append(("delivered", line, message.subject))
+
+
+def simulate(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run it on virtual time; nothing may be left uncaught."""
+    loop = SimLoop(random.Random(1))
+    try:
+        result = loop.run_until_complete(main())
+        assert loop.strays == []
+        return result
+    finally:
+        loop.close()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time() - BEGIN
+
+
+async def a_stream(world: MemoryNats, line: str = "one") -> MemoryTransport:
+    transport = world.connect(line)
+    await transport.ensure(SPEC)
+    return transport
