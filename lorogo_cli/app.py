@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lorogo_cli import auth, doc, log, pipeline, token
-from lorogo_cli.errors import one_line
+from lorogo_cli.errors import INTERRUPTED, one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.nats_tls import with_nats_tls
 from lorogo_cli.options import (
@@ -38,7 +38,6 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="lorogo",
@@ -411,6 +410,87 @@ def restore(
     )
     if not whole:
         raise typer.Exit(1)
+
+
+@app.command()
+def chaos(
+    kind: Annotated[
+        str, typer.Option("--nats", metavar="one|three", help="One nats-server, or a cluster of three.")
+    ] = "one",
+    servers: Annotated[int, typer.Option("--servers", min=1, max=8, help="Document servers.")] = 2,
+    documents: Annotated[int, typer.Option("--documents", min=1, max=1000)] = 8,
+    writers: Annotated[
+        int,
+        typer.Option("--writers", min=1, max=16, help="Processes that edit; each document has two."),
+    ] = 4,
+    faults: Annotated[
+        int | None, typer.Option("--faults", min=1, help="How many; 20 unless --minutes is given.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.1, max=1440, help="Strike for so long.")
+    ] = None,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="SECONDS", min=0, help="From one strike to the next, at least."),
+    ] = 5.0,
+    edits_per_second: Annotated[
+        float, typer.Option("--edits-per-second", min=0.1, max=500, help="Of all writers together.")
+    ] = 30.0,
+    edits_each: Annotated[
+        int,
+        typer.Option(
+            "--edits-each",
+            min=0,
+            max=100_000,
+            help="Of a writer in a document; then it begins a new one. 0: it stays.",
+        ),
+    ] = 0,
+    only: Annotated[str, typer.Option("--only", metavar="NAME,...", help="Only these faults.")] = "",
+    without: Annotated[str, typer.Option("--without", metavar="NAME,...", help="Not these faults.")] = "",
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Show the faults, and which can be had here; run nothing.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which faults, and when.")] = 1,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
+    ] = None,
+    json: Annotated[
+        str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
+    ] = "",
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep all files and logs there; it must be empty."),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Drill with real faults on this machine: kills, pauses, cut networks, full disks, flipped bits.
+
+    It starts nats-servers, servers and writers of its own on loopback, and ends them. Exit code 1: something
+    that was promised is lost, a document is in the state ERROR, or it could not be verified.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import chaos as work
+
+    if show_list:
+        run_async(work.show_list, kind)
+        return
+    wishes = work.Wishes(kind, only, without, traces, json)
+    settings = work.settings_of(
+        wishes,
+        servers=servers,
+        documents=documents,
+        writers=writers,
+        faults=faults,
+        minutes=minutes,
+        every=every,
+        rate=edits_per_second,
+        edits_each=edits_each,
+        seed=seed,
+        keep=keep,
+    )
+    if code := run_async(work.chaos, settings, wishes):
+        raise typer.Exit(code)
 
 
 # --- errors -------------------------------------------------------------------------------------------

@@ -37,14 +37,15 @@ def say_json(value: object, *, pretty: bool) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, state: int | None = None) -> None:
-    """A table; in a terminal the column `state` has the colour of its state."""
+    """A table; in a terminal the column `state` has the colour of its state. Empty names: no header."""
+    named = any(columns)
     if not sys.stdout.isatty():
         # no width to fit into: a script or a pager gets every character
         widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-        for row in (columns, *rows):
+        for row in (columns, *rows) if named else rows:
             say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         return
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=named, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:

@@ -28,14 +28,26 @@ def run(work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kw
 
 
 @contextmanager
-def stop_signals() -> Iterator["asyncio.Event"]:
-    """An event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process."""
+def stop_signals(again: Callable[[], object] | None = None) -> Iterator["asyncio.Event"]:
+    """An event that Ctrl-C, SIGTERM and SIGHUP set, instead of ending the process.
+
+    `again` is called, once, if one comes when it is set.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+
+    def hear() -> None:
+        nonlocal again
+        if not stop.is_set():
+            stop.set()
+        elif again is not None:
+            call, again = again, None
+            call()
+
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, hear)
     try:
         yield stop
     finally:

@@ -1,0 +1,185 @@
+"""nats-servers of a drill: one, or a cluster of three whose routes go through lines.
+
+one:      NatsParty "nats-1"
+three:    nats-1 ──line──▶ nats-2 ...   each knows the others by lines of its own, and nothing else:
+          what it would tell others about itself leads nowhere, so that no route goes around a line
+"""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lorogo_chaos.errors import ChaosError, NotReady
+from lorogo_chaos.lines import LOOPBACK, Line
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.errors import TransportError
+from lorogo_transport.jetstream import connect
+from lorogo_transport.ports import Bus
+from lorogo_transport.streams import call
+
+CLUSTER_NODES = 3
+_NOWHERE = f"{LOOPBACK}:1"
+_PORTS = range(20_000, 32_000)  # below those that systems give to outgoing connections
+_PORT_TRIES = 200
+_POLL_SECONDS = 0.1
+
+
+class NatsParty:
+    """One nats-server, its files, and the lines of its routes."""
+
+    def __init__(
+        self, name: str, folder: Path, port: int, *, configuration: str = "", routes: Sequence[Line] = ()
+    ) -> None:
+        self.name = name
+        self.routes = tuple(routes)  # every line between it and another node, in both directions
+        self.paused = False
+        self._nats = EmbeddedNats(folder, port=port, configuration=configuration, name=name)
+
+    @property
+    def store(self) -> Path:
+        """Its folder: all that it keeps."""
+        return self._nats.store_dir
+
+    @property
+    def log(self) -> Path:
+        return self._nats.log_path
+
+    @property
+    def port(self) -> int:
+        return self._nats.port
+
+    @property
+    def url(self) -> str:
+        """Where it listens itself, past every line."""
+        return self._nats.url
+
+    @property
+    def running(self) -> bool:
+        return self._nats.running
+
+    @property
+    def pid(self) -> int | None:
+        """None if it is not running."""
+        return self._nats.pid if self._nats.running else None
+
+    async def start(self) -> None:
+        """Start, on the same port and files; nothing if it runs. Raises EmbeddedError."""
+        await self._nats.start()
+
+    async def kill(self) -> None:
+        """End it as kill -9 does; nothing if it is not running."""
+        self.paused = False
+        await self._nats.kill()
+
+    async def stop(self) -> None:
+        """End it gracefully."""
+        self.resume()
+        await self._nats.stop()
+
+    def pause(self) -> None:
+        """It does nothing any more, and its connections stay."""
+        self._send(signal.SIGSTOP)
+        self.paused = self.running
+
+    def resume(self) -> None:
+        """It goes on."""
+        if self.paused:
+            self._send(signal.SIGCONT)
+            self.paused = False
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.running:
+            with suppress(ProcessLookupError):
+                os.kill(self._nats.pid, number)
+
+
+async def one(folder: Path, rng: random.Random) -> list[NatsParty]:
+    """A nats-server that is alone; not started."""
+    return [NatsParty("nats-1", folder / "nats-1", free_port(rng))]
+
+
+async def cluster(folder: Path, rng: random.Random) -> tuple[list[NatsParty], list[Line]]:
+    """Three nodes that know each other through lines, which are open; the nodes are not started."""
+    names = [f"nats-{number + 1}" for number in range(CLUSTER_NODES)]
+    ports = {name: free_port(rng) for name in names}
+    lines: dict[tuple[str, str], Line] = {}
+    for near in names:
+        for far in names:
+            if near != far:
+                line = lines[near, far] = Line(f"{near}>{far}", [ports[far]], rng=rng)
+                await line.open()
+    nodes = [
+        NatsParty(
+            name,
+            folder / name,
+            free_port(rng),
+            configuration=_configuration(
+                ports[name], [line.ports[0] for (near, _), line in lines.items() if near == name]
+            ),
+            routes=[line for pair, line in lines.items() if name in pair],
+        )
+        for name in names
+    ]
+    return nodes, list(lines.values())
+
+
+def _configuration(port: int, routes: Sequence[int]) -> str:
+    addresses = ", ".join(f'"nats://{LOOPBACK}:{route}"' for route in routes)
+    return f"""
+cluster {{
+  name: "chaos"
+  listen: "{LOOPBACK}:{port}"
+  advertise: "{_NOWHERE}"
+  no_advertise: true
+  routes: [{addresses}]
+}}
+"""
+
+
+async def formed(nodes: Sequence[NatsParty], seconds: float = 30.0) -> None:
+    """Wait until JetStream of these nodes answers: it has a leader. Raises NotReady."""
+    problem: Exception | None = None
+    for node in nodes:
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        async with await connect(node.url, name="operator", timeout=2.0) as line:
+                            await line.bus.request("$JS.API.INFO", timeout=2.0)
+                            break
+                    except TransportError as error:
+                        problem = error
+                        await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise NotReady(
+                f"JetStream of {node.name} did not answer within {seconds:g} s: {problem}"
+            ) from None
+
+
+async def leader(bus: Bus, stream: str) -> str:
+    """The name of the node that leads the stream; empty if none does, or there is no cluster."""
+    info = await call(bus, "STREAM.INFO", stream, None, 5.0)
+    return str((info.get("cluster") or {}).get("leader") or "")
+
+
+async def step_down(bus: Bus, stream: str) -> None:
+    """Ask for another leader of the stream."""
+    await call(bus, "STREAM.LEADER.STEPDOWN", stream, None, 5.0)
+
+
+def free_port(rng: random.Random) -> int:
+    """A port on loopback that nobody uses now, and that no outgoing connection is given."""
+    for _ in range(_PORT_TRIES):
+        port = rng.choice(_PORTS)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return port
+    raise ChaosError("no free port was found on loopback")

@@ -1,0 +1,121 @@
+"""Processes of a drill: a guard that ends them if the drill dies, and what they started themselves.
+
+A process may have helpers (a server has a pacemaker and a taster). `family()` finds them where the system
+tells (/proc); elsewhere a process counts as one without helpers.
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# A paused process hears nothing but KILL, and its helpers must go on to notice that it is gone.
+_GUARD = """
+go_on() {
+  for child in $(cat /proc/"$1"/task/*/children); do go_on "$child"; done
+  kill -CONT "$1"
+}
+read _
+go_on "$1" 2>/dev/null
+kill -KILL "$1" 2>/dev/null
+"""
+_GONE_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process; its start tells it from another that got the same number later."""
+
+    pid: int
+    started: str
+
+    @property
+    def alive(self) -> bool:
+        return _started(self.pid) == self.started
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, unless it has ended."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def family(pid: int) -> list[Member]:
+    """The process, and all that it started, and they: parents first. Empty if it is gone."""
+    started = _started(pid)
+    found = [] if started is None else [Member(pid, started)]
+    for child in _children(pid):
+        found += family(child)
+    return found
+
+
+async def gone(members: list[Member]) -> None:
+    """Wait until they have ended, and end those that do not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GONE_SECONDS):
+            while any(member.alive for member in members):  # noqa: ASYNC110  # they are not our children
+                await asyncio.sleep(_POLL_SECONDS)
+    for member in members:
+        member.send(signal.SIGKILL)
+
+
+class Guard:
+    """A small shell that ends a process, and its helpers, when we die without a word."""
+
+    def __init__(self, shell: asyncio.subprocess.Process) -> None:
+        self._shell = shell
+
+    @classmethod
+    async def over(cls, pid: int) -> "Guard":
+        """Guard that process."""
+        return await cls.running(_GUARD, str(pid))
+
+    @classmethod
+    async def running(cls, script: str, subject: str) -> "Guard":
+        """Run the script, with the subject as "$1", when our end of its input closes."""
+        shell = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            script,
+            "guard",
+            subject,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return cls(shell)
+
+    async def release(self) -> None:
+        """It is needed no more: what it guards may soon be another's number. Safe twice."""
+        with suppress(ProcessLookupError):
+            self._shell.kill()
+        await self._shell.wait()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found
+
+
+def _started(pid: int) -> str | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _without_proc(pid)
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _without_proc(pid: int) -> str | None:
+    """Some word for a process that is there."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return "?"

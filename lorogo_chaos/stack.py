@@ -1,0 +1,261 @@
+"""Everything that a drill strikes at: nats-servers, document servers, and the lines between them.
+
+    async with Stack(StackSettings(nodes=1, servers=2)) as stack:
+        url = await stack.line("writer-1")      # a NATS address through a line of one's own
+        ...
+        await stack.servers[0].kill()
+        await stack.servers[0].start()
+        await stack.wait_ready()
+
+All of it is on loopback, in one folder, and ends with the drill, however that ends.
+"""
+
+import asyncio
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lorogo_chaos import nats_nodes
+from lorogo_chaos.disks import SmallDisk
+from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
+from lorogo_chaos.lines import Line
+from lorogo_chaos.nats_nodes import CLUSTER_NODES, NatsParty
+from lorogo_chaos.servers import ServerParty
+from lorogo_transport.discovery import ServerStats, server_stats
+from lorogo_transport.errors import TransportError
+from lorogo_transport.jetstream import JetStreamTransport, connect
+
+_LINES_MAX = 1000
+_POLL_SECONDS = 0.2
+_ASK_SECONDS = 2.0
+_LOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackSettings:
+    """What a stack is made of."""
+
+    nodes: int = 1  # nats-servers: one, or three in a cluster with replicated streams
+    servers: int = 2
+    folder: Path | None = None  # where everything is kept, and left; None: a temporary one
+    keep: bool = False  # leave the temporary one behind, too
+    small_disk_bytes: int = 0  # the first server's data folder is a disk of its own; 0: it is not
+    serve_options: tuple[str, ...] = ()  # more options of `lorogo serve`
+
+    def __post_init__(self) -> None:
+        if self.nodes not in (1, CLUSTER_NODES):
+            raise ChaosError(f"nodes must be 1 or {CLUSTER_NODES}")
+        if not 1 <= self.servers <= 16:
+            raise ChaosError("servers must be 1 to 16")
+
+
+class Stack:
+    """One drill's processes and lines; lives in `async with`.
+
+    `servers` and `nodes` stay the same objects over kills and restarts. `disk` is the small disk of
+    `servers[0]`, or None, and then `disk_problem` says why.
+    """
+
+    def __init__(self, settings: StackSettings | None = None, *, rng: random.Random | None = None) -> None:
+        """`rng` chooses ports and jitter."""
+        self.settings = settings if settings is not None else StackSettings()
+        self.servers: list[ServerParty] = []
+        self.nodes: list[NatsParty] = []
+        self.lines: dict[str, Line] = {}  # of servers (by their names) and of clients (by theirs)
+        self.routes: list[Line] = []  # between the nodes of a cluster
+        self.disk: SmallDisk | None = None
+        self.disk_problem = "no small disk was asked for"
+        self.folder = Path()
+        self._rng = rng if rng is not None else random.Random()
+        self._due: dict[str, int] = {}  # servers that must reconcile, and since when (Unix ns)
+        self._exit = AsyncExitStack()
+        self._exit_of_lines = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as exit_stack:  # what has begun ends, should the rest fail
+            await self._begin(exit_stack)
+            self._exit = exit_stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    @property
+    def clustered(self) -> bool:
+        return len(self.nodes) > 1
+
+    @property
+    def direct_url(self) -> str:
+        """Past every line: for whoever looks on."""
+        return ",".join(node.url for node in self.nodes)
+
+    async def line(self, name: str) -> str:
+        """A NATS address through a new line of that name: one for each client process.
+
+        In a cluster it has an address for each node, and all are cut together.
+        """
+        if name in self.lines or len(self.lines) >= _LINES_MAX:
+            raise ChaosError(f"there is a line {name} already, or there are too many")
+        line = Line(name, [node.port for node in self.nodes], rng=self._rng)
+        await line.open()
+        self._exit_of_lines.push_async_callback(line.close)
+        self.lines[name] = line
+        return line.url
+
+    @property
+    def client_lines(self) -> list[Line]:
+        """Those that are not of servers."""
+        own = {server.name for server in self.servers}
+        return [line for name, line in self.lines.items() if name not in own]
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    async def wait_ready(self, seconds: float = 60.0) -> None:
+        """Start what does not run, and wait until every server serves, as NATS sees it. Raises NotReady."""
+        for node in self.nodes:
+            node.resume()
+            await node.start()
+        await nats_nodes.formed(self.nodes, seconds)
+        for server in self.servers:
+            server.resume()
+            await server.start()
+        await asyncio.gather(*(server.ready(seconds) for server in self.servers))
+        await self._until("every server answers", seconds, self._all_answer)
+
+    async def stats(self) -> Mapping[str, ServerStats]:
+        """What each server that answers says of itself, by our names. Raises TransportError."""
+        names = {server.server_id: server.name for server in self.servers}
+        async with await self.connect() as operator:
+            found = await server_stats(operator.bus, first_seconds=_ASK_SECONDS)
+        return {names[one.server_id]: one for one in found if one.server_id in names}
+
+    async def connect(self) -> JetStreamTransport:
+        """A connection past every line, for `async with`. Raises Unreachable."""
+        return await connect(self.direct_url, name="operator", timeout=_ASK_SECONDS)
+
+    def must_reconcile(self, servers: Iterable[ServerParty], since_ns: int | None = None) -> None:
+        """Note that these must compare journals and stream again, after now (or `since_ns`)."""
+        since_ns = time.time_ns() if since_ns is None else since_ns
+        self._due.update((server.name, since_ns) for server in servers)
+
+    async def reconciled(self, seconds: float = 300.0) -> None:
+        """Wait until every server has compared journals and stream since the last damage, and is done.
+
+        Between two faults that harm files this must have come, and every document must have ACKed: then
+        whatever is ACKed is in the stream and in a journal again. A server looks when it connects anew; one
+        that had no reason to (the damage was in another node of the cluster) is given one: its line is cut
+        for a moment. Raises NotReady.
+        """
+        try:
+            await self._until("every server has reconciled", _LOOK_SECONDS, self._all_reconciled)
+        except NotReady:
+            for server in self.servers:
+                if server.name in self._due and server.line.condition == "whole":
+                    server.line.cut()
+                    server.line.heal()
+            await self._until("every server has reconciled", seconds, self._all_reconciled)
+        self._due.clear()
+
+    async def _until(self, what: str, seconds: float, look: Callable[[], Awaitable[str]]) -> None:
+        problem = "nobody answers"
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        problem = await look()
+                    except TransportError as error:
+                        problem = str(error)
+                    if not problem:
+                        return
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise NotReady(f"not so within {seconds:g} s: {what} ({problem})") from None
+
+    async def _all_answer(self) -> str:
+        found = await self.stats()
+        missing = [server.name for server in self.servers if server.name not in found]
+        return f"{', '.join(missing)} does not answer" if missing else ""
+
+    async def _all_reconciled(self) -> str:
+        found = await self.stats()
+        for server in self.servers:
+            if server.name not in found:
+                return f"{server.name} does not answer"
+            stats = found[server.name].stats
+            names = ("reconcile_waiting", "reconcile_unread", "reconcile_mending")
+            left = {name: stats.get(name) for name in names}
+            if stats.get("reconcile") != "idle" or not stats.get("reconcile_passes"):
+                return f"{server.name}: {stats.get('reconcile')}"
+            if int(stats.get("reconciled_ns", 0)) <= self._due.get(server.name, 0):
+                return f"{server.name} has not begun"
+            if any(left.values()):
+                return f"{server.name}: {left}"
+        return ""
+
+    # --- beginning and end --------------------------------------------------------------------------
+
+    async def _begin(self, ending: AsyncExitStack) -> None:
+        self.folder = await asyncio.to_thread(self._make_folder)
+        if self.settings.folder is None and not self.settings.keep:
+            ending.push_async_callback(asyncio.to_thread, shutil.rmtree, self.folder, True)
+        self._exit_of_lines = await ending.enter_async_context(AsyncExitStack())
+        await self._begin_nodes(ending)
+        await self._begin_servers(ending)
+        await self.wait_ready()
+
+    def _make_folder(self) -> Path:
+        if self.settings.folder is None:
+            return Path(tempfile.mkdtemp(prefix="lorogo-chaos-"))
+        folder = self.settings.folder.absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ChaosError(f"{folder} cannot be made: {error.strerror}") from None
+        if any(folder.iterdir()):
+            raise ChaosError(f"{folder} is not empty: a drill damages files, so it wants a folder of its own")
+        return folder
+
+    async def _begin_nodes(self, ending: AsyncExitStack) -> None:
+        if self.settings.nodes == 1:
+            self.nodes = await nats_nodes.one(self.folder, self._rng)
+        else:
+            self.nodes, self.routes = await nats_nodes.cluster(self.folder, self._rng)
+        for line in self.routes:
+            ending.push_async_callback(line.close)
+        for node in self.nodes:
+            ending.push_async_callback(node.stop)
+        for node in self.nodes:
+            await node.start()
+        await nats_nodes.formed(self.nodes)
+
+    async def _begin_servers(self, ending: AsyncExitStack) -> None:
+        options = self.settings.serve_options
+        if self.clustered:
+            options = ("--replicas", str(len(self.nodes)), *options)
+        for number in range(self.settings.servers):
+            name = f"server-{number + 1}"
+            await self.line(name)
+            server = ServerParty(name, self.folder / name, self.lines[name], options=options)
+            if not number and self.settings.small_disk_bytes:
+                await self._begin_disk(ending, server)
+            self.servers.append(server)
+            ending.push_async_callback(server.close)
+        for server in self.servers:
+            await server.start()
+            await server.ready()  # the first makes the streams
+
+    async def _begin_disk(self, ending: AsyncExitStack, server: ServerParty) -> None:
+        disk = SmallDisk(server.data, self.settings.small_disk_bytes)
+        try:
+            await disk.mount()
+        except NotPossible as error:
+            self.disk_problem = str(error)
+            return
+        ending.push_async_callback(disk.unmount)
+        self.disk, self.disk_problem = disk, ""

@@ -1,0 +1,105 @@
+"""What people type: real editing traces where a folder of them is at hand, a made one elsewhere.
+
+The folder is named by `--traces` or LOROGO_TRACES. Its files are those of the public collection
+josephg/editing-traces (CC BY 4.0): `NAME.json.gz`, sequential, from empty to `endContent`.
+"""
+
+import gzip
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from lorogo_chaos.errors import ChaosError
+
+ENVIRONMENT = "LOROGO_TRACES"
+MADE_EDITS = 20_000
+
+Patch = tuple[int, int, str]  # where, how many characters go, what comes in their place
+
+
+class BadTrace(ChaosError):
+    """A folder or a file of traces that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Edits in order, and what they lead to."""
+
+    name: str
+    end_content: str
+    patches: list[Patch]
+
+
+def read(path: Path) -> Trace:
+    """The trace of a file. Raises BadTrace."""
+    name = path.name.removesuffix(".json.gz")
+    try:
+        with gzip.open(path, "rt") as file:
+            body = json.load(file)
+        if body.get("kind", "") == "concurrent" or any("parents" in txn for txn in islice(body["txns"], 1)):
+            raise BadTrace(f"{path} is a concurrent trace; only sequential ones are replayed")
+        if body["startContent"]:
+            raise BadTrace(f"{path} does not begin with an empty text")
+        patches = [
+            (int(position), int(deleted), str(inserted))
+            for txn in body["txns"]
+            for position, deleted, inserted in txn["patches"]
+        ]
+        return Trace(name, str(body["endContent"]), patches)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadTrace(f"{path} is not a trace: {error}") from None
+
+
+def of_folder(folder: Path | None) -> list[Trace]:
+    """Every sequential trace of the folder, by name; the made one without a folder. Raises BadTrace."""
+    if folder is None:
+        return [made(MADE_EDITS)]
+    found: list[Trace] = []
+    why = "has no .json.gz in it"
+    for path in sorted(folder.glob("*.json.gz")):
+        try:
+            found.append(read(path))
+        except BadTrace as error:
+            why = f"has none that can be replayed: {error}"
+    if not found:
+        raise BadTrace(f"the folder of traces {folder} {why}")
+    return found
+
+
+def made(count: int) -> Trace:
+    """Somebody who types, jumps about and deletes; always the same."""
+    rng = random.Random(7)
+    text = ""
+    patches: list[Patch] = []
+    at = 0
+    for _ in range(count):
+        if rng.random() < 0.02:
+            at = rng.randint(0, len(text))
+        if text and at and rng.random() < 0.15:
+            patches.append((at - 1, 1, ""))
+            text = text[: at - 1] + text[at:]
+            at -= 1
+        else:
+            letter = rng.choice("etaoin shrdlu\n")
+            patches.append((at, 0, letter))
+            text = text[:at] + letter + text[at:]
+            at += 1
+    return Trace("made", text, patches)
+
+
+def fitted(patch: Patch, length: int) -> Patch:
+    """The patch as it can be done in a text of that length: others edit it, too."""
+    position, deleted, inserted = patch
+    position = min(position, length)
+    return position, min(deleted, length - position), inserted
+
+
+def around(patches: Sequence[Patch], start: int) -> Iterator[Patch]:
+    """The patches from one of them on, again and again."""
+    at = start % len(patches)
+    while True:
+        yield patches[at]
+        at = (at + 1) % len(patches)

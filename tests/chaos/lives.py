@@ -1,0 +1,13 @@
+"""Lives of writers, written by hand."""
+
+from lorogo_chaos.notes import Kind, Life, Note
+
+Line = tuple[Kind, float, str, int]
+
+
+def life(
+    *lines: Line, writer: int = 0, number: int = 1, stored: bool = False, ended: float | None = None
+) -> Life:
+    """A life with these notes: what, when, in which document, which edit."""
+    notes = [Note(kind, at, document, edit) for kind, at, document, edit in lines]
+    return Life(writer, number, stored, began_at=0.0, notes=notes, ended_at=ended)

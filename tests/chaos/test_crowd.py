@@ -1,0 +1,102 @@
+"""The writers of a drill: who waits for an ACK, and since when; and real ones, without any NATS."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lorogo_chaos import crowd as crowds
+from lorogo_chaos.crowd import Crowd, Waiting
+from lorogo_chaos.notes import Kind, Note
+from lorogo_chaos.stack import Stack
+from lorogo_chaos.traces import made
+
+
+class _NoStack(Stack):
+    """A folder, and lines that lead nowhere."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    async def line(self, name: str) -> str:
+        return "nats://127.0.0.1:1"
+
+
+def writers_of(folder: Path, documents: Sequence[str], count: int) -> Crowd:
+    return Crowd(_NoStack(folder), documents, writers=count, traces=[made(10)], edits_per_second=1.0, seed=1)
+
+
+def waiting(*notes: tuple[Kind, float, str, int]) -> Waiting:
+    one = Waiting()
+    for kind, at, document, number in notes:
+        one.add(Note(kind, at, document, number))
+    return one
+
+
+def test_a_document_waits_until_what_was_written_before_is_acked() -> None:
+    """What is written later does not count: a drill under load recovers, too."""
+    one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("wrote", 5, "a", 3))
+    assert one.documents(0.5) == set()
+    assert one.documents(4) == {"a", "b"}
+    one.add(Note("acked", 6, "a", 1))
+    assert one.documents(4) == {"b"}
+    assert one.documents(6) == {"a", "b"}
+    assert (one.acked, one.acked_at, one.acked_documents) == (1, 6, {"a"})
+
+
+def test_a_wait_ends_with_the_last_ack_of_what_was_written_before() -> None:
+    """Or, where nothing waited, with the first ACK since then: somebody must have been served."""
+    one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "b", 2), ("acked", 3, "a", 1))
+    assert one.ends_wait(3) == 3
+    for note in (("wrote", 4, "a", 3), ("acked", 5, "a", 3), ("acked", 6, "b", 2), ("wrote", 7, "a", 4)):
+        one.add(Note(*note))
+    one.add(Note("acked", 8, "a", 4))
+    assert one.ends_wait(3) == 6
+    assert one.ends_wait(6.5) == 8
+    assert one.ends_wait(9) == 9
+
+
+def test_an_ack_of_nothing_is_none() -> None:
+    """A session that opens has everything ACKed: that says nothing."""
+    one = waiting(("acked", 3, "a", 0))
+    assert (one.acked, one.acked_at, one.acked_documents) == (0, 0.0, set())
+
+
+def test_what_was_dropped_waits_no_longer_and_is_not_acked() -> None:
+    """A session that failed took it along."""
+    one = waiting(("wrote", 1, "a", 1), ("wrote", 2, "a", 2), ("dropped", 3, "a", 2))
+    assert one.documents(9) == set()
+    assert one.acked == 0
+    assert one.acked_documents == set()
+
+
+async def test_who_has_nothing_to_edit_is_not_waited_for(tmp_path: Path) -> None:
+    """A drill with more writers than documents recovers like any other."""
+    async with writers_of(tmp_path, ["a"], 3) as crowd:
+        assert crowd.living == [0, 1, 2]
+        assert crowd.without_ack(0.0) == [0, 1]
+
+
+async def test_who_did_not_come_back_is_started_again(tmp_path: Path) -> None:
+    """A writer that ended, or whose start failed, does not stay away: nobody would notice what it misses."""
+    async with writers_of(tmp_path, ["a", "b"], 2) as crowd:
+        await crowd.kill(0)
+        assert crowd.living == [1]
+        assert await crowd.revive() == [0]
+        assert crowd.living == [0, 1]
+        assert await crowd.revive() == []
+
+
+async def test_who_does_not_tell_what_it_holds_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that nobody could look at was not compared."""
+    async with writers_of(tmp_path, ["a", "b"], 2) as crowd:
+        assert await crowd.look() == []
+        monkeypatch.setattr(crowds, "_TELL_SECONDS", 0.5)
+        (paused,) = crowd.pids["writer-2"]
+        os.kill(paused, signal.SIGSTOP)
+        assert await crowd.look() == [1]

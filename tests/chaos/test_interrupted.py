@@ -1,0 +1,118 @@
+"""A drill that is interrupted: it is verified all the same, or says that it is not."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lorogo_chaos import drill, finals
+from lorogo_chaos.crowd import Crowd
+from lorogo_chaos.drill import Drill, DrillSettings
+from lorogo_chaos.stack import Stack
+from lorogo_chaos.verdict import Final
+from lorogo_cli.runtime import stop_signals
+from tests.chaos.lives import life
+
+
+class _Crowd:
+    """Writers that had one edit ACKed, and rest at once."""
+
+    documents = ("a",)
+    acked = frozenset({"a"})
+    lives = (life(("wrote", 1, "a", 1), ("acked", 2, "a", 1)),)
+
+    async def rest(self, seconds: float) -> list[int]:
+        return []
+
+    async def look(self) -> list[int]:
+        return []
+
+    async def kill_all(self) -> None:
+        pass
+
+    def listen(self) -> None:
+        pass
+
+
+class _Party:
+    """A server or a node; notes that it was killed."""
+
+    pid = None
+
+    def __init__(self) -> None:
+        self.killed = 0
+
+    async def kill(self) -> None:
+        self.killed += 1
+
+
+async def _interrupted(
+    monkeypatch: pytest.MonkeyPatch, *, ready: bool, read: bool = True
+) -> tuple[Drill, list[_Party], list[str]]:
+    """A drill whose end comes after Ctrl-C; everything starts again, and can be read, or not."""
+
+    async def wait_ready() -> None:
+        if not ready:
+            await asyncio.Event().wait()
+
+    async def read_all(url: str, documents: Sequence[str], seconds: float) -> dict[str, Final | None]:
+        return {"a": Final(("0.1.1",), "d") if read else None}
+
+    async def failed(url: str, documents: Sequence[str], seconds: float) -> list[str]:
+        return []
+
+    monkeypatch.setattr(finals, "read_all", read_all)
+    monkeypatch.setattr(finals, "failed", failed)
+    monkeypatch.setattr(drill, "_HURRY_DISKS_SECONDS", 0.05)
+    parties = [_Party(), _Party()]
+    stack: Any = SimpleNamespace(servers=parties[:1], nodes=parties[1:], direct_url="", wait_ready=wait_ready)
+    stop = asyncio.Event()
+    stop.set()
+    told: list[str] = []
+    one = Drill(DrillSettings(documents=1), [], tell=told.append, stop=stop)
+    crowd = cast(Crowd, _Crowd())
+    await one._first_acks(crowd)
+    await one._end(cast(Stack, stack), crowd)
+    return one, parties, told
+
+
+async def test_an_interrupted_drill_restarts_everything_before_it_judges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what is on disks counts, also then; and no fault is announced."""
+    one, parties, told = await _interrupted(monkeypatch, ready=True)
+    assert [party.killed for party in parties] == [1, 1]
+    assert one.outcome.good
+    assert not any("faults begin" in words for words in told)
+
+
+async def test_a_restart_that_does_not_end_in_time_verifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted drill waits for it with a deadline."""
+    one, _, _ = await _interrupted(monkeypatch, ready=False)
+    assert one.outcome.unfinished
+    assert not one.outcome.good
+
+
+async def test_a_reading_that_does_not_end_in_time_verifies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One document that was not given is enough."""
+    one, _, _ = await _interrupted(monkeypatch, ready=True, read=False)
+    assert one.outcome.unfinished
+    assert not one.outcome.good
+
+
+async def test_a_second_signal_is_heard_once() -> None:
+    """The first asks for an end, the second does not wait for it, and a third disturbs nobody."""
+    called: list[str] = []
+    with stop_signals(again=lambda: called.append("again")) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        await stop.wait()
+        assert called == []
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(100):
+                await asyncio.sleep(0)
+    assert called == ["again"]

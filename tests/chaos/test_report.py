@@ -1,0 +1,224 @@
+"""What a drill tells: words for people, JSON for scripts, an exit code for both."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lorogo_chaos import report
+from lorogo_chaos.drill import DrillSettings, Outcome
+from lorogo_chaos.servers import last_said
+from lorogo_chaos.usage import Growth
+from lorogo_chaos.verdict import Final, Happened, Verdict, judge
+from tests.chaos.lives import life
+
+VERSIONS = {"lorogo": "0.1.0", "nats-server": "2.15"}
+MIB = 1 << 20
+
+
+def outcome(*marks: str, read: bool = True) -> Outcome:
+    """Of a drill in which two edits were ACKed, and a new client was given these marks."""
+    one = life(("wrote", 11, "a", 1), ("wrote", 12, "a", 2), ("acked", 13, "a", 2))
+    faults = [
+        Happened("server-kill", "kill -9 of server-1", 12, 14, 15, ("a",)),
+        Happened("nats-kill", "kill -9 of nats-1", 20, 21, None),
+    ]
+    final = Final(marks, "d") if read else None
+    return Outcome(
+        judge([one], {"a": final}, faults),
+        happened=faults,
+        left_out={"disk-full": "no small disk"},
+        growths=[
+            Growth("server-1", 7, 200, 50 * MIB, 51 * MIB, 20, 21, 3.0 * MIB, "no growth"),
+            Growth("server-1", 8, 20, 40 * MIB, 40 * MIB, 19, 19, None, "too short to tell"),
+            Growth("server-2", 9, 20, 40 * MIB, 40 * MIB, None, None, None, "too short to tell"),
+        ],
+        seconds=90.0,
+        began_at=10.0,
+    )
+
+
+def test_a_drill_that_lost_nothing_says_so() -> None:
+    """Exit code 0, and a plain sentence."""
+    good = outcome("0.1.1", "0.1.2")
+    assert report.exit_code(good) == 0
+    assert report.sentences(good)[0] == "nothing lost: all 2 ACKed edits are in their documents"
+
+
+def test_a_lost_edit_is_named() -> None:
+    """Exit code 1; the words say what is lost, where, and when it was ACKed. Nobody says that all is well."""
+    bad = outcome("0.1.1")
+    words = report.sentences(bad)
+    assert report.exit_code(bad) == 1
+    assert words[:2] == [
+        "LOST: 1 of 2 ACKed edits are not in their documents",
+        "  a: edit 0.1.2, ACKed 3.0 s after the beginning",
+    ]
+    assert not any("nothing lost" in sentence for sentence in words)
+
+
+def test_what_could_not_be_verified_is_not_called_good() -> None:
+    """Exit code 1, and which document it was."""
+    unread = outcome(read=False)
+    assert report.exit_code(unread) == 1
+    assert report.sentences(unread)[0].startswith("NOT VERIFIED: ")
+    assert "a" in report.sentences(unread)[0]
+
+
+def test_a_document_that_is_not_served_is_not_called_good() -> None:
+    """One that stays in ERROR is told, though a reader may still get it."""
+    stuck = outcome("0.1.1", "0.1.2")
+    stuck.in_error = ["a"]
+    assert report.exit_code(stuck) == 1
+    assert report.sentences(stuck)[0] == "NOT SERVED: in the state ERROR at the end: a"
+
+
+def test_duplicates_and_missing_recoveries_are_told() -> None:
+    """They are facts, and no loss."""
+    twice = outcome("0.1.1", "0.1.2", "0.1.2")
+    words = report.sentences(twice)
+    assert report.exit_code(twice) == 0
+    assert "1 edits were applied twice, in a" in words
+    assert "after 1 faults not everything was ACKed again in time" in words
+
+
+def test_growth_is_told_in_a_sentence() -> None:
+    """Who grows, by how much; or that nobody does; or that nobody lived long enough."""
+    one = outcome("0.1.1", "0.1.2")
+    assert report.sentences(one)[-1] == "memory and open files: no growth in 1 lines"
+    one.growths[0] = replace(one.growths[0], words="grows by 9.0 MiB")
+    assert report.sentences(one)[-1] == "memory and open files: server-1 grows by 9.0 MiB"
+    one.fresh_bytes = {"server-1": 60 * MIB}
+    assert report.sentences(one)[-1].endswith("just loaded, each its share: server-1 60.0 MiB")
+    assert report.exit_code(one) == 0
+    del one.growths[0]
+    assert (
+        report.sentences(one)[-1]
+        == "memory and open files: too short to tell (a process must live 5.5 minutes)"
+    )
+
+
+def test_the_figures_are_a_table() -> None:
+    """Each with its unit; what was not measured is a dash."""
+    figures = {row[0]: row[1] for row in report.main_part(outcome("0.1.1"), VERSIONS).rows}
+    assert figures["edits"] == "2"
+    assert figures["ACKed"] == "2"
+    assert figures["lost"] == "1"
+    assert figures["faults"] == "2"
+    assert figures["recovery p50 / max"] == "1.00 / 1.00 s"
+    assert figures["takeover p50 / p99"] == "-"
+    assert figures["longest unavailability"] == "2.0 s (a)"
+    assert figures["versions"] == "lorogo 0.1.0, nats-server 2.15"
+
+
+def test_faults_are_counted_by_kind_and_those_left_out_say_why() -> None:
+    """So that nobody takes a fault that did not strike for one that was survived."""
+    assert report.faults_part(outcome()).rows == (
+        ("nats-kill", "1", "-"),
+        ("server-kill", "1", "1.00 / 1.00 s"),
+        ("disk-full", "-", "left out: no small disk"),
+    )
+
+
+def test_a_fault_without_an_effect_is_not_taken_for_one_that_was_survived() -> None:
+    """The table and the JSON say how many of a kind were felt."""
+    some = outcome("0.1.1", "0.1.2")
+    some.happened = [replace(some.happened[0], felt=False), replace(some.happened[1], name="server-kill")]
+    assert report.faults_part(some).rows[0][:2] == ("server-kill", "2, 1 felt")
+    found = report.as_json(some, DrillSettings(), VERSIONS)
+    assert found["faults_felt"] == {"server-kill": 1}
+    assert [one["felt"] for one in found["history"]] == [False, True]
+
+
+def test_only_processes_that_could_be_judged_are_shown() -> None:
+    """Figures of seconds say nothing; they are in the JSON. If nobody can be judged there is no table."""
+    short = outcome()
+    shown = report.usage_part(short)
+    assert [row[:3] for row in shown.rows] == [("server-1", "200 s", "50.0 / 51.0")]
+    assert all(len(row) == len(shown.columns) for row in shown.rows)
+    del short.growths[0]
+    assert report.usage_part(short).rows == ()
+
+
+def test_the_json_has_everything() -> None:
+    """It is plain JSON, and its names stay."""
+    found = json.loads(json.dumps(report.as_json(outcome("0.1.1"), DrillSettings(seed=7), VERSIONS)))
+    assert found["good"] is False
+    assert found["settings"]["seed"] == 7
+    assert (found["edits"], found["acked"], found["lost"], found["duplicated"]) == (2, 2, 1, 0)
+    assert found["lost_edits"] == [{"document": "a", "mark": "0.1.2"}]
+    assert found["faults"] == {"nats-kill": 1, "server-kill": 1}
+    assert found["faults_left_out"] == {"disk-full": "no small disk"}
+    assert found["recovery_seconds"] == {"p50": 1.0, "max": 1.0}
+    assert found["takeover_seconds"] == {"count": 0, "p50": None, "p99": None}
+    assert found["history"][0] == {
+        "fault": "server-kill",
+        "words": "kill -9 of server-1",
+        "felt": True,
+        "at": 2.0,
+        "lasted": 2.0,
+        "recovery_seconds": 1.0,
+        "documents_owned": 1,
+        "takeover_seconds": [],
+    }
+    assert [one["pid"] for one in found["processes"]] == [7, 8, 9]
+    assert found["versions"] == VERSIONS
+    assert found["fresh_server_bytes"] == {}
+
+
+def test_without_an_ack_nothing_is_verified() -> None:
+    """A drill that was interrupted before the first ACK does not say that nothing was lost."""
+    found = Outcome(Verdict(edits=3))
+    assert report.exit_code(found) == 1
+    assert "NOT VERIFIED: nothing was ACKed" in report.sentences(found)
+    assert not any("nothing lost" in words for words in report.sentences(found))
+
+
+def test_an_interrupted_drill_that_could_not_read_the_disks_is_not_verified() -> None:
+    """Whatever the writers saw: only what was read after the last restart counts."""
+    found = outcome(read=False)
+    found.interrupted = found.unfinished = True
+    words = report.sentences(found)
+    assert report.exit_code(found) == 1
+    assert words[0] == "NOT VERIFIED: interrupted before everything was read from disks"
+    assert not any("nothing lost" in sentence for sentence in words)
+    found = outcome("0.1.1", "0.1.2")
+    found.unfinished = True
+    assert report.exit_code(found) == 1
+
+
+def test_a_drill_without_a_fault_says_so() -> None:
+    """Nothing lost where nothing struck is no news."""
+    found = outcome("0.1.1", "0.1.2")
+    assert not any("no fault struck" in words for words in report.sentences(found))
+    found.happened = []
+    assert "no fault struck: this drill says nothing about faults" in report.sentences(found)
+
+
+def test_troubles_are_counted_and_the_first_are_named() -> None:
+    """A drill without any does not speak of them; with many it stays one sentence."""
+    found = outcome("0.1.1", "0.1.2")
+    assert not any("trouble" in words for words in report.sentences(found))
+    found.troubles = ["a went wrong"]
+    assert "1 trouble: a went wrong" in report.sentences(found)
+    found.troubles = list("abcde")
+    assert "5 troubles: a; b; c; and 2 more" in report.sentences(found)
+    assert report.exit_code(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            '{"message": "serving"}\nlorogo: one\n{"message": "x"}\nlorogo: no room\n',
+            "no room",
+        ),
+        ('{"message": "serving"}\n{"level": "error", "message": "lost"}', "lost"),
+        ("Traceback\nValueError: odd", "ValueError: odd"),
+        ("[1]", "[1]"),
+        ("", "(no words)"),
+    ],
+)
+def test_why_a_server_ended_is_one_sentence(words: str, said: str) -> None:
+    """Its log is JSON for machines: people get the last words that were meant for them."""
+    assert last_said(words) == said

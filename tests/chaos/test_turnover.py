@@ -1,0 +1,54 @@
+"""Writers that leave a document after so many edits, and begin the next."""
+
+import asyncio
+from pathlib import Path
+
+from lorogo_chaos.crowd import Crowd
+from lorogo_chaos.drill import Drill, DrillSettings
+from lorogo_chaos.stack import Stack, StackSettings
+from lorogo_chaos.traces import made
+from lorogo_chaos.writer import following
+
+
+def test_documents_follow_each_other() -> None:
+    """The name says which it comes after."""
+    assert [following("chaos-7"), following("chaos-7_2"), following("chaos-7_9")] == [
+        "chaos-7_2",
+        "chaos-7_3",
+        "chaos-7_10",
+    ]
+
+
+async def test_a_writer_goes_on_where_its_life_before_was(tmp_path: Path) -> None:
+    """What it left unACKed there is sent again, and nothing begins at the first document anew."""
+    async with Stack(StackSettings(servers=1, folder=tmp_path / "stack")) as stack:
+        crowd = Crowd(stack, ["a"], writers=1, traces=[made(100)], edits_per_second=200, seed=1, edits_each=3)
+        async with crowd:
+            async with asyncio.timeout(60):
+                while "a_4" not in crowd.acked:
+                    await asyncio.sleep(0.05)
+                    crowd.listen()
+            await crowd.kill(0)
+            (before,) = crowd.current
+            assert before not in {"a", "a_2", "a_3"}
+            await crowd.start(0)
+            async with asyncio.timeout(60):
+                while not crowd.acked:
+                    await asyncio.sleep(0.05)
+                    crowd.listen()
+            assert not await crowd.rest(30)
+            assert {note.document for note in crowd.lives[1].notes if note.kind == "wrote"} >= {before}
+            assert "a" not in {note.document for note in crowd.lives[1].notes}
+            assert {"a", "a_2", "a_3", "a_4"} <= set(crowd.documents)
+
+
+async def test_all_documents_are_verified_also_those_left_behind() -> None:
+    """The verdict speaks of every edit, wherever it was made."""
+    settings = DrillSettings(
+        servers=1, documents=1, writers=2, faults=1, edits_each=3, only=("writer-kill",), edits_per_second=60
+    )
+    outcome = await Drill(settings, [made(100)]).run()
+    assert outcome.verdict.acked > 6
+    assert not outcome.verdict.lost
+    assert not outcome.verdict.unread
+    assert not outcome.verdict.differing
