@@ -17,7 +17,7 @@ from lorogo_server import Server
 from lorogo_transport.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_bus import Standing
+from lorogo_transport.memory_broker import Standing
 from tests.client.support import client_of, new_world
 from tests.gateway.support import Peer
 from tests.journals import in_memory

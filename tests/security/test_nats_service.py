@@ -41,6 +41,15 @@ async def _until_welcome(closed: Closed, token: str) -> Raw:
             await raw.close()
 
 
+async def _until_refused(closed: Closed, token: str) -> None:
+    """As soon as the service knows that it is revoked."""
+    async with asyncio.timeout(20):
+        while True:
+            async with await closed.raw(token) as raw:
+                if not raw.welcome:
+                    return
+
+
 @pytest.fixture
 async def lonely(tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str], KeySource]]:
     """A closed NATS without an auth service: its address, the seeds, the keys."""
@@ -111,6 +120,7 @@ async def test_a_new_nats_server_is_closed_as_the_old_one_was(closed: Closed) ->
     """It was killed and started again: the service finds its way back, and revoked stays revoked."""
     bad, good = mint({"d1": "read"}), mint({"d1": "read"})
     await closed.authority.revoke_token(tokens.peek(bad).token_id)
+    await _until_refused(closed, bad)  # the service has a connection of its own, and hears it a moment later
     await closed.nats.kill()
     await closed.nats.start()
     async with await _until_welcome(closed, good), await closed.raw(bad) as revoked:
