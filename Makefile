@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz abuse audit sbom \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse audit sbom \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -176,6 +176,11 @@ build/fuzz/.done: $(BIN)/python locks/fuzz.lock requirements-run.lock
 
 fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=60 for each; not a part of `make test`
 	@build/fuzz/bin/python -m tests.fuzz.run --seconds $(SECONDS) --jobs $(JOBS) $(TARGETS)
+
+# In processes of their own, one for each core. A failing seed is told with the command that repeats it.
+SEEDS ?= 2000
+simulate: $(VENV)/.dev ## the real server and client in worlds that go wrong, SEEDS=2000 of them; some always run in `make test`
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 abuse: $(VENV)/.dev ## a gateway against floods, slow and hostile clients by the thousand; a few minutes, not a part of `make test`
 	@$(BIN)/python bench/abuse.py

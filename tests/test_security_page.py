@@ -2,20 +2,18 @@
 
 import json
 import re
-import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from lorogo_cli.app import app
 from lorogo_client import tokens
 from lorogo_protocol import limits
 from lorogo_protocol import tokens as protocol
 from lorogo_protocol.grants import Access
 from lorogo_transport import authority, revocations, secret_files
+from tests.pages import commands, unknown_options
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "SECURITY.md").read_text(encoding="utf-8")
@@ -55,20 +53,12 @@ def test_the_numbers_are_ours() -> None:
         assert words in PAGE and number, words
 
 
-def commands() -> list[list[str]]:
+def both_pages() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme[readme.index("## Closed by default") :].split("\n## ", 2)[0]
-    lines = re.findall(r"^    (lorogo [^#&\n]+)", PAGE + section, re.MULTILINE)
-    return [shlex.split(line) for line in dict.fromkeys(line.strip() for line in lines)]
+    return PAGE + readme[readme.index("## Closed by default") :].split("\n## ", 2)[0]
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("words", commands(both_pages()), ids=" ".join)
 def test_every_command_can_be_typed(words: list[str]) -> None:
     """Commands and options of the page exist."""
-    command: Any = typer.main.get_command(app)
-    root, rest = command, words[1:]
-    while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    assert command is not root
-    known = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in rest if word.startswith("--")} <= known
+    assert not unknown_options(words)
