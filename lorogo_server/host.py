@@ -94,6 +94,7 @@ class Host:
         self._closing = asyncio.Event()
         self._why_closing = ""
         self._graceful = False
+        self._at_once = False  # nothing that is queued is finished any more
         self._finish_through = 0
         self._last_acks_seconds = _LAST_ACKS_SECONDS
         self._answering = False
@@ -169,7 +170,9 @@ class Host:
         self._wake.set()
 
     def stop(self, why: str, *, finish: bool = True) -> None:
-        """Finish what is queued now (unless told not to), say DOWN, and close."""
+        """Finish what is queued now (unless told not to, now or before), say DOWN, and close."""
+        finish = finish and not self._at_once
+        self._at_once = not finish
         self._graceful = True
         self._finish_through = self._queue[-1].copy.stored.sequence if self._queue and finish else 0
         self._last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
@@ -473,6 +476,8 @@ class Host:
             if self._closing.is_set() and not self._unfinished():
                 return
             async with self.busy:
+                if self._at_once:
+                    return  # told so while others held it
                 self._turning = True
                 await self._turn()
                 self._turning = False
@@ -580,7 +585,9 @@ class Host:
             await read_on(
                 self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out_read
             )
-        except (TransportError, LorogoError) as error:
+        except JournalStopped:
+            raise  # what was read is in the document and on no disk: it is nobody's to answer for
+        except LorogoError as error:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
         self._witness()
@@ -690,7 +697,11 @@ class Host:
 
     async def _journal(self, accepted: Accepted) -> Awaitable[object]:
         """Queue it for the disk; from here on nothing counts as safe before it is."""
-        safe = await self.journalling.accepted(accepted, self.epoch, self.loaded.facts.generation)
+        try:
+            safe = await self.journalling.accepted(accepted, self.epoch, self.loaded.facts.generation)
+        except JournalStopped:
+            self._answering = False  # the document holds what no disk holds: nothing more is said of it
+            raise
         self.answers.last = safe
         return safe
 

@@ -159,6 +159,42 @@ async def test_a_broken_disk_takes_the_documents_down_and_nothing_is_acked() -> 
             await probe.accept("doc", writer.type("!"))
 
 
+async def test_what_is_read_after_the_journal_stopped_is_not_acked() -> None:
+    """It is in the document, and on no disk: sent again it changes nothing, and is no more safe for that."""
+    async with world(TestDisk()) as (server, probe, _):
+        await probe.start("doc")
+        writer = Writer()
+        await probe.accept("doc", writer.type("good"))
+        host, parts = server.hosts["doc"], probe.split(writer.type("lost?"))
+        assert server.journal is not None
+        async with host.busy:  # the owner is in the middle of something when the journal stops
+            server.journal.stopped = "no space left on the disk"
+            await probe.put("doc", parts)
+            await probe.put("doc", parts)
+            host.reconnected()  # so it reads what it did not hear
+
+        async def down() -> bool:
+            return isinstance((await probe.status("doc")).status, Down)
+
+        await until(down)
+        assert not any(isinstance(probe.replies.get_nowait(), Ack) for _ in range(probe.replies.qsize()))
+
+
+async def test_a_host_that_must_stop_at_once_is_not_asked_to_finish() -> None:
+    """The journal has stopped; that nobody uses the document any more does not make it take what is queued."""
+    async with world(TestDisk()) as (server, probe, _):
+        await probe.start("doc")
+        host = server.hosts["doc"]
+        async with host.busy:
+            await probe.put("doc", probe.split(Writer().type("queued")))
+            await until(lambda: _is(host.waiting()[0] == 1))
+            host.stop("the journal has stopped", finish=False)
+            host.stop("idle")
+        await host.closed.wait()
+        assert host.waiting()[0] == 1
+        assert host.why_closed == "the journal has stopped"
+
+
 async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None:
     """The ledger never covers what was neither accepted nor removed: late chunks may be whole for a load."""
     disk = TestDisk()
