@@ -7,6 +7,7 @@ from lorogo_client.context import Context
 from lorogo_client.errors import DocumentDeleted, NotStored, StoreDamaged, StoreFailed
 from lorogo_client.keeping import Keeping
 from lorogo_client.mirror import Mirror
+from lorogo_client.weakly import weakly
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_transport.logs import get_logger
 
@@ -50,7 +51,7 @@ class Archive:
         shelf, kept = await self._store.take(self._document_id, read_only=mirror.read_only)
         mirror.keeping = Keeping(shelf)
         if shelf is not None:
-            shelf.on_change, shelf.rescue = self._changed, self._rescue
+            shelf.on_change, shelf.rescue = weakly(self._changed), weakly(self._rescue)
         if kept is not None:
             mirror.restore(kept)
             self._deleted = kept.deleted

@@ -19,6 +19,7 @@ from lorogo_client.storing.replay import Kept
 from lorogo_client.storing.restoring import restore
 from lorogo_client.syncing import Synced, fresh_replica, needs_fresh
 from lorogo_client.verdicts import Next
+from lorogo_client.weakly import weakly
 from lorogo_protocol.crdt import Unready
 from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import Entry
@@ -84,7 +85,8 @@ class Mirror:
         self.lost: list[Pending] = []  # unsaved edits that build on what is lost
         self._loose: list[Pending] = []  # unsaved edits that may build on what the owner has
         self.keeping = Keeping()
-        self.replica = LocalReplica(Listeners(self._on_local, self._on_remote))
+        self._listeners = Listeners(weakly(self._on_local), weakly(self._on_remote))
+        self.replica = LocalReplica(self._listeners)
 
     # --- the store
 
@@ -92,7 +94,7 @@ class Mirror:
         """Begin with what the store kept."""
         restored = restore(kept)
         self.replica.retire()
-        self.replica = LocalReplica(Listeners(self._on_local, self._on_remote), restored.replica)
+        self.replica = LocalReplica(self._listeners, restored.replica)
         self.generation = kept.generation
         if not self.read_only:  # what others of this process have not saved is theirs to send
             sent = [(one.first, one.last, one.log_id, one.payload) for one in restored.sent]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lorogo_client.errors import ClientError
+from lorogo_client.errors import ClientError, SessionClosed
 from lorogo_client.feeds import Feed, latest
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import CrdtError
@@ -156,6 +156,14 @@ class Presence:
     def __init__(self, room: Callable[[], RoomPresence], key: str) -> None:
         self._room = room
         self.key = key  # the name of our entry in `all()`
+
+    def end(self, document_id: str) -> None:
+        """The session is over: we hold it no more."""
+
+        def closed() -> RoomPresence:
+            raise SessionClosed(f"the session of {document_id} is closed")
+
+        self._room = closed
 
     def set(self, value: "LoroValue") -> None:
         """Show this to everybody, until the session is left or `clear()`."""

@@ -25,6 +25,7 @@ from lorogo_client.standing import Standing
 from lorogo_client.syncing import ask
 from lorogo_client.verdicts import backoff
 from lorogo_client.waiting import within
+from lorogo_client.weakly import weakly
 from lorogo_protocol import headers as h
 from lorogo_protocol import replies, subjects
 from lorogo_protocol.calls import Refused
@@ -52,7 +53,7 @@ class Room:
         self.document_id = document_id
         self.sessions = 0
         self.standing = Standing(settings.changes_max)
-        hearers = Hearers(self._on_local, self._on_remote, self._on_rebased)
+        hearers = Hearers(weakly(self._on_local), weakly(self._on_remote), weakly(self._on_rebased))
         self.mirror = Mirror(document_id, settings, context.new_id, hearers, read_only=read_only)
         self.presence = RoomPresence(
             context.bus,
@@ -62,7 +63,7 @@ class Room:
         )
         self.hindrance: LorogoError | None = None  # why it takes so long
         self.closed = False
-        self.archive = Archive(context, document_id, self.mirror, on_change=self.tell)
+        self.archive = Archive(context, document_id, self.mirror, on_change=weakly(self.tell))
         self._started = asyncio.Event()
         self._context = context
         self._settings = settings
@@ -76,7 +77,7 @@ class Room:
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # ends a pause after a failure
-        self._sender = Sender(context, document_id, self.mirror, self._on_answer)
+        self._sender = Sender(context, document_id, self.mirror, weakly(self._on_answer))
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._broke)
         self._stop_watching: Callable[[], None] = lambda: None
@@ -147,12 +148,13 @@ class Room:
             return
         self.closed = True
         self._stop_watching()
+        self._stop_watching = lambda: None
         try:
             await self._tasks.close()
             await self.presence.leave()
         finally:
-            for subscription in self._subscriptions:
-                await subscription.close()
+            while self._subscriptions:  # they hold us
+                await self._subscriptions.pop().close()
             self._sender.close()
             await self.archive.close()
             self.mirror.replica.retire()

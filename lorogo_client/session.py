@@ -196,6 +196,7 @@ class Session:
         self._closed = True
         self._room.standing.forget(self._states, self._changes)
         self._room.presence.remove(self.presence.key)
+        self.presence.end(self.document_id)
 
     async def _saved(self, commit: int) -> None:
         while not self._mirror.outbox.saved_through(commit):

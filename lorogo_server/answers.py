@@ -232,6 +232,7 @@ class Answers:
         for waiting in self._submitted.values():
             if not waiting.done():
                 waiting.set_exception(CallRefused(Reason.NOT_OWNER, "the document was given up meanwhile"))
+        self._spawn, self._is_up = _dropped, _never  # of a host that is closed: we hold it no more
 
     async def _may_speak(self) -> bool:
         """Whether the document is ours; a lease that ran out while we were busy is asked for once."""
@@ -271,3 +272,11 @@ class Answers:
             self._log.warning("an inbox that is no subject", problem=str(error))
             return False
         return True
+
+
+def _dropped(work: Work) -> None:
+    work.close()
+
+
+def _never() -> bool:
+    return False

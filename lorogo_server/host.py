@@ -320,6 +320,7 @@ class Host:
             self._answering = False
             await self._tasks.close()
             await self._leave()
+            self._responder = None  # it holds us: a closed document is freed at once
             self.started.set()
             self.closed.set()
 

@@ -6,6 +6,7 @@ a confirmed write (`confirm()`).
 """
 
 import asyncio
+import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,7 +82,7 @@ class Lease:
         self._statuses = statuses
         self._clock = clock
         self._settings = settings
-        self._holder = holder
+        self._holder = weakref.ref(holder)  # who holds us: a closed host goes at once, whoever has its lease
 
     def valid(self) -> bool:
         """Whether the owner may act on the document now."""
@@ -209,7 +210,8 @@ class Lease:
         if not self.ended:
             self.ended = True
             log.warning("lease lost", document=self.document_id, token=self.token, why=why)
-            self._holder.step_down(why)
+            if (holder := self._holder()) is not None:
+                holder.step_down(why)
 
     async def _look_again(self) -> None:
         """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""

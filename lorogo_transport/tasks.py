@@ -41,6 +41,11 @@ class Tasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._on_error = _nobody  # we hold our owner no more: it goes at once, not with a later collection
+
+
+def _nobody(_: Exception) -> None:
+    """Nothing is begun any more that could fail."""
 
 
 async def _watched(work: Work, on_error: OnError) -> None:

@@ -1,8 +1,11 @@
 """A room follows the owner: in order, without gaps, from one owner to the next."""
 
+import weakref
+from pathlib import Path
+
 import pytest
 
-from lorogo_client import Client, State
+from lorogo_client import Client, SessionClosed, State
 from lorogo_client.room import Room
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Applied, Unready
@@ -11,6 +14,7 @@ from lorogo_protocol.status import Up
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.statuses import Statuses
 from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
+from tests.freed import no_collection, until_freed
 
 
 def room_of(client: Client) -> Room:
@@ -270,3 +274,25 @@ async def test_an_idle_room_does_nothing(world: MemoryNats, owner: FakeOwner) ->
         assert room._until_next() is None
         await eventually(lambda: not room._wake.is_set())
         assert owner.calls == ["sync"]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_closed_document_is_freed_at_once(
+    world: MemoryNats, owner: FakeOwner, tmp_path: Path, stored: bool
+) -> None:
+    """An app in which documents come and go does not grow by those that went, whenever Python collects."""
+    async with client_of(world, store=tmp_path if stored else None) as client:
+        with no_collection():
+            async with client.open("doc") as session:
+                type_in(session.doc, "hello")
+                session.commit()
+                await session.flush()
+                session.presence.set("here")
+                room = room_of(client)
+                freed = [weakref.ref(one) for one in (session, room, room.mirror, room.mirror.replica)]
+            presence = session.presence
+            del session, room
+            for one in freed:
+                await until_freed(one)
+            with pytest.raises(SessionClosed):
+                presence.all()

@@ -181,7 +181,7 @@ async def test_what_is_read_after_the_journal_stopped_is_not_acked() -> None:
 
 
 async def test_a_host_that_must_stop_at_once_is_not_asked_to_finish() -> None:
-    """The journal has stopped; that nobody uses the document any more does not make it take what is queued."""
+    """The journal has stopped: that the document is idle as well does not make it take what is queued."""
     async with world(TestDisk()) as (server, probe, _):
         await probe.start("doc")
         host = server.hosts["doc"]

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gc
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import InvalidSettings, ServerSettings
+from tests.freed import no_collection, until_freed
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 
 
@@ -506,6 +508,23 @@ async def test_starting_is_renewed_while_it_loads(serve: Serve, probe: Probe, un
         await until(renewed)
         assert isinstance((await probe.status(unique)).status, Starting)
     await probe.until_up(unique)
+
+
+async def test_a_closed_document_is_freed_at_once(serve: Serve, probe: Probe, unique: str) -> None:
+    """A server on which documents come and go does not grow by those that went, whenever Python collects."""
+    server = await serve()
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("hello"))
+    await probe.value(unique)
+    await probe.call("compact", unique)
+    with no_collection():
+        host = server.hosts[unique]
+        freed = [weakref.ref(one) for one in (host, host.loaded.intake, host.presence)]
+        host.stop("idle")
+        await host.closed.wait()
+        del host
+        for one in freed:
+            await until_freed(one)
 
 
 def test_settings_are_checked_at_the_door() -> None:
