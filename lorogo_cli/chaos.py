@@ -14,6 +14,7 @@ from pathlib import Path
 from lorogo_chaos import report, traces
 from lorogo_chaos.drill import Drill, DrillSettings, Outcome
 from lorogo_chaos.menu import menu
+from lorogo_cli import results
 from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table
 from lorogo_cli.runtime import stop_signals
@@ -70,12 +71,12 @@ async def chaos(settings: DrillSettings, wishes: Wishes) -> int:
             _tell("NOT VERIFIED: interrupted twice")
             return INTERRUPTED
     found = report.as_json(outcome, settings, versions)
-    if wishes.json == "-":
+    if wishes.json == results.STDOUT:
         say(show_json(found, pretty=True))
     else:
         _show(outcome, versions)
         if wishes.json:
-            await asyncio.to_thread(Path(wishes.json).write_text, show_json(found, pretty=True) + "\n")
+            await asyncio.to_thread(results.write, wishes.json, found)
     if outcome.folder:
         _tell(f"kept: {outcome.folder}")
     return report.exit_code(outcome)
@@ -96,8 +97,7 @@ def settings_of(
     keep: Path | None,
 ) -> DrillSettings:
     """The settings of a drill. Raises Problem, ChaosError."""
-    if wishes.json not in {"", "-"}:
-        _check_writable(Path(wishes.json))
+    results.check_writable(wishes.json)
     return DrillSettings(
         nodes=_nodes(wishes.nats),
         servers=servers,
@@ -113,16 +113,6 @@ def settings_of(
         seed=seed,
         folder=keep,
     )
-
-
-def _check_writable(path: Path) -> None:
-    """What a drill has shown must not be lost at its very end. Raises Problem."""
-    if not path.absolute().parent.is_dir():
-        raise Problem(f"there is no folder for {path}")
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise Problem(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _nodes(nats: str) -> int:

@@ -1,0 +1,26 @@
+"""The file that a long run writes its result to: looked at first, so that nothing is lost at the end."""
+
+from pathlib import Path
+
+from lorogo_cli.errors import Problem
+from lorogo_cli.values import show_json
+
+STDOUT = "-"
+
+
+def check_writable(target: str) -> None:
+    """`target` is a file, - for stdout, or nothing. Raises Problem."""
+    if target in {"", STDOUT}:
+        return
+    path = Path(target)
+    if not path.absolute().parent.is_dir():
+        raise Problem(f"there is no folder for {path}")
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise Problem(f"{path} cannot be written: {error.strerror}") from None
+
+
+def write(target: str, value: object) -> None:
+    """Write the value as JSON to the file that was looked at."""
+    Path(target).write_text(show_json(value, pretty=True) + "\n")
