@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse audit sbom \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -184,6 +184,11 @@ simulate: $(VENV)/.dev ## the real server and client in worlds that go wrong, SE
 
 abuse: $(VENV)/.dev ## a gateway against floods, slow and hostile clients by the thousand; a few minutes, not a part of `make test`
 	@$(BIN)/python bench/abuse.py
+
+# `make bench BENCH="throughput --durability stream"` for some of it; `lorogo bench` lists what there is.
+BENCH ?= all
+bench: $(VENV)/.dev ## every workload against its limit in the same run (docs/PERFORMANCE.md); many minutes, not a part of `make test`
+	@$(BIN)/lorogo bench $(BENCH)
 
 build/audit/.done: $(BIN)/python locks/audit.lock
 	@$(BIN)/python -m venv --clear build/audit

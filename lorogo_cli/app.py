@@ -493,6 +493,40 @@ def chaos(
         raise typer.Exit(code)
 
 
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Workloads, or all. None: list them.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes: to see that it works, figures mean little.")
+    ] = False,
+    durability: Annotated[
+        str | None,
+        typer.Option("--durability", metavar="stream|journal", help="Only this one, whatever is usual."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides what is random in a workload.")] = 1,
+    json: Annotated[
+        str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
+    ] = "",
+    verbose: Verbose = False,
+) -> None:
+    """Measure lorogo on this machine, against what NATS alone can do in the same run.
+
+    It starts a nats-server, servers and clients of its own on loopback, and ends them. Exit code 1: a result
+    is wrong. A missed goal is told, and no error.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import bench as work
+
+    if not names:
+        work.show_list()
+        return
+    settings = work.settings_of(quick=quick, durability=durability, seed=seed)
+    if code := run_async(work.bench, names, settings, json):
+        raise typer.Exit(code)
+
+
 # --- errors -------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,1 @@
+"""The benchmark suite: real processes, raw limits in the same run, and results that are checked."""

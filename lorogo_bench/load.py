@@ -1,0 +1,119 @@
+"""A process that makes load, as we hold it: it is told one thing at a time, and answers when it is done.
+
+Words go as lines of JSON: `{"do": "type", "with": {"count": 1000}}` to its stdin, and back on its stdout
+`{"told": {...}, "seconds": 0.2, "cpu_seconds": 0.1}` or `{"failed": "why"}`. When its stdin ends, so does it.
+`lorogo_bench/loads/` is the other side.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lorogo_bench.errors import LoadFailed
+from lorogo_transport.secret_files import without_secrets
+
+ASK_SECONDS = 120.0  # unless a question says otherwise
+_START_SECONDS = 60.0
+_END_SECONDS = 15.0
+_LINE_BYTES_MAX = 64 * 1024 * 1024
+_WORDS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer of a load process: what it found, and what it took."""
+
+    facts: Mapping[str, Any]
+    seconds: float
+    cpu_seconds: float  # of that process, with all its threads
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
+
+class LoadProcess:
+    """One such process, between `start()` and `end()`."""
+
+    def __init__(
+        self, kind: str, log: Path, *, order: Mapping[str, Any], pass_fds: Sequence[int] = ()
+    ) -> None:
+        self.kind = kind
+        self._log = log
+        self._order = dict(order)
+        self._pass_fds = tuple(pass_fds)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None if it is not running."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if self._process is not None and running else None
+
+    async def start(self) -> None:
+        """Start it, and wait until it is ready. Raises LoadFailed."""
+        log = await asyncio.to_thread(os.open, self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "lorogo_bench.loads", self.kind),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us
+                pass_fds=self._pass_fds,
+                limit=_LINE_BYTES_MAX,
+                env={**without_secrets(os.environ), "PYTHONUNBUFFERED": "1"},
+            )
+        finally:
+            os.close(log)
+        await self._exchange({"order": self._order}, _START_SECONDS)
+
+    async def ask(self, verb: str, *, seconds: float = ASK_SECONDS, **arguments: Any) -> Told:
+        """Have it do something, and wait until it is done. Raises LoadFailed, also if it takes longer."""
+        answer = await self._exchange({"do": verb, "with": arguments, "seconds": seconds}, seconds + 5)
+        return Told(answer["told"], float(answer["seconds"]), float(answer["cpu_seconds"]))
+
+    async def end(self) -> None:
+        """It goes home, or is ended. Safe twice."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+    async def _exchange(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        line = b""
+        try:
+            async with asyncio.timeout(seconds):
+                process.stdin.write(json.dumps(message).encode() + b"\n")
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+        except TimeoutError:
+            raise LoadFailed(f"{self.kind} did not answer within {seconds:g} s") from None
+        except (ConnectionError, ValueError) as error:
+            raise LoadFailed(f"{self.kind}: {error}; {self._last_words()}") from None
+        if not line:
+            raise LoadFailed(f"{self.kind} ended: {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise LoadFailed(f"{self.kind}: {answer['failed']}")
+        return answer
+
+    def _last_words(self) -> str:
+        try:
+            return self._log.read_text(errors="replace")[-_WORDS_MAX:].strip() or "(no words)"
+        except OSError:
+            return "(no words)"

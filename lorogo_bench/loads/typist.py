@@ -1,0 +1,105 @@
+"""Who types: a real client with its documents open, one keystroke for each update.
+
+`type` types in turn, without waiting for ACKs until its window is full. `type_one_by_one` makes a keystroke
+when the one before is ACKed, and seen by the reader if there is one (`seen_fd`, on which it writes a byte for
+each character that it has). Text is always appended: `lorogo_bench/keys.py` knows what must come out.
+"""
+
+import asyncio
+import os
+import time
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+import lorogo_client
+from lorogo_bench.keys import BODY, key
+from lorogo_client import Client, Session
+
+_BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it
+_LOOK_SECONDS = 0.0005  # between two looks whether a window has opened
+_OPENING_MAX = 64
+_OPEN_SECONDS = 60.0
+
+
+class Load:
+    """One client."""
+
+    def __init__(self, url: str, documents: list[str], seen_fd: int = -1) -> None:
+        self._url = url
+        self._documents = documents
+        self._seen_fd = seen_fd
+        self._seen = 0
+        self._seen_more = asyncio.Event()
+        self._sessions: list[Session] = []
+        self._typed: list[int] = [0] * len(documents)
+        self._turn = 0
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            client = await undo.enter_async_context(lorogo_client.connect(self._url, name="bench typist"))
+            opening = asyncio.Semaphore(_OPENING_MAX)
+            opened = await asyncio.gather(*(self._open(client, name, opening) for name in self._documents))
+            self._sessions = list(opened)
+            if self._seen_fd >= 0:
+                os.set_blocking(self._seen_fd, False)
+                loop = asyncio.get_running_loop()
+                loop.add_reader(self._seen_fd, self._on_seen)
+                undo.callback(loop.remove_reader, self._seen_fd)
+            self._exit = undo.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
+        """So many keystrokes, with about so many that are not ACKed; done when all are."""
+        each = max(1, window // len(self._sessions))
+        began = time.perf_counter()
+        for number in range(count):
+            session = self._sessions[self._turn]
+            if session.unsaved >= each:
+                await self._below(session, each)
+            self._key(self._turn)
+            session.commit()
+            self._turn = (self._turn + 1) % len(self._sessions)
+            if number % _BURST == _BURST - 1:
+                await asyncio.sleep(0)
+        for session in self._sessions:
+            if session.unsaved:
+                await self._below(session, 1)
+        return {"seconds": time.perf_counter() - began, "typed": self._typed}
+
+    async def do_type_one_by_one(self, *, count: int) -> dict[str, Any]:
+        """Keystrokes in the first document: when each was committed and ACKed, on the machine's clock."""
+        (session, *_), committed, acked = self._sessions, [], []
+        for _ in range(count):
+            self._key(0)
+            committed.append(time.monotonic_ns())
+            session.commit()
+            await session.flush()
+            acked.append(time.monotonic_ns())
+            while self._seen_fd >= 0 and self._seen < self._typed[0]:
+                self._seen_more.clear()
+                await self._seen_more.wait()
+        return {"committed_ns": committed, "acked_ns": acked, "typed": self._typed}
+
+    def _key(self, place: int) -> None:
+        text = self._sessions[place].doc.get_text(BODY)
+        text.insert(text.len_unicode, key(self._typed[place]))
+        self._typed[place] += 1
+
+    def _on_seen(self) -> None:
+        self._seen += len(os.read(self._seen_fd, 65536))
+        self._seen_more.set()
+
+    async def _open(self, client: Client, name: str, opening: asyncio.Semaphore) -> Session:
+        async with opening:
+            return await client.open(name, timeout=_OPEN_SECONDS)
+
+    async def _below(self, session: Session, unsaved: int) -> None:
+        """Return when fewer are not ACKed. Raises what keeps them from ever being."""
+        while session.unsaved >= unsaved:
+            if session.problem is not None:
+                raise session.problem
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,70 @@
+"""What figures depend on: versions, cores, memory, and who else is busy on this machine."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import time
+from contextlib import suppress
+
+from lorogo_bench.usage import machine_busy_seconds, own_busy_seconds
+from lorogo_protocol import __version__
+from lorogo_transport.embedded import EmbeddedError, find_nats_server
+
+_PACKAGES = ("loro", "nats-py", "uvloop")
+_MIB = 1 << 20
+
+
+def versions() -> dict[str, str]:
+    """Of what is measured."""
+    found = {"lorogo": __version__, "Python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    found["nats-server"] = _nats_server()
+    return found
+
+
+def facts() -> dict[str, str]:
+    """Of what it is measured on."""
+    found = {"system": f"{platform.system()} {platform.release()}", "machine": platform.machine()}
+    found["cores"] = str(os.cpu_count() or "unknown")
+    if hasattr(os, "sched_getaffinity"):
+        found["cores we may use"] = str(len(os.sched_getaffinity(0)))
+    with suppress(OSError, ValueError):
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found["memory"] = f"{size // _MIB} MiB"
+    with suppress(OSError):
+        found["load average at the start"] = f"{os.getloadavg()[0]:.2f}"
+    return found
+
+
+def cores() -> int:
+    """How many processes can run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Neighbours:
+    """How many cores others kept busy, from now until it is asked. Our own processes must have ended."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._all, self._ours = machine_busy_seconds(), own_busy_seconds()
+
+    def cores(self) -> float | None:
+        """None: the system does not tell."""
+        busy = machine_busy_seconds()
+        if busy is None or self._all is None:
+            return None
+        foreign = (busy - self._all) - (own_busy_seconds() - self._ours)
+        return max(0.0, foreign / (time.perf_counter() - self._began))
+
+
+def _nats_server() -> str:
+    try:
+        told = subprocess.run(
+            [find_nats_server(), "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, EmbeddedError, subprocess.TimeoutExpired):
+        return "unknown"
+    return told.stdout.strip().rpartition(" ")[2] or "unknown"

@@ -1,0 +1,23 @@
+"""Every workload, by the name that is typed. A new one is a module in `workloads/` and its line here."""
+
+from collections.abc import Iterable
+
+from lorogo_bench.errors import BenchError
+from lorogo_bench.workload import Workload
+from lorogo_bench.workloads import round_trip, throughput
+
+ALL = "all"  # instead of names
+WORKLOADS: tuple[Workload, ...] = (
+    round_trip.WORKLOAD,
+    throughput.WORKLOAD,
+)
+
+
+def find(names: Iterable[str]) -> list[Workload]:
+    """The workloads of these names, each once, in their order; `all`: every one. Raises BenchError."""
+    by_name = {one.name: one for one in WORKLOADS}
+    wanted = dict.fromkeys(found for name in names for found in (by_name if name == ALL else [name]))
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        raise BenchError(f"there is no workload {unknown[0]!r}: {', '.join(by_name)}, or {ALL}")
+    return [by_name[name] for name in wanted]

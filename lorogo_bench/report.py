@@ -1,0 +1,152 @@
+"""What was found out, as tables for people and as one JSON value. Pure.
+
+Only a wrong result makes a run fail. A missed goal is told: it is a fact of this machine and this run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lorogo_bench.run import Result
+from lorogo_bench.workload import Bench, Goal, Outcome, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """0: every result is right; 1: else."""
+    return 0 if all(result.outcome.good for result in results) else 1
+
+
+def menu(workloads: Sequence[Workload]) -> Part:
+    """What can be measured."""
+    return Part(("WORKLOAD", "WHAT IT MEASURES"), tuple((one.name, one.words) for one in workloads))
+
+
+def parts(outcome: Outcome) -> list[Part]:
+    """The tables of one workload; those without rows are left out."""
+    figures = [
+        (one.name, _number(one.value), one.unit, _range(one.lowest, one.highest))
+        for one in outcome.measurements
+    ]
+    ratios = [
+        (one.name, f"{_number(one.value)}x", one.limit, _range(one.lowest, one.highest))
+        for one in outcome.ratios
+    ]
+    goals = [(one.words, _with_unit(one.value, one.unit), _bound(one), _met(one)) for one in outcome.goals]
+    found = [
+        Part(("MEASURED", "MEDIAN", "UNIT", "ROUNDS FROM - TO"), tuple(figures)),
+        Part(("COMPARED", "RATIO", "WITH", "ROUNDS FROM - TO"), tuple(ratios)),
+        Part(("GOAL", "FOUND", "BOUND", "VERDICT"), tuple(goals)),
+    ]
+    return [part for part in found if part.rows]
+
+
+def sentences(result: Result) -> list[str]:
+    """The verdict on one workload in words, the worst first."""
+    outcome = result.outcome
+    said = [f"WRONG: not so: {check.words} ({check.found})" for check in outcome.checks if not check.good]
+    if not outcome.checks:
+        said.append("WRONG: nothing was checked")
+    if said:
+        said.append(f"no figure of {result.workload.name} counts")
+    else:
+        said.append(f"right: {'; '.join(check.words for check in outcome.checks)}")
+    missed = [goal.words for goal in outcome.goals if goal.met is False]
+    if missed:
+        said.append(f"missed: {'; '.join(missed)}")
+    said += [f"not judged: {goal.words}: {goal.unjudged}" for goal in outcome.goals if goal.unjudged]
+    said += [f"{name}: {words}" for name, words in outcome.conditions.items()]
+    return said
+
+
+def as_json(
+    results: Sequence[Result], bench: Bench, versions: Mapping[str, str], machine: Mapping[str, str]
+) -> dict[str, Any]:
+    """Everything, for scripts."""
+    return {
+        "good": exit_code(results) == 0,
+        "versions": dict(versions),
+        "machine": dict(machine),
+        "settings": {"quick": bench.quick, "durability": bench.durability, "seed": bench.seed},
+        "workloads": [_one(result) for result in results],
+    }
+
+
+def _one(result: Result) -> dict[str, Any]:
+    outcome = result.outcome
+    return {
+        "name": result.workload.name,
+        "words": result.workload.words,
+        "good": outcome.good,
+        "seconds": round(result.seconds, 3),
+        "measurements": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "unit": one.unit,
+                "lowest": one.lowest,
+                "highest": one.highest,
+            }
+            for one in outcome.measurements
+        ],
+        "ratios": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "limit": one.limit,
+                "lowest": one.lowest,
+                "highest": one.highest,
+            }
+            for one in outcome.ratios
+        ],
+        "goals": [
+            {
+                "words": one.words,
+                "value": one.value,
+                "bound": one.bound,
+                "unit": one.unit,
+                "at_least": one.at_least,
+                "met": one.met,
+                "unjudged": one.unjudged,
+            }
+            for one in outcome.goals
+        ],
+        "checks": [{"words": one.words, "good": one.good, "found": one.found} for one in outcome.checks],
+        "conditions": dict(outcome.conditions),
+    }
+
+
+def _number(value: float | None) -> str:
+    """Three figures that count; large ones whole, with commas."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _range(lowest: float | None, highest: float | None) -> str:
+    return "" if lowest is None or highest is None else f"{_number(lowest)} - {_number(highest)}"
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{_number(value)}{unit}" if unit in {"x", "%"} else f"{_number(value)} {unit}"
+
+
+def _bound(goal: Goal) -> str:
+    return f"{'at least' if goal.at_least else 'at most'} {_with_unit(goal.bound, goal.unit)}"
+
+
+def _met(goal: Goal) -> str:
+    return {True: "met", False: "MISSED", None: "not judged"}[goal.met]

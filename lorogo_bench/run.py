@@ -1,0 +1,37 @@
+"""Runs workloads one after the other; one that fails does not keep the next from being measured."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lorogo_bench.machine import Neighbours
+from lorogo_bench.workload import Bench, Check, Outcome, Workload
+from lorogo_protocol.errors import LorogoError
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One workload, and what came of it."""
+
+    workload: Workload
+    outcome: Outcome
+    seconds: float
+
+
+async def run_all(workloads: Sequence[Workload], bench: Bench) -> list[Result]:
+    """Run them all, in their order."""
+    return [await _run(workload, bench) for workload in workloads]
+
+
+async def _run(workload: Workload, bench: Bench) -> Result:
+    bench.tell(f"{workload.name}: {workload.words}")
+    began, neighbours = time.perf_counter(), Neighbours()
+    try:
+        outcome = await workload.run(bench)
+    except (LorogoError, TimeoutError, OSError) as error:
+        words = f"{type(error).__name__}: {error}"
+        outcome = Outcome(checks=(Check("it came to its end", False, words),))
+    foreign = neighbours.cores()
+    busy = "not known" if foreign is None else f"{foreign:.2f} cores"
+    outcome = replace(outcome, conditions={**outcome.conditions, "busy with other things": busy})
+    return Result(workload, outcome, time.perf_counter() - began)

@@ -1,0 +1,153 @@
+"""What is measured: a real nats-server, real document servers, and the processes that load them.
+
+    async with Stack(StackSettings(durability="journal")) as stack:
+        typist = await stack.load("typist", documents=["a"])      # lorogo_bench/loads/typist.py
+        meter = stack.meter()
+        told = await typist.ask("type", count=1000)
+        spent = meter.spent()                                     # CPU of each, meanwhile
+
+All of it is on loopback, in one temporary folder, and ends with the stack, however that ends.
+"""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lorogo_bench.errors import BenchError
+from lorogo_bench.load import LoadProcess
+from lorogo_bench.servers import ServerProcess
+from lorogo_bench.usage import Usage, usage
+from lorogo_bench.workload import Durability
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import JetStreamTransport, connect
+
+NATS = "nats-server"
+_SERVERS_MAX = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackSettings:
+    """What a stack is made of."""
+
+    durability: Durability = "journal"
+    servers: int = 1
+    serve_options: tuple[str, ...] = ()  # more options of `lorogo serve`
+    folder: Path | None = None  # below it a temporary one is made; None: where the system has them
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.servers <= _SERVERS_MAX:
+            raise BenchError(f"servers must be 0 to {_SERVERS_MAX}")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was used between two looks, by the names of the parties (`nats-server`, `server-1`)."""
+
+    seconds: float
+    cpu_seconds: Mapping[str, float | None]
+
+    def servers_cpu_seconds(self) -> float | None:
+        """Of all document servers together, helpers included."""
+        some = [cpu for name, cpu in self.cpu_seconds.items() if name != NATS]
+        return None if None in some else sum(cpu for cpu in some if cpu is not None)
+
+
+class Meter:
+    """Looks at a stack now, and again when it is asked what was spent."""
+
+    def __init__(self, stack: "Stack") -> None:
+        self._stack = stack
+        self._before = stack.usage()
+        self._began = time.perf_counter()
+
+    def spent(self) -> Spent:
+        seconds = time.perf_counter() - self._began
+        after = self._stack.usage()
+        return Spent(seconds, {name: _less(after[name], self._before.get(name)) for name in after})
+
+
+class Stack:
+    """One NATS, its servers, and whoever loads them; lives in `async with`."""
+
+    def __init__(self, settings: StackSettings | None = None) -> None:
+        self.settings = settings if settings is not None else StackSettings()
+        self.folder = Path()
+        self.servers: list[ServerProcess] = []
+        self._nats: EmbeddedNats | None = None
+        self._loads: list[LoadProcess] = []
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:  # what has begun ends, should the rest fail
+            self.folder = await asyncio.to_thread(self._make_folder)
+            undo.push_async_callback(asyncio.to_thread, shutil.rmtree, self.folder, True)
+            self._nats = await undo.enter_async_context(EmbeddedNats(self.folder / "nats"))
+            for number in range(1, self.settings.servers + 1):
+                server = self._server(f"server-{number}")
+                undo.push_async_callback(server.stop)
+                await server.start()  # the first makes the streams
+                self.servers.append(server)
+            undo.push_async_callback(self._end_loads)
+            self._exit = undo.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    @property
+    def nats(self) -> EmbeddedNats:
+        assert self._nats is not None, "not in `async with`"
+        return self._nats
+
+    @property
+    def url(self) -> str:
+        return self.nats.url
+
+    async def connect(self) -> JetStreamTransport:
+        """A connection of our own, for `async with`: to count and to compare, not to load."""
+        return await connect(self.url, name="bench")
+
+    async def load(self, kind: str, *, pass_fds: Sequence[int] = (), **order: Any) -> LoadProcess:
+        """A new process that makes load, of `lorogo_bench/loads/{kind}.py`; it ends with the stack.
+
+        `order` is what it is made with, besides the address of NATS.
+        """
+        log = self.folder / f"load-{len(self._loads) + 1}-{kind}.log"
+        process = LoadProcess(kind, log, pass_fds=pass_fds, order={"url": self.url, **order})
+        self._loads.append(process)
+        await process.start()
+        return process
+
+    def usage(self) -> dict[str, Usage]:
+        """Of NATS and of every server with its helpers, since their start."""
+        nats = usage(self.nats.pid if self.nats.running else None)
+        return {NATS: nats, **{server.name: server.usage() for server in self.servers}}
+
+    def meter(self) -> Meter:
+        """Measure what is spent from now on."""
+        return Meter(self)
+
+    async def _end_loads(self) -> None:
+        await asyncio.gather(*(process.end() for process in self._loads))
+
+    def _server(self, name: str) -> ServerProcess:
+        options = ("--durability", self.settings.durability, *self.settings.serve_options)
+        return ServerProcess(name, self.url, self.folder / name, options)
+
+    def _make_folder(self) -> Path:
+        try:
+            return Path(tempfile.mkdtemp(prefix="lorogo-bench-", dir=self.settings.folder))
+        except OSError as error:
+            raise BenchError(f"no folder can be made in {self.settings.folder}: {error.strerror}") from None
+
+
+def _less(after: Usage, before: Usage | None) -> float | None:
+    if after.cpu_seconds is None or before is None or before.cpu_seconds is None:
+        return None
+    return after.cpu_seconds - before.cpu_seconds

@@ -1,0 +1,159 @@
+"""W1: one writer, one reader, one document, one character for each update, closed loop.
+
+A keystroke is made when the one before is ACKed and the reader has it. Writer and reader are processes of
+their own; both read the machine's monotonic clock. The limits are the raw JetStream publish-ack and the raw
+core request and reply on the same NATS, in turn with it.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lorogo_bench import figures
+from lorogo_bench.figures import Rounds, interleaved, percentile
+from lorogo_bench.keys import text_of
+from lorogo_bench.limits import RawLimits
+from lorogo_bench.load import LoadProcess
+from lorogo_bench.stack import Stack, StackSettings
+from lorogo_bench.texts import stored_updates, texts
+from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+
+_LIMIT_MOST = 2.5  # times the raw publish-ack
+_JOURNAL_MORE_MS = 1.0  # and so much more, if ACKs wait for the disk
+_DOCUMENT = "round-trip"
+_PUBLISH_ACK, _REQUEST_REPLY, _LOROGO = "publish-ack", "request-reply", "lorogo"
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    rounds: int
+    updates: int  # in each round
+    warm_up: int
+
+
+_FULL = _Size(rounds=7, updates=1000, warm_up=200)
+_QUICK = _Size(rounds=2, updates=40, warm_up=10)
+
+
+@dataclass
+class _Times:
+    """Milliseconds, of each round."""
+
+    publish_ack: list[list[float]] = field(default_factory=list)
+    request_reply: list[list[float]] = field(default_factory=list)
+    ack: list[list[float]] = field(default_factory=list)
+    seen: list[list[float]] = field(default_factory=list)
+
+
+async def run(bench: Bench) -> Outcome:
+    findings = Findings()
+    size = _QUICK if bench.quick else _FULL
+    findings.condition("rounds", f"{size.rounds}, of {size.updates} updates")
+    for durability in bench.durabilities("stream", "journal"):
+        bench.tell(f"  durability {durability}")
+        settings = StackSettings(durability=durability, folder=bench.folder)
+        async with Stack(settings) as stack:
+            _judge(findings, durability, await _measure(findings, durability, stack, size))
+    return findings.outcome()
+
+
+async def _measure(findings: Findings, durability: Durability, stack: Stack, size: _Size) -> _Times:
+    with _pipe() as (hears, tells):
+        reader, typist, raw = await asyncio.gather(
+            stack.load("reader", pass_fds=(tells,), document=_DOCUMENT, seen_fd=tells),
+            stack.load("typist", pass_fds=(hears,), documents=[_DOCUMENT], seen_fd=hears),
+            RawLimits.of(stack),
+        )
+        before = await stored_updates(stack)
+        await raw.publish_ack(size.warm_up)
+        await raw.request_reply(size.warm_up)
+        await _round_trips(typist, reader, size.warm_up)
+        times = _Times()
+        for _, kind in interleaved((_PUBLISH_ACK, _REQUEST_REPLY, _LOROGO), size.rounds):
+            if kind == _PUBLISH_ACK:
+                times.publish_ack.append(await raw.publish_ack(size.updates))
+            elif kind == _REQUEST_REPLY:
+                times.request_reply.append(await raw.request_reply(size.updates))
+            else:
+                ack, seen = await _round_trips(typist, reader, size.updates)
+                times.ack.append(ack)
+                times.seen.append(seen)
+        typed = size.warm_up + size.rounds * size.updates
+        expected = text_of(typed)
+        read = await reader.ask("text")
+        findings.equal(f"the reader has the whole text ({durability})", read["text"], expected)
+        (text,) = await texts(stack, [_DOCUMENT])
+        findings.equal(f"so has who opens it later ({durability})", text, expected)
+        stored = await stored_updates(stack) - before
+        findings.equal(f"one message for each update ({durability})", stored, typed)
+    return times
+
+
+async def _round_trips(
+    typist: LoadProcess, reader: LoadProcess, count: int
+) -> tuple[list[float], list[float]]:
+    """Milliseconds from commit to ACK, and from commit to seen."""
+    told = await typist.ask("type_one_by_one", count=count)
+    taken = await reader.ask("take", count=count)
+    return (
+        _milliseconds(told["committed_ns"], told["acked_ns"]),
+        _milliseconds(told["committed_ns"], taken["seen_ns"]),
+    )
+
+
+def _judge(findings: Findings, durability: Durability, times: _Times) -> None:
+    def middle(rounds: list[list[float]]) -> Rounds:
+        return figures.rounds(percentile(one, 0.5) for one in rounds)
+
+    limit, ack, seen = middle(times.publish_ack), middle(times.ack), middle(times.seen)
+    for name, rounds in (
+        ("commit to ACK", times.ack),
+        ("commit to seen by the other", times.seen),
+        ("raw publish-ack", times.publish_ack),
+        ("raw request and reply", times.request_reply),
+    ):
+        for word, share in (("p50", 0.5), ("p99", 0.99)):
+            figure = figures.rounds(percentile(one, share) for one in rounds)
+            findings.measured(f"{name} {word}, {durability}", figure, "ms")
+    ack_ratio, seen_ratio = figures.ratios(ack, limit), figures.ratios(seen, limit)
+    for name, ratio in (("ACK", ack_ratio), ("seen", seen_ratio)):
+        findings.compared(f"{name} p50, {durability}", ratio, limit="raw publish-ack p50")
+    answered = figures.ratios(ack, middle(times.request_reply))
+    findings.compared(f"ACK p50, {durability}", answered, limit="raw request and reply p50")
+    if durability == "stream":
+        findings.goal(
+            "ACK p50 of raw publish-ack p50, stream", ack_ratio.median, at_most=_LIMIT_MOST, unit="x"
+        )
+    else:
+        more = figures.differences(ack, figures.scaled(limit, _LIMIT_MOST)).median
+        findings.goal(
+            f"ACK p50 beyond {_LIMIT_MOST}x raw publish-ack p50, {durability}",
+            more,
+            at_most=_JOURNAL_MORE_MS,
+            unit="ms",
+        )
+    findings.goal(
+        f"seen p50 of raw publish-ack p50, {durability}", seen_ratio.median, at_most=_LIMIT_MOST, unit="x"
+    )
+
+
+def _milliseconds(began_ns: list[int], ended_ns: list[int]) -> list[float]:
+    return [(end - begin) / 1e6 for begin, end in zip(began_ns, ended_ns, strict=True)]
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Two ends for others: who hears, and who tells."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+WORKLOAD = Workload(
+    "round-trip", "one writer, one reader, closed loop: from commit to ACK, and to seen by the other", run
+)

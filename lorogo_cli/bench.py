@@ -1,0 +1,73 @@
+"""`lorogo bench`: workloads on this machine, each against its own limit in the same run."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from lorogo_bench import machine, registry, report
+from lorogo_bench.run import Result, run_all
+from lorogo_bench.workload import DURABILITIES, Bench, Durability
+from lorogo_cli import results
+from lorogo_cli.errors import Problem
+from lorogo_cli.output import say, say_table
+from lorogo_cli.values import show_json
+
+
+def show_list() -> None:
+    """Print every workload."""
+    part = report.menu(registry.WORKLOADS)
+    say_table(part.columns, part.rows)
+
+
+def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
+    """How to run them. Raises Problem."""
+    return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_tell)
+
+
+async def bench(names: Sequence[str], settings: Bench, json: str) -> int:
+    """Run these workloads, and tell what they have found out; the exit code. Raises BenchError, Problem."""
+    workloads = registry.find(names)
+    results.check_writable(json)
+    versions, facts = await asyncio.to_thread(machine.versions), machine.facts()
+    found = await run_all(workloads, settings)
+    value = report.as_json(found, settings, versions, facts)
+    if json == results.STDOUT:
+        say(show_json(value, pretty=True))
+    else:
+        for result in found:
+            _show(result)
+        say(", ".join(f"{name} {version}" for name, version in versions.items()))
+        say(", ".join(f"{name}: {words}" for name, words in facts.items()))
+        if settings.quick:
+            say("quick: these sizes show that it works; their figures mean little")
+        if json:
+            await asyncio.to_thread(results.write, json, value)
+    wrong = [result.workload.name for result in found if not result.outcome.good]
+    if wrong:
+        _tell(f"WRONG RESULTS: {', '.join(wrong)}")
+    return report.exit_code(found)
+
+
+def _show(result: Result) -> None:
+    say(f"== {result.workload.name} ({result.seconds:.0f} s)")
+    for part in report.parts(result.outcome):
+        say_table(part.columns, part.rows)
+        say("")
+    for sentence in report.sentences(result):
+        say(sentence)
+    say("")
+
+
+def _durability(text: str | None) -> Durability | None:
+    for one in DURABILITIES:
+        if text == one:
+            return one
+    if text is None:
+        return None
+    raise Problem(f"--durability is {' or '.join(DURABILITIES)}, not {text!r}")
+
+
+def _tell(words: str) -> None:
+    """Progress: on stderr, so that stdout is the result."""
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,59 @@
+"""CPU and memory of a process with its children."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lorogo_bench.usage import NOT_KNOWN, family, machine_busy_seconds, own_busy_seconds, usage
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc here")
+
+BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, '-c', '''{BUSY}
+print('done', flush=True)
+input()'''], stdin=subprocess.PIPE)
+input()
+child.communicate(b'x')
+input()
+"""
+
+
+def test_children_count_alive_and_ended() -> None:
+    """What a child has used stays in the sum when it has ended and its parent knows of it."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        assert len(family(process.pid)) == 2
+        alive = usage(process.pid)
+        assert alive.cpu_seconds is not None and alive.cpu_seconds >= 0.2
+        assert alive.memory_bytes is not None and alive.memory_peak_bytes is not None
+        assert 0 < alive.memory_bytes <= alive.memory_peak_bytes
+        process.stdin.write("x\n")
+        process.stdin.flush()
+        until = time.monotonic() + 20
+        while len(family(process.pid)) > 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        ended = usage(process.pid)
+        assert ended.cpu_seconds is not None and ended.cpu_seconds >= 0.2
+        process.stdin.write("x\n")
+    assert usage(process.pid) == NOT_KNOWN
+
+
+def test_a_process_that_is_not_there_is_not_known() -> None:
+    """Not 0."""
+    assert usage(None) == NOT_KNOWN
+
+
+def test_the_machine_is_at_least_as_busy_as_we_are() -> None:
+    """Both are told."""
+    busy = machine_busy_seconds()
+    assert busy is not None and busy > 0
+    assert own_busy_seconds() > 0
+    assert usage(os.getpid()).cpu_seconds is not None

@@ -1,0 +1,56 @@
+"""Each workload once, in its quick size on real processes: it comes to its end, and its results are right.
+
+Nothing is asserted about time: what a figure is, is a fact of the machine.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lorogo_bench.registry import WORKLOADS
+from lorogo_bench.run import run_all
+from lorogo_bench.workload import Bench, Workload
+from tests.cli.support import lorogo, refused, said
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.name)
+async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
+    """Its checks hold, and it compares something with a limit of the same run."""
+    bench = Bench(quick=True, durability="journal", folder=tmp_path)
+    (result,) = await run_all([workload], bench)
+    assert result.outcome.good, result.outcome.checks
+    assert result.outcome.measurements and result.outcome.ratios and result.outcome.goals
+    assert os.listdir(tmp_path) == [], "it leaves nothing behind"  # noqa: PTH208 - quick
+
+
+def test_the_command_lists_and_measures(tmp_path: Path) -> None:
+    """Without a name it lists; with one, stdout is the tables and the file has it all."""
+    listed = said(lorogo("bench", cwd=tmp_path))
+    assert all(workload.name in listed for workload in WORKLOADS)
+    target = tmp_path / "found.json"
+    arguments = ("round-trip", "--quick", "--durability", "stream", "--json", str(target))
+    words = said(lorogo("bench", *arguments, cwd=tmp_path))
+    assert "== round-trip" in words and "right: " in words and "MEASURED" in words
+    found = json.loads(target.read_text())
+    assert found["good"] is True
+    assert {"lorogo", "Python", "loro", "nats-server"} <= set(found["versions"])
+    assert found["settings"] == {"quick": True, "durability": "stream", "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope"], "there is no workload 'nope': round-trip"),
+        (["round-trip", "--json", "no/such/folder/x.json"], "there is no folder for no/such/folder/x.json"),
+        (["round-trip", "--json", "."], ". cannot be written: Is a directory"),
+        (["round-trip", "--durability", "replicated"], "--durability is stream or journal, not 'replicated'"),
+        (["round-trip", "--seed", "-1"], "--seed"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
+    """Said at once, before anything is started."""
+    assert words in refused(lorogo("bench", *arguments, cwd=tmp_path))
