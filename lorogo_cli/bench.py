@@ -2,15 +2,19 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from lorogo_bench import machine, registry, report
 from lorogo_bench.run import Result, run_all
 from lorogo_bench.workload import DURABILITIES, Bench, Durability
 from lorogo_cli import results
-from lorogo_cli.errors import Problem
+from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table
+from lorogo_cli.runtime import stop_signals
 from lorogo_cli.values import show_json
+
+T = TypeVar("T")
 
 
 def show_list() -> None:
@@ -29,7 +33,10 @@ async def bench(names: Sequence[str], settings: Bench, json: str) -> int:
     workloads = registry.find(names)
     results.check_writable(json)
     versions, facts = await asyncio.to_thread(machine.versions), machine.facts()
-    found = await run_all(workloads, settings)
+    found = await _unless_stopped(run_all(workloads, settings))
+    if found is None:
+        _tell("interrupted: everything that was started is ended, and nothing is told")
+        return INTERRUPTED
     value = report.as_json(found, settings, versions, facts)
     if json == results.STDOUT:
         say(show_json(value, pretty=True))
@@ -46,6 +53,19 @@ async def bench(names: Sequence[str], settings: Bench, json: str) -> int:
     if wrong:
         _tell(f"WRONG RESULTS: {', '.join(wrong)}")
     return report.exit_code(found)
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, T]) -> T | None:
+    """The result; None if we were told to stop: all processes are ended, and their files are gone."""
+    with stop_signals() as stop:
+        task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (stopped, task):
+                one.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+    return None if task.cancelled() else task.result()
 
 
 def _show(result: Result) -> None:

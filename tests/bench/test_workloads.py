@@ -5,6 +5,7 @@ Nothing is asserted about time: what a figure is, is a fact of the machine.
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,17 @@ import pytest
 from lorogo_bench.registry import WORKLOADS
 from lorogo_bench.run import run_all
 from lorogo_bench.workload import Bench, Workload
-from tests.cli.support import lorogo, refused, said
+from tests.cli.support import COMMAND, environment, lorogo, refused, said, until
 
 pytestmark = pytest.mark.nats
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.name)
+BY_COMMAND = "round-trip"  # the one that is run as users do
+
+
+@pytest.mark.parametrize(
+    "workload", [one for one in WORKLOADS if one.name != BY_COMMAND], ids=lambda one: one.name
+)
 async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
     """Its checks hold, and it compares something with a limit of the same run."""
     bench = Bench(quick=True, durability="journal", folder=tmp_path)
@@ -32,13 +38,25 @@ def test_the_command_lists_and_measures(tmp_path: Path) -> None:
     listed = said(lorogo("bench", cwd=tmp_path))
     assert all(workload.name in listed for workload in WORKLOADS)
     target = tmp_path / "found.json"
-    arguments = ("round-trip", "--quick", "--durability", "stream", "--json", str(target))
+    arguments = (BY_COMMAND, "--quick", "--durability", "stream", "--json", str(target))
     words = said(lorogo("bench", *arguments, cwd=tmp_path))
-    assert "== round-trip" in words and "right: " in words and "MEASURED" in words
+    assert f"== {BY_COMMAND}" in words and "right: " in words and "MEASURED" in words
     found = json.loads(target.read_text())
     assert found["good"] is True
     assert {"lorogo", "Python", "loro", "nats-server"} <= set(found["versions"])
     assert found["settings"] == {"quick": True, "durability": "stream", "seed": 1}
+
+
+def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+    """SIGTERM in the middle: exit code 130, no files, and no process that held them."""
+    command = [*COMMAND, "bench", BY_COMMAND, "--quick"]
+    env = environment(TMPDIR=str(tmp_path))
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) as process:
+        until("a server", lambda: bool(list(tmp_path.glob("*/server-1/serve.log"))))
+        process.terminate()
+        assert process.wait(60) == 130
+        assert process.stderr is not None and b"interrupted" in process.stderr.read()
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - quick
 
 
 @pytest.mark.parametrize(
