@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Workload
-from lorogo_bench.workloads import round_trip, throughput
+from lorogo_bench.workloads import growth, round_trip, scale_out, throughput
 
 ALL = "all"  # instead of names
 WORKLOADS: tuple[Workload, ...] = (
     round_trip.WORKLOAD,
     throughput.WORKLOAD,
+    growth.WORKLOAD,
+    scale_out.WORKLOAD,
 )
 
 

@@ -16,7 +16,7 @@ from lorogo_bench.keys import BODY, key
 from lorogo_client import Client, Session
 
 _BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it
-_LOOK_SECONDS = 0.0005  # between two looks whether a window has opened
+_LOOK_SECONDS = 0.001  # between two looks whether a window has opened; uvloop takes less for no time at all
 _OPENING_MAX = 64
 _OPEN_SECONDS = 60.0
 
@@ -30,17 +30,17 @@ class Load:
         self._seen_fd = seen_fd
         self._seen = 0
         self._seen_more = asyncio.Event()
+        self._client: Client | None = None
         self._sessions: list[Session] = []
-        self._typed: list[int] = [0] * len(documents)
+        self._typed: list[int] = []  # in each
         self._turn = 0
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
-            client = await undo.enter_async_context(lorogo_client.connect(self._url, name="bench typist"))
-            opening = asyncio.Semaphore(_OPENING_MAX)
-            opened = await asyncio.gather(*(self._open(client, name, opening) for name in self._documents))
-            self._sessions = list(opened)
+            door = lorogo_client.connect(self._url, name="bench typist")
+            self._client = await undo.enter_async_context(door)
+            await self.do_open(documents=self._documents)
             if self._seen_fd >= 0:
                 os.set_blocking(self._seen_fd, False)
                 loop = asyncio.get_running_loop()
@@ -52,6 +52,15 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()
 
+    async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
+        """Open these as well, and type in them, too."""
+        assert self._client is not None
+        opening = asyncio.Semaphore(_OPENING_MAX)
+        opened = await asyncio.gather(*(self._open(self._client, name, opening) for name in documents))
+        self._sessions += opened
+        self._typed += [0] * len(opened)
+        return {}
+
     async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
         """So many keystrokes, with about so many that are not ACKed; done when all are."""
         each = max(1, window // len(self._sessions))
@@ -59,7 +68,7 @@ class Load:
         for number in range(count):
             session = self._sessions[self._turn]
             if session.unsaved >= each:
-                await self._below(session, each)
+                await settled(session, each)
             self._key(self._turn)
             session.commit()
             self._turn = (self._turn + 1) % len(self._sessions)
@@ -67,7 +76,7 @@ class Load:
                 await asyncio.sleep(0)
         for session in self._sessions:
             if session.unsaved:
-                await self._below(session, 1)
+                await settled(session, 1)
         return {"seconds": time.perf_counter() - began, "typed": self._typed}
 
     async def do_type_one_by_one(self, *, count: int) -> dict[str, Any]:
@@ -97,9 +106,10 @@ class Load:
         async with opening:
             return await client.open(name, timeout=_OPEN_SECONDS)
 
-    async def _below(self, session: Session, unsaved: int) -> None:
-        """Return when fewer are not ACKed. Raises what keeps them from ever being."""
-        while session.unsaved >= unsaved:
-            if session.problem is not None:
-                raise session.problem
-            await asyncio.sleep(_LOOK_SECONDS)
+
+async def settled(session: Session, unsaved: int) -> None:
+    """Return when fewer are not ACKed. Raises what keeps them from ever being."""
+    while session.unsaved >= unsaved:
+        if session.problem is not None:
+            raise session.problem
+        await asyncio.sleep(_LOOK_SECONDS)

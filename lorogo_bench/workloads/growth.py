@@ -1,0 +1,186 @@
+"""W8: what an update costs as its document grows, and as the number of open documents grows.
+
+The cost is CPU of the server with its helpers, for each update of one character, pipelined; the client's is
+told as well. It is compared with the cost at the small end in the same run. Rounds go over documents of all
+sizes in turn; each round of a small one has a fresh one, else it would grow while it is measured. Open
+documents cost something by themselves (their leases are renewed): that is measured before, told apart, and
+taken off.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lorogo_bench import figures
+from lorogo_bench.figures import Rounds, interleaved
+from lorogo_bench.keys import text_of
+from lorogo_bench.load import LoadProcess
+from lorogo_bench.stack import Stack, StackSettings
+from lorogo_bench.texts import texts
+from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+
+_WINDOW = 256  # updates that are not ACKed
+_FRESH_SHARE = 10  # a document that would grow by more than a tenth in all rounds is made anew for each
+_MOST = 1.3  # the cost at the large end, of that at the small end
+_GROW_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    operations: tuple[int, ...]
+    documents: tuple[int, ...]
+    rounds: int
+    updates: int  # in each round, in one document
+    spread: int  # in each round, over all documents
+    idle_seconds: float
+
+
+_FULL = _Size(
+    operations=(1_000, 10_000, 100_000, 1_000_000),
+    documents=(10, 100, 1_000, 10_000),
+    rounds=7,
+    updates=1_000,
+    spread=10_000,
+    idle_seconds=9.0,  # three renewals of each
+)
+_QUICK = _Size(
+    operations=(200, 2_000), documents=(4, 40), rounds=2, updates=100, spread=100, idle_seconds=0.2
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of one update, in microseconds of CPU."""
+
+    server_us: float | None
+    client_us: float
+
+
+async def run(bench: Bench) -> Outcome:
+    findings = Findings()
+    size = _QUICK if bench.quick else _FULL
+    findings.condition("rounds", f"{size.rounds}, of {size.updates} updates in one, {size.spread} over many")
+    for durability in bench.durabilities("journal"):
+        settings = StackSettings(durability=durability, folder=bench.folder)
+        async with Stack(settings) as stack:
+            await _by_operations(findings, durability, stack, size, bench)
+        async with Stack(settings) as stack:
+            await _by_documents(findings, durability, stack, size, bench)
+    return findings.outcome()
+
+
+# --- one document that grows
+
+
+async def _by_operations(
+    findings: Findings, durability: Durability, stack: Stack, size: _Size, bench: Bench
+) -> None:
+    editor = await stack.load("editor", seed=bench.seed)
+    lengths: dict[str, int] = {}
+    costs: dict[int, list[_Cost]] = {operations: [] for operations in size.operations}
+    await editor.ask("grow", document="growth-warm", operations=1)
+    await editor.ask("edit", document="growth-warm", count=size.updates, window=_WINDOW)
+    for number, operations in interleaved(size.operations, size.rounds):
+        fresh = size.rounds * size.updates * _FRESH_SHARE > operations
+        document = f"growth-{operations}-{number if fresh else 0}"
+        if document not in lengths:
+            bench.tell(f"  {operations:,} operations")
+            lengths[document] = max(1, operations - size.updates // 2)  # so that they are the middle
+            await editor.ask("grow", document=document, operations=lengths[document], seconds=_GROW_SECONDS)
+        costs[operations].append(await _edit(stack, editor, document, size.updates))
+        lengths[document] += size.updates
+    _judge(findings, durability, "operations", costs)
+    found = dict(zip(lengths, await texts(stack, list(lengths)), strict=True))
+    own = {name: (await editor.ask("text", document=name))["text"] for name in lengths}
+    findings.check(
+        f"every text is that of its editor ({durability})",
+        found == own,
+        f"not so: {[name for name in lengths if found[name] != own[name]]}",
+    )
+    counted = {name: len(text) for name, text in found.items()}
+    findings.equal(f"every operation is there ({durability})", counted, lengths)
+
+
+async def _edit(stack: Stack, editor: LoadProcess, document: str, count: int) -> _Cost:
+    meter = stack.meter()
+    told = await editor.ask("edit", document=document, count=count, window=_WINDOW)
+    cpu = meter.spent().servers_cpu_seconds()
+    return _Cost(None if cpu is None else cpu / count * 1e6, told.cpu_seconds / count * 1e6)
+
+
+# --- more and more documents
+
+
+async def _by_documents(
+    findings: Findings, durability: Durability, stack: Stack, size: _Size, bench: Bench
+) -> None:
+    typist = await stack.load("typist", documents=[])
+    names: list[str] = []
+    typed: Sequence[int] = ()
+    costs: dict[int, list[_Cost]] = {}
+    for count in size.documents:
+        bench.tell(f"  {count:,} documents")
+        more = [f"growth-of-{number}" for number in range(len(names), count)]
+        await typist.ask("open", documents=more, seconds=_GROW_SECONDS)
+        names += more
+        await typist.ask("type", count=max(count, size.updates), window=_WINDOW)  # each is warm
+        idle = await _idle(stack, size.idle_seconds)
+        share = None if idle is None else figures.rounds([idle * 100])
+        findings.measured(f"idle server CPU, {count:,} documents, {durability}", share, "% of a core")
+        costs[count] = []
+        for _ in range(size.rounds):
+            meter = stack.meter()
+            told = await typist.ask("type", count=size.spread, window=_WINDOW)
+            spent = meter.spent()
+            cpu = spent.servers_cpu_seconds()
+            net = None if cpu is None or idle is None else cpu - idle * spent.seconds
+            server_us = None if net is None else net / size.spread * 1e6
+            costs[count].append(_Cost(server_us, told.cpu_seconds / size.spread * 1e6))
+            typed = told["typed"]
+    _judge(findings, durability, "documents", costs)
+    found = await texts(stack, names)
+    findings.equal(f"every text is whole, of {len(names)} ({durability})", found, [*map(text_of, typed)])
+
+
+async def _idle(stack: Stack, seconds: float) -> float | None:
+    """Cores that the servers use when nobody types."""
+    meter = stack.meter()
+    await asyncio.sleep(seconds)
+    spent = meter.spent()
+    cpu = spent.servers_cpu_seconds()
+    return None if cpu is None else cpu / spent.seconds
+
+
+# --- what it shows
+
+
+def _judge(findings: Findings, durability: Durability, what: str, costs: dict[int, list[_Cost]]) -> None:
+    """The curve, and its end divided by its beginning."""
+    server: dict[int, Rounds | None] = {}
+    client: dict[int, Rounds] = {}
+    for count, some in costs.items():
+        server[count] = figures.known(one.server_us for one in some)
+        client[count] = figures.rounds(one.client_us for one in some)
+        findings.measured(f"server CPU for each, {count:,} {what}, {durability}", server[count], "µs")
+        findings.measured(f"client CPU for each, {count:,} {what}, {durability}", client[count], "µs")
+    least = min(costs)
+    first = server[least]
+    for count in costs:
+        here = server[count]
+        if count == least:
+            continue
+        if first is not None and here is not None:
+            name = f"server CPU for each, {count:,} {what}, {durability}"
+            findings.compared(name, figures.ratios(here, first), limit=f"{least:,} {what}")
+        name = f"client CPU for each, {count:,} {what}, {durability}"
+        findings.compared(name, figures.ratios(client[count], client[least]), limit=f"{least:,} {what}")
+    last, most = server[max(costs)], max(costs)
+    ratio = None if first is None or last is None else figures.ratios(last, first).median
+    if what == "operations":
+        words = f"server CPU for each at {most:,} {what} of that at {least:,}, {durability}"
+        findings.goal(words, ratio, at_most=_MOST, unit="x")
+
+
+WORKLOAD = Workload(
+    "growth", "what an update costs as its document grows, and as more documents are open", run
+)
