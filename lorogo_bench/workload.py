@@ -2,7 +2,7 @@
 
     async def run(bench: Bench) -> Outcome:
         findings = Findings()
-        async with Stack(bench.stack()) as stack:
+        async with Stack(StackSettings(folder=bench.folder)) as stack:
             ...
             findings.measured("ACK p50", figures.rounds(...), "ms")
             findings.compared("ACK p50 against publish-ack p50", ratio, limit="JetStream publish-ack")
