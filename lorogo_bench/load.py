@@ -9,8 +9,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,3 +117,14 @@ class LoadProcess:
             return self._log.read_text(errors="replace")[-_WORDS_MAX:].strip() or "(no words)"
         except OSError:
             return "(no words)"
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    """Two ends for load processes: who hears, and who tells."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)

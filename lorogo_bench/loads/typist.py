@@ -1,8 +1,9 @@
 """Who types: a real client with its documents open, one keystroke for each update.
 
 `type` types in turn, without waiting for ACKs until its window is full. `type_one_by_one` makes a keystroke
-when the one before is ACKed, and seen by the reader if there is one (`seen_fd`, on which it writes a byte for
-each character that it has). Text is always appended: `lorogo_bench/keys.py` knows what must come out.
+when the one before is ACKed, and seen by the readers if there are some (`seen_fd`, on which each of `seen_by`
+processes writes a byte for each character that it has). Text is always appended: `lorogo_bench/keys.py` knows
+what must come out.
 """
 
 import asyncio
@@ -24,10 +25,11 @@ _OPEN_SECONDS = 60.0
 class Load:
     """One client."""
 
-    def __init__(self, url: str, documents: list[str], seen_fd: int = -1) -> None:
+    def __init__(self, url: str, documents: list[str], seen_fd: int = -1, seen_by: int = 1) -> None:
         self._url = url
         self._documents = documents
         self._seen_fd = seen_fd
+        self._seen_by = seen_by
         self._seen = 0
         self._seen_more = asyncio.Event()
         self._client: Client | None = None
@@ -64,7 +66,7 @@ class Load:
     async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
         """So many keystrokes, with about so many that are not ACKed; done when all are."""
         each = max(1, window // len(self._sessions))
-        began = time.perf_counter()
+        began, began_ns = time.perf_counter(), time.monotonic_ns()
         for number in range(count):
             session = self._sessions[self._turn]
             if session.unsaved >= each:
@@ -77,7 +79,7 @@ class Load:
         for session in self._sessions:
             if session.unsaved:
                 await settled(session, 1)
-        return {"seconds": time.perf_counter() - began, "typed": self._typed}
+        return {"seconds": time.perf_counter() - began, "began_ns": began_ns, "typed": self._typed}
 
     async def do_type_one_by_one(self, *, count: int) -> dict[str, Any]:
         """Keystrokes in the first document: when each was committed and ACKed, on the machine's clock."""
@@ -88,7 +90,7 @@ class Load:
             session.commit()
             await session.flush()
             acked.append(time.monotonic_ns())
-            while self._seen_fd >= 0 and self._seen < self._typed[0]:
+            while self._seen_fd >= 0 and self._seen < self._typed[0] * self._seen_by:
                 self._seen_more.clear()
                 await self._seen_more.wait()
         return {"committed_ns": committed, "acked_ns": acked, "typed": self._typed}

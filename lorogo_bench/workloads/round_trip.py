@@ -6,16 +6,13 @@ core request and reply on the same NATS, in turn with it.
 """
 
 import asyncio
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.figures import Rounds, interleaved, percentile
 from lorogo_bench.keys import text_of
 from lorogo_bench.limits import RawLimits
-from lorogo_bench.load import LoadProcess
+from lorogo_bench.load import LoadProcess, pipe
 from lorogo_bench.stack import Stack, StackSettings
 from lorogo_bench.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
@@ -60,7 +57,7 @@ async def run(bench: Bench) -> Outcome:
 
 
 async def _measure(findings: Findings, durability: Durability, stack: Stack, size: _Size) -> _Times:
-    with _pipe() as (hears, tells):
+    with pipe() as (hears, tells):
         reader, typist, raw = await asyncio.gather(
             stack.load("reader", pass_fds=(tells,), document=_DOCUMENT, seen_fd=tells),
             stack.load("typist", pass_fds=(hears,), documents=[_DOCUMENT], seen_fd=hears),
@@ -141,17 +138,6 @@ def _judge(findings: Findings, durability: Durability, times: _Times) -> None:
 
 def _milliseconds(began_ns: list[int], ended_ns: list[int]) -> list[float]:
     return [(end - begin) / 1e6 for begin, end in zip(began_ns, ended_ns, strict=True)]
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    """Two ends for others: who hears, and who tells."""
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)
 
 
 WORKLOAD = Workload(

@@ -1,0 +1,35 @@
+"""Readers of one thing in one process: notes when the last of them has each piece, on the machine's clock."""
+
+import asyncio
+import os
+import time
+
+from lorogo_bench.everyone import Everyone
+
+
+class Audience:
+    """So many readers, by their numbers."""
+
+    def __init__(self, readers: int, seen_fd: int) -> None:
+        """For each piece that all of them have, a byte is written to `seen_fd`."""
+        self.readers = readers
+        self._everyone = Everyone(readers)
+        self._seen_fd = seen_fd
+        self._seen_ns: list[int] = []  # of each piece that was not taken yet
+        self._more = asyncio.Event()
+
+    def has(self, reader: int, count: int) -> None:
+        """This reader has so many pieces now."""
+        fresh = self._everyone.has(reader, count)
+        if fresh:
+            self._seen_ns += [time.monotonic_ns()] * fresh
+            os.write(self._seen_fd, bytes(fresh))
+            self._more.set()
+
+    async def take(self, count: int) -> list[int]:
+        """When the last reader had each of the next so many pieces."""
+        while len(self._seen_ns) < count:
+            self._more.clear()
+            await self._more.wait()
+        taken, self._seen_ns = self._seen_ns[:count], self._seen_ns[count:]
+        return taken

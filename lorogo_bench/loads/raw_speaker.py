@@ -1,0 +1,77 @@
+"""Who tells many without lorogo: core NATS publish, to whoever has subscribed."""
+
+import asyncio
+import os
+import time
+from typing import Any, Self
+
+from lorogo_bench.loads.raw_publisher import PAYLOAD_BYTES
+from lorogo_transport.jetstream import JetStreamTransport, connect
+
+_BURST = 25  # messages between two turns of the loop
+
+
+def spoken(name: str) -> str:
+    """Where it is told."""
+    return f"bench.spoken.{name}"
+
+
+def number_of(data: bytes) -> int:
+    """Which message it is, from 0."""
+    return int.from_bytes(data[:8], "big")
+
+
+class Load:
+    """One connection that publishes; messages are as long as the update of one keystroke."""
+
+    def __init__(self, url: str, name: str, seen_fd: int, seen_by: int) -> None:
+        """`seen_by` processes write a byte to `seen_fd` for each message that all in them have."""
+        self._url = url
+        self._subject = spoken(name)
+        self._seen_fd = seen_fd
+        self._seen_by = seen_by
+        self._seen = 0
+        self._seen_more = asyncio.Event()
+        self._said = 0
+        self._transport: JetStreamTransport | None = None
+
+    async def __aenter__(self) -> Self:
+        self._transport = await connect(self._url, name="bench speaker")
+        os.set_blocking(self._seen_fd, False)
+        asyncio.get_running_loop().add_reader(self._seen_fd, self._on_seen)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._seen_fd)
+        if self._transport is not None:
+            await self._transport.close()
+
+    async def do_speak_one_by_one(self, *, count: int) -> dict[str, Any]:
+        """A message when all have the one before: when each was published, on the machine's clock."""
+        said = []
+        for _ in range(count):
+            said.append(time.monotonic_ns())
+            await self._say()
+            while self._seen < self._said * self._seen_by:
+                self._seen_more.clear()
+                await self._seen_more.wait()
+        return {"said_ns": said}
+
+    async def do_speak(self, *, count: int) -> dict[str, Any]:
+        """So many messages, one after the other."""
+        began = time.monotonic_ns()
+        for number in range(count):
+            await self._say()
+            if number % _BURST == _BURST - 1:
+                await asyncio.sleep(0)
+        return {"began_ns": began}
+
+    async def _say(self) -> None:
+        assert self._transport is not None
+        data = self._said.to_bytes(8, "big").ljust(PAYLOAD_BYTES, b"\0")
+        await self._transport.bus.publish(self._subject, data)
+        self._said += 1
+
+    def _on_seen(self) -> None:
+        self._seen += len(os.read(self._seen_fd, 65536))
+        self._seen_more.set()
