@@ -1,0 +1,113 @@
+"""Who moves cursors: participants of one document, each a real session, on one or more connections."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+import lorogo_client
+from lorogo_bench.moves import Schedule, Seen
+from lorogo_client import Session
+
+_OPENING_MAX = 16
+_OPEN_SECONDS = 60.0
+
+
+class Load:
+    """Some participants of each document."""
+
+    def __init__(self, url: str, documents: dict[str, list[list[int]]]) -> None:
+        """`documents`: for each, who is on which connection, by the numbers of participants."""
+        self._rooms = {name: _Room(url, name, groups) for name, groups in documents.items()}
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            await asyncio.gather(*(room.enter(undo) for room in self._rooms.values()))
+            self._exit = undo.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    async def do_move(self, *, document: str, schedule: dict[str, Any]) -> dict[str, Any]:
+        """Move when it is due; done when each connection has seen the last move of all on the others."""
+        return told_of(await self._rooms[document].move(Schedule(**schedule)))
+
+    async def do_shown(self, *, document: str) -> dict[str, Any]:
+        """What every participant is shown: who is where, and to how many."""
+        return {"shown": self._rooms[document].shown()}
+
+
+class _Room:
+    """Participants of one document; those on one connection share what they see: a client's sessions do."""
+
+    def __init__(self, url: str, document: str, groups: list[list[int]]) -> None:
+        self._url = url
+        self._document = document
+        self._groups = groups
+        self._sessions: dict[int, Session] = {}
+        self._seen: list[Seen | None] = [None] * len(groups)  # by each connection
+        self._more = asyncio.Event()
+        self._opening = asyncio.Semaphore(_OPENING_MAX)
+
+    async def enter(self, undo: AsyncExitStack) -> None:
+        await asyncio.gather(*(self._join(undo, group) for group in self._groups))
+        for place, group in enumerate(self._groups):
+            watching = self._watch(place, self._sessions[group[0]])
+            undo.callback(asyncio.create_task(watching, name=f"watch {self._document} {place}").cancel)
+
+    async def move(self, plan: Schedule) -> list[Seen]:
+        seen = [Seen(plan, set(range(plan.participants)) - set(group)) for group in self._groups]
+        self._seen[:] = seen
+        for who, number in plan.turns(self._sessions):
+            await until_ns(plan.due_ns(who, number))
+            self._sessions[who].presence.set({"who": who, "cursor": number})
+        while not all(one.whole for one in seen):
+            self._more.clear()
+            await self._more.wait()
+        return seen
+
+    def shown(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for session in self._sessions.values():
+            where = sorted(_place(value) for value in session.presence.all().values())
+            words = " ".join(f"{who}:{cursor}" for who, cursor in where)
+            found[words] = found.get(words, 0) + 1
+        return found
+
+    async def _join(self, undo: AsyncExitStack, group: Sequence[int]) -> None:
+        async with self._opening:
+            client = await undo.enter_async_context(lorogo_client.connect(self._url, name="bench cursors"))
+            for who in group:
+                self._sessions[who] = await client.open(self._document, timeout=_OPEN_SECONDS)
+
+    async def _watch(self, place: int, session: Session) -> None:
+        async for entries in session.presence.watch():
+            now, seen = time.monotonic_ns(), self._seen[place]
+            if seen is None:
+                continue
+            for value in entries.values():
+                seen.saw(*_place(value), now)
+            if seen.whole:
+                self._more.set()
+
+
+async def until_ns(due_ns: int) -> None:
+    """Return when the machine's clock says so; others have their turn in any case."""
+    await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
+
+
+def told_of(seen: Sequence[Seen]) -> dict[str, Any]:
+    """How late each move was seen by each connection, how many were shown, and when all was over."""
+    return {
+        "late_ms": [late / 1e6 for one in seen for late in one.late_ns],
+        "shown": sum(one.shown for one in seen),
+        "ended_ns": time.monotonic_ns(),
+    }
+
+
+def _place(value: object) -> tuple[int, int]:
+    assert isinstance(value, dict)
+    return int(value["who"]), int(value["cursor"])

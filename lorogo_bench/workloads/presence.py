@@ -1,0 +1,195 @@
+"""W7: 500 participants of one document move their cursors 5 times a second: how late others see it.
+
+Participants are real sessions. 500 of them share 4 connections, as those of 4 backends do: with a connection
+each, every second would bring 1,250,000 messages, which is no load that one machine makes. What a connection
+each means is measured with fewer. Moves are made when they are due, however late others are seen, and late is
+counted from then. The limit is core NATS publish at the same pace to as many connections, in turn with it.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from lorogo_bench import figures
+from lorogo_bench.figures import Rounds, interleaved, percentile
+from lorogo_bench.load import LoadProcess, Told
+from lorogo_bench.moves import Schedule
+from lorogo_bench.stack import NATS, Spent, Stack, StackSettings
+from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
+
+_P95_MS_MOST = 250.0
+_LEAD_SECONDS = 0.2  # until the first move: every process must have heard of it
+_MOVE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    shared: int  # participants who share connections, one for each process
+    own: int  # participants with a connection each
+    processes: int
+    rounds: int
+    moves: int  # of each participant, in each round
+    per_second: float  # of each participant
+
+
+_FULL = _Size(shared=500, own=50, processes=4, rounds=3, moves=25, per_second=5)
+_QUICK = _Size(shared=20, own=6, processes=2, rounds=1, moves=4, per_second=20)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One round."""
+
+    late_ms: list[float]
+    per_second: float  # deliveries: moves that a connection has shown
+    shown: float  # share of the moves that were really shown, and not only a newer one
+    server_cores: float | None
+    server_us: float | None  # CPU for each move
+    nats_cores: float | None
+
+
+@dataclass
+class _Case:
+    """So many participants, and what was measured with them."""
+
+    document: str
+    participants: int
+    connections: int
+    raw: bool
+    processes: Sequence[LoadProcess]
+    moved: int = 0  # by each, up to now
+    passes: list[_Pass] = field(default_factory=list)
+
+    @property
+    def which(self) -> str:
+        return f"{self.participants} on {self.connections} connections"
+
+
+async def run(bench: Bench) -> Outcome:
+    findings = Findings()
+    size = _QUICK if bench.quick else _FULL
+    findings.condition(
+        "rounds", f"{size.rounds}, of {size.moves} moves by each, {size.per_second:g} a second"
+    )
+    for durability in bench.durabilities("journal"):
+        async with Stack(StackSettings(durability=durability, folder=bench.folder)) as stack:
+            bench.tell(f"  {size.shared + size.own} participants and as many raw ones come, {durability}")
+            (shared, own), (shared_raw, own_raw) = await asyncio.gather(
+                *(_cases(stack, size, raw=raw) for raw in (False, True))
+            )
+            cases = (shared, shared_raw, own, own_raw)
+            for case in cases:
+                await _pass(stack, case, 1, size.per_second)  # all know each other, and all is warm
+                case.passes.clear()
+            for number, case in interleaved(cases, size.rounds):
+                bench.tell(f"  round {number + 1}, {'raw, ' if case.raw else ''}{case.which}")
+                await _pass(stack, case, size.moves, size.per_second)
+            for case in (shared, own):
+                await _verify(findings, durability, case)
+        _judge(findings, durability, shared, shared_raw, goal=True)
+        _judge(findings, durability, own, own_raw, goal=False)
+    return findings.outcome()
+
+
+async def _cases(stack: Stack, size: _Size, *, raw: bool) -> list[_Case]:
+    """Those who share connections, and those with one each: in the same processes, in two documents."""
+    shared, own = f"presence-{size.shared}", f"presence-{size.own}-own"
+    starts = (
+        stack.load(
+            "raw_cursors" if raw else "cursors",
+            documents={
+                shared: [list(range(place, size.shared, size.processes))],
+                own: [[who] for who in range(place, size.own, size.processes)],
+            },
+        )
+        for place in range(size.processes)
+    )
+    processes = await asyncio.gather(*starts)
+    return [
+        _Case(shared, size.shared, size.processes, raw, processes),
+        _Case(own, size.own, size.own, raw, processes),
+    ]
+
+
+async def _pass(stack: Stack, case: _Case, moves: int, per_second: float) -> None:
+    begin_ns = time.monotonic_ns() + int(_LEAD_SECONDS * 1e9)
+    schedule = Schedule(
+        begin_ns=begin_ns,
+        participants=case.participants,
+        moves=moves,
+        per_second=per_second,
+        first=case.moved,
+    )
+    meter = stack.meter()
+    asked = (
+        one.ask("move", document=case.document, schedule=asdict(schedule), seconds=_MOVE_SECONDS)
+        for one in case.processes
+    )
+    told = await asyncio.gather(*asked)
+    case.moved += moves
+    case.passes.append(_found(told, meter.spent(), begin_ns, case.participants * moves))
+
+
+def _found(told: list[Told], spent: Spent, begin_ns: int, moves: int) -> _Pass:
+    late_ms = [late for one in told for late in one["late_ms"]]
+    shown = sum(one["shown"] for one in told)
+    seconds = (max(one["ended_ns"] for one in told) - begin_ns) / 1e9
+    server, nats = spent.servers_cpu_seconds(), spent.cpu_seconds[NATS]
+    return _Pass(
+        late_ms,
+        shown / seconds,
+        shown / len(late_ms),
+        None if server is None else server / spent.seconds,
+        None if server is None else server / moves * 1e6,
+        None if nats is None else nats / spent.seconds,
+    )
+
+
+async def _verify(findings: Findings, durability: Durability, case: _Case) -> None:
+    """Everybody is shown everybody, where the last move led."""
+    expected = " ".join(f"{who}:{case.moved - 1}" for who in range(case.participants))
+    found: dict[str, int] = {}
+    for one in await asyncio.gather(*(one.ask("shown", document=case.document) for one in case.processes)):
+        for words, count in one["shown"].items():
+            found[words] = found.get(words, 0) + count
+    words = f"all of {case.which} are shown everybody's last place ({durability})"
+    findings.equal(words, found, {expected: case.participants})
+
+
+# --- what it shows
+
+
+def _judge(findings: Findings, durability: Durability, ours: _Case, raw: _Case, *, goal: bool) -> None:
+    for case in (ours, raw):
+        which = f"{'raw, ' if case.raw else ''}{case.which}, {durability}"
+        for word, share in (("p50", 0.5), ("p95", 0.95)):
+            findings.measured(f"set to seen {word}, {which}", _late(case, share), "ms")
+        findings.measured(f"deliveries, {which}", _rate(case), "1/s")
+        shown = figures.rounds(one.shown * 100 for one in case.passes)
+        findings.measured(f"moves that were shown, {which}", shown, "%")
+        nats = figures.known(one.nats_cores for one in case.passes)
+        findings.measured(f"busy with nats-server, {which}", nats, "cores")
+    which = f"{ours.which}, {durability}"
+    for name, figure, unit in (
+        ("busy with the server", figures.known(one.server_cores for one in ours.passes), "cores"),
+        ("server CPU for each move", figures.known(one.server_us for one in ours.passes), "µs"),
+    ):
+        findings.measured(f"{name}, {which}", figure, unit)
+    late, limit = _late(ours, 0.95), _late(raw, 0.95)
+    findings.compared(f"set to seen p95, {which}", figures.ratios(late, limit), limit="raw publish p95")
+    rate = figures.ratios(_rate(ours), _rate(raw))
+    findings.compared(f"deliveries, {which}", rate, limit="raw publish at that pace")
+    if goal:
+        findings.goal(f"set to seen p95, {which}", late.median, at_most=_P95_MS_MOST, unit="ms")
+
+
+def _late(case: _Case, share: float) -> Rounds:
+    return figures.rounds(percentile(one.late_ms, share) for one in case.passes)
+
+
+def _rate(case: _Case) -> Rounds:
+    return figures.rounds(one.per_second for one in case.passes)
+
+
+WORKLOAD = Workload("presence", "500 participants move their cursors: from set to seen, deliveries", run)
