@@ -8,6 +8,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _KIB = 1024
+_FORGET_PEAK = "5"  # proc_pid_clear_refs(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ def usage(pid: int | None) -> Usage:
         sum(now for now, _ in memory),
         sum(peak for _, peak in memory),
     )
+
+
+def forget_peaks(pid: int | None) -> bool:
+    """The highest memory of a process and its children counts from now; False: still since their start."""
+    try:
+        for member in [] if pid is None else family(pid):
+            (_PROC / str(member) / "clear_refs").write_text(_FORGET_PEAK)
+    except OSError:
+        return False
+    return pid is not None
 
 
 def machine_busy_seconds() -> float | None:

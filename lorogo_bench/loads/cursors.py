@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
+from lorogo_bench.loads.due import until_ns
 from lorogo_bench.moves import Schedule, Seen
 from lorogo_client import Session
 
@@ -92,11 +93,6 @@ class _Room:
                 seen.saw(*_place(value), now)
             if seen.whole:
                 self._more.set()
-
-
-async def until_ns(due_ns: int) -> None:
-    """Return when the machine's clock says so; others have their turn in any case."""
-    await asyncio.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
 
 
 def told_of(seen: Sequence[Seen]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from lorogo_bench.loads.cursors import told_of, until_ns
+from lorogo_bench.loads.cursors import told_of
+from lorogo_bench.loads.due import until_ns
 from lorogo_bench.moves import Schedule, Seen
 from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.ports import Message

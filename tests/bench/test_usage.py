@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_bench.usage import NOT_KNOWN, family, machine_busy_seconds, own_busy_seconds, usage
+from lorogo_bench.usage import (
+    NOT_KNOWN,
+    family,
+    forget_peaks,
+    machine_busy_seconds,
+    own_busy_seconds,
+    usage,
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc here")
 
@@ -57,3 +64,19 @@ def test_the_machine_is_at_least_as_busy_as_we_are() -> None:
     assert busy is not None and busy > 0
     assert own_busy_seconds() > 0
     assert usage(os.getpid()).cpu_seconds is not None
+
+
+def test_the_highest_memory_can_be_counted_anew() -> None:
+    """Where the system does that; elsewhere nothing changes."""
+    code = "x = bytearray(64 << 20); del x; print('done', flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "done\n"
+        before = usage(process.pid).memory_peak_bytes
+        forgotten = forget_peaks(process.pid)
+        after = usage(process.pid).memory_peak_bytes
+        assert before is not None and after is not None
+        assert after < before - (32 << 20) if forgotten else after == before
+        process.stdin.write("x\n")
+    assert not forget_peaks(None)
