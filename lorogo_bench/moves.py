@@ -62,3 +62,29 @@ class Seen:
         self.late_ns += [now_ns - self._schedule.due_ns(who, one) for one in range(due, number + 1)]
         self._next[who] = number + 1
         self._behind -= number == self._schedule.last
+
+
+class Eyes:
+    """One pair of eyes over several schedules: what comes before a schedule is known here is kept for it."""
+
+    def __init__(self) -> None:
+        self._seen: Seen | None = None
+        self._last = -1  # the last number of the schedules up to now
+        self._early: list[tuple[int, int, int]] = []
+
+    def turn_to(self, schedule: Schedule, whom: Collection[int]) -> Seen:
+        """From now on this schedule is looked at; it goes on where the last one has ended."""
+        seen = self._seen = Seen(schedule, whom)
+        self._last = schedule.last
+        early, self._early = self._early, []
+        for one in early:
+            self.saw(*one)
+        return seen
+
+    def saw(self, who: int, number: int, now_ns: int) -> bool:
+        """This participant is there; whether all that was to be seen is seen by now."""
+        if number > self._last:
+            self._early.append((who, number, now_ns))
+        elif self._seen is not None:
+            self._seen.saw(who, number, now_ns)
+        return self._seen is not None and self._seen.whole

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import lorogo_client
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.moves import Schedule, Seen
+from lorogo_bench.moves import Eyes, Schedule, Seen
 from lorogo_client import Session
 
 _OPENING_MAX = 16
@@ -49,7 +49,7 @@ class _Room:
         self._document = document
         self._groups = groups
         self._sessions: dict[int, Session] = {}
-        self._seen: list[Seen | None] = [None] * len(groups)  # by each connection
+        self._eyes = [Eyes() for _ in groups]  # of each connection
         self._more = asyncio.Event()
         self._opening = asyncio.Semaphore(_OPENING_MAX)
 
@@ -60,8 +60,7 @@ class _Room:
             undo.callback(asyncio.create_task(watching, name=f"watch {self._document} {place}").cancel)
 
     async def move(self, plan: Schedule) -> list[Seen]:
-        seen = [Seen(plan, set(range(plan.participants)) - set(group)) for group in self._groups]
-        self._seen[:] = seen
+        seen = look(plan, self._eyes, self._groups)
         for who, number in plan.turns(self._sessions):
             await until_ns(plan.due_ns(who, number))
             self._sessions[who].presence.set({"who": who, "cursor": number})
@@ -85,14 +84,21 @@ class _Room:
                 self._sessions[who] = await client.open(self._document, timeout=_OPEN_SECONDS)
 
     async def _watch(self, place: int, session: Session) -> None:
+        newest: dict[int, int] = {}
         async for entries in session.presence.watch():
-            now, seen = time.monotonic_ns(), self._seen[place]
-            if seen is None:
-                continue
-            for value in entries.values():
-                seen.saw(*_place(value), now)
-            if seen.whole:
-                self._more.set()
+            now = time.monotonic_ns()
+            for value in cast("Iterable[dict[str, int]]", entries.values()):
+                who, cursor = value["who"], value["cursor"]
+                if newest.get(who, -1) < cursor:  # most have not moved since the last look
+                    newest[who] = cursor
+                    if self._eyes[place].saw(who, cursor, now):
+                        self._more.set()
+
+
+def look(plan: Schedule, eyes: Sequence[Eyes], groups: Sequence[Sequence[int]]) -> list[Seen]:
+    """All eyes turn to this schedule, each to those who are not on its own connection."""
+    everybody = set(range(plan.participants))
+    return [one.turn_to(plan, everybody - set(group)) for one, group in zip(eyes, groups, strict=True)]
 
 
 def told_of(seen: Sequence[Seen]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from lorogo_bench.loads.cursors import told_of
+from lorogo_bench.loads.cursors import look, told_of
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.moves import Schedule, Seen
+from lorogo_bench.moves import Eyes, Schedule, Seen
 from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
@@ -47,7 +47,7 @@ class _Room:
         self._subject = f"{_SUBJECT}.{document}"
         self._groups = groups
         self._connections: list[JetStreamTransport] = []
-        self._seen: list[Seen | None] = [None] * len(groups)
+        self._eyes = [Eyes() for _ in groups]
         self._more = asyncio.Event()
         self._opening = asyncio.Semaphore(_OPENING_MAX)
 
@@ -56,8 +56,7 @@ class _Room:
         self._connections += await asyncio.gather(*joins)
 
     async def move(self, plan: Schedule) -> list[Seen]:
-        seen = [Seen(plan, set(range(plan.participants)) - set(group)) for group in self._groups]
-        self._seen[:] = seen
+        seen = look(plan, self._eyes, self._groups)
         by_whom = {who: place for place, group in enumerate(self._groups) for who in group}
         for who, number in plan.turns(by_whom):
             await until_ns(plan.due_ns(who, number))
@@ -78,11 +77,8 @@ class _Room:
 
     def _hearing(self, place: int) -> Callable[[Message], None]:
         def on_message(message: Message) -> None:
-            seen = self._seen[place]
-            if seen is not None:
-                who, number, _ = message.data.split(b" ")
-                seen.saw(int(who), int(number), time.monotonic_ns())
-                if seen.whole:
-                    self._more.set()
+            who, number, _ = message.data.split(b" ")
+            if self._eyes[place].saw(int(who), int(number), time.monotonic_ns()):
+                self._more.set()
 
         return on_message

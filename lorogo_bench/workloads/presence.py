@@ -47,6 +47,7 @@ class _Pass:
     server_cores: float | None
     server_us: float | None  # CPU for each move
     nats_cores: float | None
+    participants_cores: float
 
 
 @dataclass
@@ -143,6 +144,7 @@ def _found(told: list[Told], spent: Spent, begin_ns: int, moves: int) -> _Pass:
         None if server is None else server / spent.seconds,
         None if server is None else server / moves * 1e6,
         None if nats is None else nats / spent.seconds,
+        sum(one.cpu_seconds for one in told) / spent.seconds,
     )
 
 
@@ -170,6 +172,8 @@ def _judge(findings: Findings, durability: Durability, ours: _Case, raw: _Case, 
         findings.measured(f"moves that were shown, {which}", shown, "%")
         nats = figures.known(one.nats_cores for one in case.passes)
         findings.measured(f"busy with nats-server, {which}", nats, "cores")
+        busy = figures.rounds(one.participants_cores for one in case.passes)
+        findings.measured(f"busy with participants, {which}", busy, "cores")
     which = f"{ours.which}, {durability}"
     for name, figure, unit in (
         ("busy with the server", figures.known(one.server_cores for one in ours.passes), "cores"),

@@ -1,6 +1,6 @@
 """Cursors at a steady pace, and how late they were seen."""
 
-from lorogo_bench.moves import Schedule, Seen
+from lorogo_bench.moves import Eyes, Schedule, Seen
 
 MS = 1_000_000
 SCHEDULE = Schedule(begin_ns=1000 * MS, participants=2, moves=3, per_second=5, first=7)
@@ -36,3 +36,20 @@ def test_who_is_not_looked_at_and_what_is_of_another_schedule_does_not_count() -
     for who, number in ((1, 7), (0, 6), (0, 10)):
         seen.saw(who, number, 2000 * MS)
     assert (seen.late_ns, seen.shown, seen.whole) == ([], 0, False)
+
+
+def test_what_comes_before_its_schedule_is_known_counts_when_it_is() -> None:
+    """Another process may have begun a moment earlier; with the time at which it was seen."""
+    eyes = Eyes()
+    first = Schedule(begin_ns=0, participants=2, moves=1, per_second=5)
+    assert not eyes.saw(0, 0, 4 * MS)
+    seen = eyes.turn_to(first, [0])
+    assert (seen.late_ns, seen.whole) == ([4 * MS], True)
+    assert eyes.saw(0, 1, 1003 * MS), "that is of the next one"
+    assert seen.late_ns == [4 * MS]
+    following = eyes.turn_to(
+        Schedule(begin_ns=1000 * MS, participants=2, moves=2, per_second=5, first=1), [0]
+    )
+    assert (following.late_ns, following.whole) == ([3 * MS], False)
+    assert eyes.saw(0, 2, 1201 * MS)
+    assert following.late_ns == [3 * MS, 1 * MS]
