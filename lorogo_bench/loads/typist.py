@@ -63,12 +63,17 @@ class Load:
 
     async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
         """So many keystrokes, with about so many that are not ACKed; done when all are."""
-        each = max(1, window // len(self._sessions))
+        documents = len(self._sessions)
+        each = max(1, window // documents)
         began = time.perf_counter()
         for number in range(count):
             session = self._sessions[self._turn]
             if session.unsaved >= each:
                 await settled(session, each)
+            if documents > window:  # one in each would be too many: that of so many turns ago must be ACKed
+                long_ago = self._sessions[(self._turn - window) % documents]
+                if long_ago.unsaved:
+                    await settled(long_ago, 1)
             self._key(self._turn)
             session.commit()
             self._turn = (self._turn + 1) % len(self._sessions)
