@@ -506,9 +506,14 @@ def bench(
         typer.Option("--durability", metavar="stream|journal", help="Only this one, whatever is usual."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides what is random in a workload.")] = 1,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
+    ] = None,
     json: Annotated[
         str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
     ] = "",
+    plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="The curves, drawn as SVG.")] = "",
     verbose: Verbose = False,
 ) -> None:
     """Measure lorogo on this machine, against what NATS alone can do in the same run.
@@ -523,7 +528,7 @@ def bench(
         work.show_list()
         return
     settings = work.settings_of(quick=quick, durability=durability, seed=seed)
-    if code := run_async(work.bench, names, settings, json):
+    if code := run_async(work.bench, names, settings, work.Wishes(traces, json, plot)):
         raise typer.Exit(code)
 
 

@@ -23,4 +23,9 @@ def check_writable(target: str) -> None:
 
 def write(target: str, value: object) -> None:
     """Write the value as JSON to the file that was looked at."""
-    Path(target).write_text(show_json(value, pretty=True) + "\n")
+    write_text(target, show_json(value, pretty=True) + "\n")
+
+
+def write_text(target: str, text: str) -> None:
+    """Write the text to the file that was looked at."""
+    Path(target).write_text(text, encoding="utf-8")
