@@ -4,12 +4,13 @@ from collections.abc import Iterable
 
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Workload
-from lorogo_bench.workloads import growth, round_trip, scale_out, throughput
+from lorogo_bench.workloads import growth, many_documents, round_trip, scale_out, throughput
 
 ALL = "all"  # instead of names
 WORKLOADS: tuple[Workload, ...] = (
     round_trip.WORKLOAD,
     throughput.WORKLOAD,
+    many_documents.WORKLOAD,
     growth.WORKLOAD,
     scale_out.WORKLOAD,
 )

@@ -17,7 +17,7 @@ from lorogo_client import Client, Session
 
 _BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it
 _LOOK_SECONDS = 0.001  # between two looks whether a window has opened; uvloop takes less for no time at all
-_OPENING_MAX = 64
+OPENING_MAX = 64  # documents at once
 _OPEN_SECONDS = 60.0
 
 
@@ -55,7 +55,7 @@ class Load:
     async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
         """Open these as well, and type in them, too."""
         assert self._client is not None
-        opening = asyncio.Semaphore(_OPENING_MAX)
+        opening = asyncio.Semaphore(OPENING_MAX)
         opened = await asyncio.gather(*(self._open(self._client, name, opening) for name in documents))
         self._sessions += opened
         self._typed += [0] * len(opened)
@@ -97,6 +97,11 @@ class Load:
                 self._seen_more.clear()
                 await self._seen_more.wait()
         return {"committed_ns": committed, "acked_ns": acked, "typed": self._typed}
+
+    async def do_rest(self, *, rest_seconds: float) -> dict[str, Any]:
+        """Do nothing for so long, with all documents open."""
+        await asyncio.sleep(rest_seconds)
+        return {}
 
     def _key(self, place: int) -> None:
         text = self._sessions[place].doc.get_text(BODY)

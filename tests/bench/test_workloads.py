@@ -30,6 +30,7 @@ async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
     (result,) = await run_all([workload], bench)
     assert result.outcome.good, result.outcome.checks
     assert result.outcome.measurements and result.outcome.ratios and result.outcome.goals
+    assert bool(result.outcome.curves) is workload.draws
     assert os.listdir(tmp_path) == [], "it leaves nothing behind"  # noqa: PTH208 - quick
 
 
@@ -67,6 +68,12 @@ def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
         (["round-trip", "--json", "."], ". cannot be written: Is a directory"),
         (["round-trip", "--durability", "replicated"], "--durability is stream or journal, not 'replicated'"),
         (["round-trip", "--seed", "-1"], "--seed"),
+        (
+            ["round-trip", "--plot", "x.svg"],
+            "none of these workloads finds a curve to plot: many-documents and",
+        ),
+        (["growth", "--plot", "-"], "--plot is a file"),
+        (["growth", "--plot", "no/such/folder/x.svg"], "there is no folder for no/such/folder/x.svg"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
