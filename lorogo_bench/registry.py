@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Workload
-from lorogo_bench.workloads import growth, many_documents, round_trip, scale_out, throughput
+from lorogo_bench.workloads import cold_open, growth, many_documents, round_trip, scale_out, throughput
 
 ALL = "all"  # instead of names
 WORKLOADS: tuple[Workload, ...] = (
     round_trip.WORKLOAD,
     throughput.WORKLOAD,
     many_documents.WORKLOAD,
+    cold_open.WORKLOAD,
     growth.WORKLOAD,
     scale_out.WORKLOAD,
 )

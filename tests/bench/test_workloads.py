@@ -13,6 +13,7 @@ import pytest
 from lorogo_bench.registry import WORKLOADS
 from lorogo_bench.run import run_all
 from lorogo_bench.workload import Bench, Workload
+from lorogo_chaos.traces import made
 from tests.cli.support import COMMAND, environment, lorogo, refused, said, until
 
 pytestmark = pytest.mark.nats
@@ -26,7 +27,7 @@ BY_COMMAND = "round-trip"  # the one that is run as users do
 )
 async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
     """Its checks hold, and it compares something with a limit of the same run."""
-    bench = Bench(quick=True, durability="journal", folder=tmp_path)
+    bench = Bench(quick=True, durability="journal", folder=tmp_path, trace=lambda edits: made(edits or 0))
     (result,) = await run_all([workload], bench)
     assert result.outcome.good, result.outcome.checks
     assert result.outcome.measurements and result.outcome.ratios and result.outcome.goals
@@ -74,6 +75,7 @@ def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
         ),
         (["growth", "--plot", "-"], "--plot is a file"),
         (["growth", "--plot", "no/such/folder/x.svg"], "there is no folder for no/such/folder/x.svg"),
+        (["cold-open", "--traces", "nowhere"], "nowhere/automerge-paper.json.gz is not a trace"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
