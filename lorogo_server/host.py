@@ -28,7 +28,7 @@ from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
 from lorogo_server.lease import Lease, LeaseLost
-from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
+from lorogo_server.loading import Loaded, LoadFailed, TombstoneLost, claim, load, read_on
 from lorogo_server.rights import audited, recorded
 from lorogo_transport.calls import Asked, Responder, Served
 from lorogo_transport.errors import TransportError
@@ -399,6 +399,8 @@ class Host:
                 accepted=self.journalling.covered,
                 taste=context.taste,
             )
+            if self._lost_tombstone(loaded):
+                raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
             if loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
@@ -415,6 +417,13 @@ class Host:
                 self._witness()
                 return
         raise LoadFailed("others keep storing snapshots of the document")
+
+    def _lost_tombstone(self, loaded: Loaded) -> bool:
+        """Whether we know the document as deleted, and what is stored is neither that nor a later life."""
+        known = self._loaded
+        if known is None or not known.intake.deleted or loaded.intake.deleted:
+            return False
+        return loaded.facts.generation <= known.facts.generation
 
     def journal_expired(self, before_ns: int) -> None:
         """Records before that time go: if some may be ours, a compaction begins the journal anew."""
@@ -623,6 +632,10 @@ class Host:
         self.answers.forget_quarantine()  # what is still bad is found again, what is not must stay
         try:
             await self._load()
+        except TombstoneLost as error:
+            self.log.warning("it stays deleted", problem=str(error))
+            self._reload = False  # what we know stands: reconciliation takes our word, and stores it again
+            return True
         except TransportError as error:
             if not error.retriable:
                 raise

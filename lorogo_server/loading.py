@@ -41,6 +41,12 @@ class LoadFailed(LorogoError):
     code = "load-failed"
 
 
+class TombstoneLost(LorogoError):
+    """NATS has lost the tombstone of a document that we know as deleted; journals bring it back."""
+
+    code = "tombstone-lost"
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """The snapshot that a document was loaded from."""
