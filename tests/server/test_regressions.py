@@ -322,6 +322,21 @@ async def test_renewals_tell_of_an_update_that_had_waited(memory: World) -> None
     assert (entry.head, entry.tail) == (3, 0)
 
 
+async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
+    """Who missed the last update before a graceful stop hears of no renewal any more: DOWN tells of it."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    needed, waits = writer.type("needed "), writer.type("waits")
+    assert (await probe.refuse("doc", waits)).reason is Reason.MISSING_DEPENDENCIES
+    await probe.accept("doc", needed)
+    token = server.hosts["doc"].lease.token
+    await server.stop()
+    entry = await probe.status("doc")
+    assert isinstance(entry.status, Down)
+    assert (entry.token, entry.head, entry.tail) == (token, 2, 1)
+
+
 async def test_what_could_not_be_moved_out_of_the_wal_of_a_deleted_document_is_tried_again(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
