@@ -593,7 +593,12 @@ class Host:
         self._catch_up = False
         try:
             await read_on(
-                self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out_read
+                self.context.wal,
+                self.document_id,
+                self.loaded,
+                self.context.clock,
+                self._carry_out_read,
+                epoch=self.epoch,
             )
         except JournalStopped:
             raise  # what was read is in the document and on no disk: it is nobody's to answer for
