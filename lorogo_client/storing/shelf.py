@@ -21,7 +21,6 @@ from lorogo_client.storing.records import (
     Settled,
     Snapshot,
 )
-from lorogo_client.waiting import within
 from lorogo_log import LogError, QueueFullError
 
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
@@ -140,8 +139,14 @@ class Shelf:
         has lost one part by it.
         """
         for _ in range(_PARTS):
-            if await within(seconds / _PARTS, self._on_disk()):
-                return
+            part = asyncio.timeout(seconds / _PARTS)
+            try:
+                async with part:
+                    await self._on_disk()
+                    return
+            except TimeoutError:
+                if not part.expired():
+                    raise
         self._store.fail(TimeoutError(f"the disk did not answer in {seconds:g} s"))
 
     async def _on_disk(self) -> None:
