@@ -155,6 +155,7 @@ async def restore(host: Host) -> int:
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.doubt_stored()
             raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
+        loaded.facts = facts  # from here on we know it as living, whatever NATS may lose before it is read
         await host.journalling.restored(facts.generation)
         await host.reload()
         host.log.info("restored", generation=facts.generation)

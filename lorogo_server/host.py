@@ -421,7 +421,7 @@ class Host:
     def _lost_tombstone(self, loaded: Loaded) -> bool:
         """Whether we know the document as deleted, and what is stored is neither that nor a later life."""
         known = self._loaded
-        if known is None or not known.intake.deleted or loaded.intake.deleted:
+        if known is None or not known.facts.deleted or loaded.intake.deleted:
             return False
         return loaded.facts.generation <= known.facts.generation
 

@@ -25,6 +25,7 @@ from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, compaction, reconcile, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
+from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
 from lorogo_server.reconcile import Reconciler
@@ -983,6 +984,33 @@ async def test_an_owner_that_knows_of_a_deletion_does_not_forget_it_with_nats(wo
     head = await server.context.snapshots.head("doc")
     assert head is not None
     assert SnapshotFacts.parse(head.facts).deleted
+
+
+async def test_a_restore_holds_though_nats_loses_it_before_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal knows of it: what was ACKed before comes back, and is not refused as deleted."""
+    server = await reconciled(await world.server())
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    reload = Host.reload
+
+    async def lost(host: Host) -> None:
+        world.lose(SNAPSHOTS)
+        for spec in topology.specs():
+            await server.context.transport.ensure(spec)
+        await reload(host)
+
+    monkeypatch.setattr(Host, "reload", lost)
+    await world.probe.call("restore", "doc")
+    monkeypatch.undo()
+    await reconciled(server)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
 
 
 async def test_what_was_erased_does_not_come_back(world: World) -> None:
