@@ -399,6 +399,11 @@ class Host:
                 accepted=self.journalling.covered,
                 taste=context.taste,
             )
+            if loaded.snapshot is None and self._loaded is not None and self._loaded.intake.deleted:
+                # What we would accept under the lease of the deletion looks older than it, and goes with it
+                # when a journal brings the tombstone back. A new life needs a new lease.
+                self._graceful = True
+                raise LeaseLost("the tombstone of the document is lost")
             if loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()

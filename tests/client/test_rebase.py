@@ -339,7 +339,7 @@ def test_a_replica_that_nobody_holds_is_freed() -> None:
 async def test_who_edits_a_document_that_is_not_ours_any_more_is_told(
     world: MemoryNats, owner: FakeOwner, caplog: pytest.LogCaptureFixture, left: bool
 ) -> None:
-    """An app that kept the `doc` of before a `Rebased`, or of a session that it left, loses edits, and hears it."""
+    """An app that kept the `doc` of before a `Rebased`, or of a session that it left, loses edits openly."""
     async with client_of(world) as client:
         async with client.open("doc") as session:
             type_in(session.doc, "base ")

@@ -401,7 +401,7 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
 async def test_an_older_ledger_never_comes_behind_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What expires is not covered any more when it goes, on the disk too, whoever else was saving just then."""
+    """What expires is not covered any more when it goes, on the disk too, whoever else was saving it."""
     write, begun, late = ledger.write, threading.Event(), threading.Event()
 
     def first_late(directory: Directory, data: bytes) -> None:

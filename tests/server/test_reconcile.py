@@ -22,6 +22,7 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
+from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings, compaction, reconcile, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.journal import DiskJournal
@@ -1216,6 +1217,26 @@ async def test_the_revision_of_a_bucket_that_was_made_anew_is_not_believed(world
     kept = await snapshots.head("doc")
     assert kept is not None
     assert SnapshotFacts.parse(kept.facts).deleted
+
+
+async def test_an_owner_whose_tombstone_is_lost_gives_the_document_up(world: World) -> None:
+    """What it would accept under the lease of the deletion looks older: a new life has a new lease."""
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    host = server.hosts["doc"]
+    store = world.nats.store(SNAPSHOTS)
+    for message in store.newest("$O.>", 0):
+        store.remove(message.sequence)
+    host.doubts_snapshot = True  # as after every lost connection
+    with pytest.raises(CallRefused):
+        await world.probe.call("restore", "doc")
+    async with asyncio.timeout(10):
+        await host.closed.wait()
+    assert host.loaded.intake.deleted
+    assert await server.context.snapshots.head("doc") is None
+    assert isinstance((await world.probe.status("doc")).status, Down)
 
 
 async def test_an_owner_that_finds_a_tombstone_has_nothing_to_store(world: World) -> None:
