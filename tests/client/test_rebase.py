@@ -497,6 +497,30 @@ def test_a_replica_that_nobody_holds_is_freed() -> None:
     assert found() is None
 
 
+@pytest.mark.parametrize("left", [False, True])
+async def test_who_edits_a_document_that_is_not_ours_any_more_is_told(
+    world: MemoryNats, owner: FakeOwner, caplog: pytest.LogCaptureFixture, left: bool
+) -> None:
+    """An app that kept the `doc` of before a `Rebased`, or of a session that it left, loses edits openly."""
+    async with client_of(world) as client:
+        async with client.open("doc") as session:
+            type_in(session.doc, "base ")
+            await session.flush(DEADLINE)
+            old = session.doc
+            if not left:
+                owner.nacks.append(Reason.HISTORY_TRIMMED)
+                owner.compact()
+                type_in(session.doc, "mine", at=5)
+                await session.flush(DEADLINE)
+                assert session.doc is not old
+        del session
+        gc.collect()
+        assert "is lost" not in caplog.text
+        type_in(old, "lost")
+        old.commit()
+        assert "an edit of a replaced document is lost" in caplog.text
+
+
 def test_a_replaced_document_is_heard_no_more() -> None:
     """Whoever edits it edits nothing; the new one is heard."""
     heard = Heard()
