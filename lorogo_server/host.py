@@ -373,9 +373,14 @@ class Host:
             await context.load_slots.acquire()
         finally:
             context.counters.loads_waiting -= 1
+        deadline = asyncio.timeout(context.settings.load_seconds_max)
         try:
-            async with asyncio.timeout(context.settings.load_seconds_max):
+            async with deadline:
                 await self._load()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise LoadFailed(f"it was not loaded in {context.settings.load_seconds_max:g} s") from None
         finally:
             context.load_slots.release()
 
