@@ -119,8 +119,11 @@ def _check_writable(path: Path) -> None:
     """What a drill has shown must not be lost at its very end. Raises Problem."""
     if not path.absolute().parent.is_dir():
         raise Problem(f"there is no folder for {path}")
+    new = not path.exists()
     try:
         path.open("ab").close()
+        if new:
+            path.unlink()  # a drill that does not come to its end leaves no empty file
     except OSError as error:
         raise Problem(f"{path} cannot be written: {error.strerror}") from None
 
