@@ -464,10 +464,12 @@ def chaos(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Drill with real faults on this machine: kills, pauses, cut networks, full disks, flipped bits.
+    """Drill with real faults on this machine, and count the ACKed edits that are lost.
 
-    It starts nats-servers, servers and writers of its own on loopback, and ends them. Exit code 1: something
-    that was promised is lost, a document is in the state ERROR, or it could not be verified.
+    Kills, pauses, cut networks, full disks, flipped bits, on nats-servers, servers and writers of its own.
+
+    Exit code 1: something that was promised is lost, a document is in the state
+    ERROR, or it could not be verified. docs/FAULTS.md explains every line.
     """
     configure(verbose=verbose)
     from lorogo_cli import chaos as work

@@ -15,8 +15,11 @@ def check_writable(target: str) -> None:
     path = Path(target)
     if not path.absolute().parent.is_dir():
         raise Problem(f"there is no folder for {path}")
+    new = not path.exists()
     try:
         path.open("ab").close()
+        if new:
+            path.unlink()  # a run that does not come to its end leaves no empty file
     except OSError as error:
         raise Problem(f"{path} cannot be written: {error.strerror}") from None
 
