@@ -4,11 +4,14 @@
     await raw.publish_ack(1000)             # milliseconds of each: stored and confirmed by JetStream
     await raw.request_reply(1000)           # milliseconds of each: asked and answered by another process
     await raw.pipelined(10_000, 64, 1024)   # stored, republished, heard by another process, answered by it
+    opener = await RawOpener.of(stack)
+    await opener.open(names)                # what NATS has to do for each open, a second
 
 Whoever publishes and whoever answers are processes of their own, with the transport that lorogo uses.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lorogo_bench.errors import BenchError
@@ -59,6 +62,24 @@ class RawLimits:
         _same(told["answered"], count)
         answerer = None if before is None or after is None else (after - before) / count * 1e6
         return Pipelined(count / told["seconds"], told.cpu_seconds / count * 1e6, answerer)
+
+
+class RawOpener:
+    """The process that measures opens without lorogo, on a NATS without servers: names are the same."""
+
+    def __init__(self, process: LoadProcess) -> None:
+        self._process = process
+
+    @classmethod
+    async def of(cls, stack: Stack) -> "RawOpener":
+        """Start it; it ends with the stack."""
+        return cls(await stack.load("raw_opener"))
+
+    async def open(self, documents: Sequence[str]) -> float:
+        """The writes and gets of an open, for each: opens a second."""
+        told = await self._process.ask("open", documents=list(documents))
+        _same(told["up"], len(documents))
+        return float(len(documents) / told["seconds"])
 
 
 def _same(found: int, count: int) -> None:

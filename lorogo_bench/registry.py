@@ -4,13 +4,25 @@ from collections.abc import Iterable
 
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Workload
-from lorogo_bench.workloads import fan_out, growth, large, presence, round_trip, scale_out, throughput
+from lorogo_bench.workloads import (
+    cold_open,
+    fan_out,
+    growth,
+    large,
+    many_documents,
+    presence,
+    round_trip,
+    scale_out,
+    throughput,
+)
 
 ALL = "all"  # instead of names
 WORKLOADS: tuple[Workload, ...] = (
     round_trip.WORKLOAD,
     throughput.WORKLOAD,
     fan_out.WORKLOAD,
+    many_documents.WORKLOAD,
+    cold_open.WORKLOAD,
     large.WORKLOAD,
     presence.WORKLOAD,
     growth.WORKLOAD,

@@ -4,7 +4,7 @@ Only a wrong result makes a run fail. A missed goal is told: it is a fact of thi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lorogo_bench.run import Result
@@ -120,6 +120,15 @@ def _one(result: Result) -> dict[str, Any]:
         ],
         "checks": [{"words": one.words, "good": one.good, "found": one.found} for one in outcome.checks],
         "conditions": dict(outcome.conditions),
+        "curves": [
+            {
+                "name": one.name,
+                "along": one.along,
+                "unit": one.unit,
+                "lines": {line: [asdict(point) for point in points] for line, points in one.lines.items()},
+            }
+            for one in outcome.curves
+        ],
     }
 
 

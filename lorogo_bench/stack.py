@@ -124,6 +124,11 @@ class Stack:
         await process.start()
         return process
 
+    async def restart_servers(self) -> None:
+        """As an operator does: all of them stop, then all start again on their folders. Raises NotReady."""
+        await asyncio.gather(*(server.stop() for server in self.servers))
+        await asyncio.gather(*(server.start() for server in self.servers))
+
     def usage(self) -> dict[str, Usage]:
         """Of NATS and of every server with its helpers, since their start."""
         nats = usage(self.nats.pid if self.nats.running else None)

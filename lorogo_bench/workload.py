@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from lorogo_bench.errors import BenchError
 from lorogo_bench.figures import Rounds
+from lorogo_bench.traces import Trace
 
 Durability = Literal["stream", "journal"]
 DURABILITIES: Final[tuple[Durability, ...]] = ("stream", "journal")
@@ -47,6 +49,26 @@ class Ratio:
     limit: str  # what it was divided by
     lowest: float
     highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One place of a line: the median of the rounds there, and their range."""
+
+    at: float
+    value: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What becomes of figures as something grows; each line by its name."""
+
+    name: str
+    along: str  # what grows
+    unit: str
+    lines: Mapping[str, tuple[Point, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +108,7 @@ class Outcome:
     goals: tuple[Goal, ...] = ()
     checks: tuple[Check, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
+    curves: tuple[Curve, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -102,6 +125,7 @@ class Findings:
         self._goals: list[Goal] = []
         self._checks: list[Check] = []
         self._conditions: dict[str, str] = {}
+        self._curves: list[Curve] = []
 
     def measured(self, name: str, figure: Rounds | None, unit: str) -> None:
         """A figure; None: this machine does not tell."""
@@ -115,6 +139,20 @@ class Findings:
         """A figure divided by its limit, round by round; None: one of both is not known."""
         if ratio is not None:
             self._ratios.append(Ratio(name, ratio.median, limit, ratio.lowest, ratio.highest))
+
+    def curve(
+        self, name: str, lines: Mapping[str, Mapping[int, Rounds | None]], *, along: str, unit: str
+    ) -> None:
+        """Figures at each place along something that grows; what is not known is left out."""
+        drawn = {
+            line: tuple(
+                Point(at, here.median, here.lowest, here.highest)
+                for at, here in sorted(figures.items())
+                if here is not None
+            )
+            for line, figures in lines.items()
+        }
+        self._curves.append(Curve(name, along, unit, {line: some for line, some in drawn.items() if some}))
 
     def goal(
         self,
@@ -151,7 +189,12 @@ class Findings:
             tuple(self._goals),
             tuple(self._checks),
             dict(self._conditions),
+            tuple(self._curves),
         )
+
+
+def _no_trace(edits_max: int | None) -> Trace:
+    raise BenchError("nobody gave a trace to replay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +206,7 @@ class Bench:
     seed: int = 1
     folder: Path | None = None  # the disk to be measured; None: where temporary files are
     tell: Callable[[str], None] = lambda words: None  # progress, for people
+    trace: Callable[[int | None], Trace] = _no_trace  # what somebody has typed; of it so many edits at most
 
     def durabilities(self, *usual: Durability) -> tuple[Durability, ...]:
         """Those to be measured: the one that was asked for, or else the workload's own."""
@@ -176,6 +220,8 @@ class Workload:
     name: str
     words: str  # what it measures, in one line
     run: Callable[[Bench], Awaitable[Outcome]]
+    draws: bool = False  # it finds curves
+    replays: bool = False  # it asks for `Bench.trace`
 
 
 def _brief(value: object, chars_max: int = 80) -> str:

@@ -259,13 +259,18 @@ class Crowd:
     # --- the end ------------------------------------------------------------------------------------
 
     async def rest(self, seconds: float) -> list[int]:
-        """Nobody edits any more, and all wait for their ACKs; those that did not get them in time."""
+        """Nobody edits any more, and all wait for their ACKs; those that did not get them in time.
+
+        Nor did one that is not there, and whose local store nobody has opened since it ended.
+        """
         living = [one for one in self._writers if one.process is not None]
         for writer in living:
             _tell(writer.process, "rest")
         rested = await asyncio.gather(*(_says(one.process, "rests", seconds) for one in living))
         self.listen()
-        self.unrested = [one.index for one, word in zip(living, rested, strict=True) if not word]
+        unrested = [one.index for one, word in zip(living, rested, strict=True) if not word]
+        unrested += [one.index for one in self._writers if one.process is None and one.stored]
+        self.unrested = sorted(unrested)
         return self.unrested
 
     async def look(self) -> list[int]:

@@ -109,9 +109,10 @@ def judge(
     *,
     unrested: Sequence[int] = (),
 ) -> Verdict:
-    """The verdict. `finals`: every document, None if it could not be read."""
+    """The verdict. `finals`: every document, None if it could not be read; one that is not in it was not."""
     verdict = Verdict(unrested=sorted(unrested))
-    verdict.unread = sorted(document for document, final in finals.items() if final is None)
+    edited = {note.document for life in lives for note in life.notes if note.kind == "wrote"}
+    verdict.unread = sorted(document for document in edited | finals.keys() if finals.get(document) is None)
     there = {document: Counter(final.marks) for document, final in finals.items() if final is not None}
     for document, marks in sorted(there.items()):
         twice = sorted(mark for mark, count in marks.items() if count > 1)

@@ -464,10 +464,12 @@ def chaos(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Drill with real faults on this machine: kills, pauses, cut networks, full disks, flipped bits.
+    """Drill with real faults on this machine, and count the ACKed edits that are lost.
 
-    It starts nats-servers, servers and writers of its own on loopback, and ends them. Exit code 1: something
-    that was promised is lost, a document is in the state ERROR, or it could not be verified.
+    Kills, pauses, cut networks, full disks, flipped bits, on nats-servers, servers and writers of its own.
+
+    Exit code 1: something that was promised is lost, a document is in the state
+    ERROR, or it could not be verified. docs/FAULTS.md explains every line.
     """
     configure(verbose=verbose)
     from lorogo_cli import chaos as work
@@ -506,9 +508,14 @@ def bench(
         typer.Option("--durability", metavar="stream|journal", help="Only this one, whatever is usual."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides what is random in a workload.")] = 1,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="Editing traces to replay (or LOROGO_TRACES)."),
+    ] = None,
     json: Annotated[
         str, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout.")
     ] = "",
+    plot: Annotated[str, typer.Option("--plot", metavar="FILE", help="The curves, drawn as SVG.")] = "",
     verbose: Verbose = False,
 ) -> None:
     """Measure lorogo on this machine, against what NATS alone can do in the same run.
@@ -523,7 +530,7 @@ def bench(
         work.show_list()
         return
     settings = work.settings_of(quick=quick, durability=durability, seed=seed)
-    if code := run_async(work.bench, names, settings, json):
+    if code := run_async(work.bench, names, settings, work.Wishes(traces, json, plot)):
         raise typer.Exit(code)
 
 

@@ -1,13 +1,19 @@
 """`lorogo bench`: workloads on this machine, each against its own limit in the same run."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
-from lorogo_bench import machine, registry, report
+from lorogo_bench import machine, plot, registry, report
+from lorogo_bench import traces as wanted
 from lorogo_bench.run import Result, run_all
-from lorogo_bench.workload import DURABILITIES, Bench, Durability
+from lorogo_bench.traces import Trace
+from lorogo_bench.workload import DURABILITIES, Bench, Durability, Workload
+from lorogo_chaos import traces
 from lorogo_cli import results
 from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table
@@ -15,6 +21,15 @@ from lorogo_cli.runtime import stop_signals
 from lorogo_cli.values import show_json
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was typed, as it was typed."""
+
+    traces: Path | None
+    json: str  # a file, - for stdout, "": none
+    plot: str  # a file, "": none
 
 
 def show_list() -> None:
@@ -28,10 +43,17 @@ def settings_of(*, quick: bool, durability: str | None, seed: int) -> Bench:
     return Bench(quick=quick, durability=_durability(durability), seed=seed, tell=_tell)
 
 
-async def bench(names: Sequence[str], settings: Bench, json: str) -> int:
-    """Run these workloads, and tell what they have found out; the exit code. Raises BenchError, Problem."""
+async def bench(names: Sequence[str], settings: Bench, wishes: Wishes) -> int:
+    """Run these workloads, and tell what they have found out; the exit code.
+
+    Raises BenchError, Problem, BadTrace.
+    """
     workloads = registry.find(names)
+    json = wishes.json
     results.check_writable(json)
+    _check_plot(wishes.plot, workloads)
+    if any(workload.replays for workload in workloads):
+        settings = replace(settings, trace=await asyncio.to_thread(_trace, wishes.traces))
     versions, facts = await asyncio.to_thread(machine.versions), machine.facts()
     found = await _unless_stopped(run_all(workloads, settings))
     if found is None:
@@ -49,10 +71,35 @@ async def bench(names: Sequence[str], settings: Bench, json: str) -> int:
             say("quick: these sizes show that it works; their figures mean little")
         if json:
             await asyncio.to_thread(results.write, json, value)
+    curves = [curve for result in found for curve in result.outcome.curves]
+    if wishes.plot and curves:
+        await asyncio.to_thread(results.write_text, wishes.plot, plot.svg(curves))
     wrong = [result.workload.name for result in found if not result.outcome.good]
     if wrong:
         _tell(f"WRONG RESULTS: {', '.join(wrong)}")
     return report.exit_code(found)
+
+
+def _check_plot(target: str, workloads: Sequence[Workload]) -> None:
+    """Raises Problem if there will be no curve, or nowhere to draw it."""
+    if not target:
+        return
+    if target == results.STDOUT:
+        raise Problem("--plot is a file, as in curves.svg")
+    if not any(workload.draws for workload in workloads):
+        those = " and ".join(one.name for one in registry.WORKLOADS if one.draws)
+        raise Problem(f"none of these workloads finds a curve to plot: {those} do")
+    results.check_writable(target)
+
+
+def _trace(folder: Path | None) -> Callable[[int | None], Trace]:
+    """Where workloads get the trace that they replay: of the folder, or else made. Raises BadTrace."""
+    named = os.environ.get(traces.ENVIRONMENT)
+    folder = folder or (Path(named) if named else None)
+    if folder is None:
+        return lambda edits_max: traces.made(wanted.EDITS if edits_max is None else edits_max)
+    found = traces.read(folder / f"{wanted.NAME}.json.gz")
+    return lambda edits_max: wanted.first(found, edits_max)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T]) -> T | None:

@@ -15,12 +15,20 @@ def check_writable(target: str) -> None:
     path = Path(target)
     if not path.absolute().parent.is_dir():
         raise Problem(f"there is no folder for {path}")
+    new = not path.exists()
     try:
         path.open("ab").close()
+        if new:
+            path.unlink()  # a run that does not come to its end leaves no empty file
     except OSError as error:
         raise Problem(f"{path} cannot be written: {error.strerror}") from None
 
 
 def write(target: str, value: object) -> None:
     """Write the value as JSON to the file that was looked at."""
-    Path(target).write_text(show_json(value, pretty=True) + "\n")
+    write_text(target, show_json(value, pretty=True) + "\n")
+
+
+def write_text(target: str, text: str) -> None:
+    """Write the text to the file that was looked at."""
+    Path(target).write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ from lorogo_protocol.errors import CrdtError, LorogoError
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
-from lorogo_protocol.status import Up
+from lorogo_protocol.status import Down, Up
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -72,6 +72,7 @@ class Mirror:
         self.generation: int | None = None
         self.receipt: Ack | None = None
         self.ready = False  # synced once
+        self.ended = False  # the owner that we synced with said DOWN, and how far it came
         self.failure: LorogoError | None = None  # for good
         self.stalled: StorageFull | None = None  # until somebody asks again
         self._settings = settings
@@ -173,19 +174,20 @@ class Mirror:
     def heard_status(self, entry: Entry) -> None:
         """Note a newer status."""
         self.token = max(self.token, entry.token)
+        self.ended = isinstance(entry.status, Down) and entry.token == self._synced_lease
         if isinstance(entry.status, Up):
             self.need.owner = entry.token != self.token
             self.need.sync |= self.token != self._synced_lease
         else:
-            # Nobody serves it. With nothing to say we wait until somebody starts it and we hear of
-            # that: else idle documents could never be unloaded while somebody reads.
+            # Nobody serves it. With nothing to say, and if it `ended`, we wait until somebody starts it and
+            # we hear of that: else idle documents could never be unloaded while somebody reads.
             self.need.owner = True
 
     def found_owner(self, entry: Entry | None) -> None:
         """The owner answered; its entry was read from the leader, so its token is the truth."""
         if entry is not None:
             self.token = entry.token
-        self.need.owner = False
+        self.need.owner = self.ended = False
         self.need.sync |= self.token != self._synced_lease
 
     def arrived(self, update: Arrived) -> None:

@@ -1,7 +1,7 @@
 """The LoroDoc that an app edits: its commits are collected, others' edits are applied and told.
 
 Loro forgets a callback when its Subscription is dropped, when it returns anything but True, and panics
-when it raises: so the subscriptions are kept, and what they call only appends.
+when it raises: so the subscriptions are detached, and what they call only appends.
 """
 
 import weakref
@@ -47,10 +47,9 @@ class LocalReplica:
         self._retired = False
         doc = self._replica.doc
         with crdt.guard():
-            self._subscriptions = (
-                doc.subscribe_local_update(_weakly_local(self)),
-                doc.subscribe_root(_weakly_event(self)),
-            )
+            # They live as long as the document, not only as long as we: who edits a replaced one is told.
+            doc.subscribe_local_update(_weakly_local(self)).detach()
+            doc.subscribe_root(_weakly_event(self)).detach()
 
     @property
     def doc(self) -> LoroDoc:

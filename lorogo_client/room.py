@@ -74,6 +74,7 @@ class Room:
         self._denied: NotAllowed | None = None  # said by the owner or NATS, until one of them says otherwise
         self._connecting = True
         self._suspicion: tuple[float, int, int] | None = None  # (when to look, a head and tail not seen)
+        self._heard_at = 0.0  # when the newest status came, or the owner answered
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._urgent = asyncio.Event()  # ends a pause after a failure
@@ -238,14 +239,14 @@ class Room:
         if entry is None or entry.revision <= self._revision:
             return
         self._revision = entry.revision
+        self._heard_at = now = self._context.clock.now()
         self._context.starter.heard(self.document_id, entry)
         self.mirror.heard_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
         if self.mirror.chain.behind(entry.head, entry.tail):
             # the renewal may have overtaken the update that it tells of
-            when = self._context.clock.now() + self._settings.head_grace_seconds
-            self._suspicion = (when, entry.head, entry.tail)
+            self._suspicion = (now + self._settings.head_grace_seconds, entry.head, entry.tail)
         self._wake.set()
         if not self.mirror.need.owner:
             self._urgent.set()
@@ -312,18 +313,34 @@ class Room:
         await self._sender.send_ready(self._may_send)
 
     async def _doubt(self, now: float) -> None:
-        """Answers are late: is the owner there? A dead one shows by a ping, long before it is stale."""
-        outbox = self.mirror.outbox
+        """Answers are late, or no renewal comes: is the owner there? A ping shows a dead one early."""
+        outbox, need = self.mirror.outbox, self.mirror.need
+        ask_at = self._ask_at()
+        silent = ask_at is not None and ask_at <= now
         if overdue := outbox.overdue(now):
-            self.mirror.need.owner = True
+            need.owner = True
             for flight in overdue:
                 outbox.unsent(flight.log_id, now, self._context.rng.random(), unheard=True)
-        elif outbox.doubtful(now) and now - self._doubted >= self._settings.doubt_seconds:
+        elif silent or (outbox.doubtful(now) and now - self._doubted >= self._settings.doubt_seconds):
             self._doubted = now
             starter = self._context.starter
             answer = await starter.ping(self.document_id)
-            if answer is False or (answer is None and starter.stale(self.document_id)):
-                self.mirror.need.owner = True
+            if answer:
+                self._heard_at = self._context.clock.now()
+            elif answer is False or starter.stale(self.document_id):
+                need.owner = True
+                need.sync |= silent
+
+    def _ask_at(self) -> float | None:
+        """When to ask whether the owner is there, if nothing comes; None: it said DOWN, or a sync is due.
+
+        One that is gone without a word may have accepted an update that did not reach us, and the renewal
+        that would tell of it never comes.
+        """
+        if self.mirror.ended or self.mirror.need.sync:
+            return None
+        settings = self._settings
+        return max(self._heard_at + settings.stale_seconds, self._doubted + settings.doubt_seconds)
 
     async def _catch_up(self) -> None:
         """Find the owner, and sync with it if that is needed."""
@@ -357,6 +374,7 @@ class Room:
             await self.archive.put_aside()
             if answer.presence:
                 self.presence.apply(answer.presence)
+        self._heard_at = context.clock.now()
         self._connecting = False
         self.hindrance = self._denied = None
         self._sender.forget_replaced()
@@ -386,7 +404,7 @@ class Room:
             return None
         outbox, now, early = self.mirror.outbox, self._context.clock.now(), self._sender.early()
         due = outbox.next_deadline(after=self._doubted, sending_from=now + early if early else 0.0)
-        times = [due, self._suspicion[0] if self._suspicion else None]
+        times = [due, self._suspicion[0] if self._suspicion else None, self._ask_at()]
         soonest = min((time for time in times if time is not None), default=None)
         return None if soonest is None else max(0.0, soonest - now)
 

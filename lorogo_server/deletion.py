@@ -13,7 +13,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
 from lorogo_server.compaction import purge
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.facts import Floor, SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.overwrite import overwrite
@@ -146,6 +146,7 @@ async def restore(host: Host) -> int:
             deleted_ns=0,
             generation=loaded.facts.generation + 1,
             lease=host.lease.token,
+            floor=Floor(host.epoch, loaded.follower.position, loaded.follower.time_ns),
         )
         try:
             await context.snapshots.put_facts(
@@ -154,6 +155,7 @@ async def restore(host: Host) -> int:
         except (WrongLastSequence, OutcomeUnknown) as error:
             host.doubt_stored()
             raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
+        loaded.facts = facts  # from here on we know it as living, whatever NATS may lose before it is read
         await host.journalling.restored(facts.generation)
         await host.reload()
         host.log.info("restored", generation=facts.generation)

@@ -12,6 +12,34 @@ _METADATA_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Floor:
+    """Up to where the WAL belongs to a life before a restore.
+
+    It was purged up to there, but a lagging replica may still have it, with updates that were refused.
+    """
+
+    epoch: int = 0
+    sequence: int = 0
+    time_ns: int = 0  # of the message there: a WAL made anew counts from 1 again
+
+    def below(self, epoch: int, sequence: int, time_ns: int) -> bool:
+        """Whether a message at that place, stored then, is of the past."""
+        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.sequence}:{self.time_ns}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Floor":
+        """From its string, or ValueError."""
+        epoch, sequence, time_ns = map(int, text.split(":"))
+        return cls(epoch, sequence, time_ns)
+
+
+NO_FLOOR = Floor()
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotFacts:
     """The facts beside the bytes; the defaults are those of a document without a snapshot."""
 
@@ -24,6 +52,7 @@ class SnapshotFacts:
     generation: int = 0
     deleted_ns: int = 0
     erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
+    floor: Floor = NO_FLOOR
 
     @property
     def deleted(self) -> bool:
@@ -58,6 +87,8 @@ class SnapshotFacts:
             out["deleted_ns"] = str(self.deleted_ns)
         if self.erased_ns:
             out["erased_ns"] = str(self.erased_ns)
+        if self.floor != NO_FLOOR:
+            out["floor"] = str(self.floor)
         return out
 
     @classmethod
@@ -77,6 +108,7 @@ class SnapshotFacts:
                 generation=int(metadata.get("generation", "0")),
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
+                floor=Floor.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None

@@ -28,7 +28,7 @@ from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
 from lorogo_server.lease import Lease, LeaseLost
-from lorogo_server.loading import Loaded, LoadFailed, claim, load, read_on
+from lorogo_server.loading import Loaded, LoadFailed, TombstoneLost, claim, load, read_on
 from lorogo_server.rights import audited, recorded
 from lorogo_transport.calls import Asked, Responder, Served
 from lorogo_transport.errors import TransportError
@@ -373,9 +373,14 @@ class Host:
             await context.load_slots.acquire()
         finally:
             context.counters.loads_waiting -= 1
+        deadline = asyncio.timeout(context.settings.load_seconds_max)
         try:
-            async with asyncio.timeout(context.settings.load_seconds_max):
+            async with deadline:
                 await self._load()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise LoadFailed(f"it was not loaded in {context.settings.load_seconds_max:g} s") from None
         finally:
             context.load_slots.release()
 
@@ -399,6 +404,8 @@ class Host:
                 accepted=self.journalling.covered,
                 taste=context.taste,
             )
+            if self._lost_tombstone(loaded):
+                raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
             if loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
@@ -415,6 +422,13 @@ class Host:
                 self._witness()
                 return
         raise LoadFailed("others keep storing snapshots of the document")
+
+    def _lost_tombstone(self, loaded: Loaded) -> bool:
+        """Whether we know the document as deleted, and what is stored is neither that nor a later life."""
+        known = self._loaded
+        if known is None or not known.facts.deleted or loaded.intake.deleted:
+            return False
+        return loaded.facts.generation <= known.facts.generation
 
     def journal_expired(self, before_ns: int) -> None:
         """Records before that time go: if some may be ours, a compaction begins the journal anew."""
@@ -584,7 +598,12 @@ class Host:
         self._catch_up = False
         try:
             await read_on(
-                self.context.wal, self.document_id, self.loaded, self.context.clock, self._carry_out_read
+                self.context.wal,
+                self.document_id,
+                self.loaded,
+                self.context.clock,
+                self._carry_out_read,
+                epoch=self.epoch,
             )
         except JournalStopped:
             raise  # what was read is in the document and on no disk: it is nobody's to answer for
@@ -623,6 +642,10 @@ class Host:
         self.answers.forget_quarantine()  # what is still bad is found again, what is not must stay
         try:
             await self._load()
+        except TombstoneLost as error:
+            self.log.warning("it stays deleted", problem=str(error))
+            self._reload = False  # what we know stands: reconciliation takes our word, and stores it again
+            return True
         except TransportError as error:
             if not error.retriable:
                 raise

@@ -162,6 +162,7 @@ class DiskJournal:
         self._on_stop = on_stop
         self._on_damage = on_damage
         self._ledger = Ledger(())
+        self._saving = asyncio.Lock()  # of the ledger: an older one must not come behind a newer one
         self._notes = range(0)  # about the server itself, in partition 0: the last ones without a gap
         self._opened: list[Log] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -274,17 +275,18 @@ class DiskJournal:
 
         That costs some writing twice, unless records are about to be removed.
         """
-        if not self.logs or not self._ledger.changed:
+        async with self._saving:
+            if not self.logs or not self._ledger.changed:
+                return True
+            self._ledger.changed = False
+            data = self._ledger.encode()
+            try:
+                await asyncio.to_thread(ledger.write, self.directory, data)
+            except OSError as error:
+                self._ledger.changed = True
+                log.warning("the ledger could not be written", problem=str(error))
+                return False
             return True
-        self._ledger.changed = False
-        data = self._ledger.encode()
-        try:
-            await asyncio.to_thread(ledger.write, self.directory, data)
-        except OSError as error:
-            self._ledger.changed = True
-            log.warning("the ledger could not be written", problem=str(error))
-            return False
-        return True
 
     async def measure(self) -> None:
         """Look how large its files are; what cannot be seen is left as it was."""

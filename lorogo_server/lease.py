@@ -185,7 +185,7 @@ class Lease:
             await self.write_down()
 
     async def write_down(self) -> None:
-        """Say DOWN if the key is still ours; for a lease that has ended or is about to."""
+        """Say DOWN, and how far we came, if the key is still ours; the lease has ended or is about to."""
         self.ended = True
         for _ in range(_TRIES):
             try:
@@ -195,6 +195,8 @@ class Lease:
                     expected_revision=self.revision,
                     server=self.server_id,
                     lease=self.token,
+                    head=self.head,
+                    tail=self.tail,
                 )
                 return
             except WrongLastSequence:

@@ -41,6 +41,12 @@ class LoadFailed(LorogoError):
     code = "load-failed"
 
 
+class TombstoneLost(LorogoError):
+    """NATS has lost the tombstone of a document that we know as deleted; journals bring it back."""
+
+    code = "tombstone-lost"
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """The snapshot that a document was loaded from."""
@@ -173,7 +179,7 @@ async def _load_once(
     def known(stored: Stored) -> bool:
         return accepted.has(epoch, stored.sequence, stored.time_ns)
 
-    await read_on(wal, document_id, loaded, clock, note, skip, checked=checked, known=known)
+    await read_on(wal, document_id, loaded, clock, note, skip, epoch=epoch, checked=checked, known=known)
     replica.lazy = True
     intake.go_live()
     return loaded
@@ -203,6 +209,7 @@ async def read_on(
     act: Callable[[Effect, int], Awaitable[None]],
     skip: set[int] | None = None,
     *,
+    epoch: int,
     checked: bool = False,
     known: Callable[[Stored], bool] | None = None,
 ) -> None:
@@ -221,7 +228,8 @@ async def read_on(
     ahead = max(clock.wall_ns(), newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
-            if skip is None or stored.sequence not in skip:
+            past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
+            if not past and (skip is None or stored.sequence not in skip):
                 when = min(clock.now(), stored.time_ns / 1e9 - ahead)
                 accepted = known is not None and known(stored)
                 for taken in loaded.intake.take(stored, when, accepted=accepted):

@@ -21,7 +21,7 @@ from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, InvalidDocumentId, LorogoError
 from lorogo_protocol.records import ANSWERS_KEY
-from lorogo_server import queries, reading
+from lorogo_server import queries, reading, streams
 from lorogo_server.epoch import Epochs
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.loading import load
@@ -30,7 +30,6 @@ from lorogo_server.restore import Gathered, Rebuilt, gather, rebuild
 from lorogo_server.restore_scratch import Pile, Scratch
 from lorogo_server.restore_sources import Source, judge
 from lorogo_server.settings import ServerSettings
-from lorogo_transport import topology
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StreamMissing, TransportError, WrongLastSequence
 from lorogo_transport.ports import Transport
@@ -332,15 +331,8 @@ class _Storing:
 
     async def prepare(self, epoch: int) -> None:
         """Streams, and an epoch that no journal knows: the sequences begin anew."""
-        settings = self._settings
-        for spec in topology.specs(
-            replicas=settings.replicas,
-            wal_bytes_max=settings.wal_bytes_max,
-            kept_presence_bytes_max=settings.kept_presence_bytes_max,
-            status_first_sequence=self._clock.wall_ns() // 1_000_000,
-            guarded=self._transport.bus.guarded or None,
-        ):
-            await self._transport.ensure(spec)
+        guarded = self._transport.bus.guarded or None
+        await streams.ensure(self._transport, self._settings, self._clock, guarded=guarded)
         await self._epochs.check()
         if self._empty:
             await self._epochs.raise_above(epoch)

@@ -18,7 +18,7 @@ from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
-from lorogo_server import compaction, verbs, whereabouts
+from lorogo_server import compaction, streams, verbs, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
@@ -38,7 +38,6 @@ from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taster, untasted
-from lorogo_transport import topology
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
@@ -349,16 +348,10 @@ class Server:
         self._copies.place = found
 
     async def _ensure_streams(self) -> None:
-        specs = topology.specs(
-            replicas=self.settings.replicas,
-            wal_bytes_max=self.settings.wal_bytes_max,
-            kept_presence_bytes_max=self.settings.kept_presence_bytes_max,
-            status_first_sequence=self._clock.wall_ns() // 1_000_000,
-            guarded=self.context.transport.bus.users_only,
-        )
-        for spec in specs:
-            for change in await self.context.transport.ensure(spec):
-                self._log.info("stream changed", stream=spec.name, change=change)
+        transport = self.context.transport
+        guarded = transport.bus.users_only
+        for name, change in await streams.ensure(transport, self.settings, self._clock, guarded=guarded):
+            self._log.info("stream changed", stream=name, change=change)
 
     async def _say_started(self) -> None:
         """Let feeds ask at once; if nobody hears it, they find us a little later."""

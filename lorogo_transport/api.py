@@ -109,4 +109,5 @@ def state_from_info(info: Mapping[str, Any]) -> StreamState:
         consumers=state["consumer_count"],
         bytes_max=info["config"].get("max_bytes", -1),
         created_ns=parse_time_ns(info["created"]) if "created" in info else 0,
+        now_ns=parse_time_ns(info["ts"]) if "ts" in info else 0,
     )

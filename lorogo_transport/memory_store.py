@@ -154,7 +154,8 @@ class StreamStore:
         self._expire(now_ns)
         first = next(iter(self._messages), self._last + 1 if self._last else 0)
         limit = self.config.get("max_bytes", -1)
-        return StreamState(first, self._last, len(self._messages), self._bytes, 0, limit, self._created_ns)
+        counts = (first, self._last, len(self._messages), self._bytes)
+        return StreamState(*counts, 0, limit, self._created_ns, now_ns)
 
     def _matching(self, pattern: str, behind: Behind | None = None) -> list[str]:
         held = self._by_subject if behind is None else {**self._by_subject, **behind.kept}

@@ -50,6 +50,7 @@ class StreamState:
     consumers: int
     bytes_max: int  # -1: no limit
     created_ns: int = 0  # when the stream was made; 0: not known
+    now_ns: int = 0  # when it said so, by NATS's own clock; 0: not known
 
     @property
     def bytes_left(self) -> int | None:

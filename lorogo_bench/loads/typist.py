@@ -18,7 +18,7 @@ from lorogo_client import Client, Session
 
 _BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it
 _LOOK_SECONDS = 0.001  # between two looks whether a window has opened; uvloop takes less for no time at all
-_OPENING_MAX = 64
+OPENING_MAX = 64  # documents at once
 _OPEN_SECONDS = 60.0
 
 
@@ -57,7 +57,7 @@ class Load:
     async def do_open(self, *, documents: list[str]) -> dict[str, Any]:
         """Open these as well, and type in them, too."""
         assert self._client is not None
-        opening = asyncio.Semaphore(_OPENING_MAX)
+        opening = asyncio.Semaphore(OPENING_MAX)
         opened = await asyncio.gather(*(self._open(self._client, name, opening) for name in documents))
         self._sessions += opened
         self._typed += [0] * len(opened)
@@ -65,12 +65,17 @@ class Load:
 
     async def do_type(self, *, count: int, window: int) -> dict[str, Any]:
         """So many keystrokes, with about so many that are not ACKed; done when all are."""
-        each = max(1, window // len(self._sessions))
+        documents = len(self._sessions)
+        each = max(1, window // documents)
         began, began_ns = time.perf_counter(), time.monotonic_ns()
         for number in range(count):
             session = self._sessions[self._turn]
             if session.unsaved >= each:
                 await settled(session, each)
+            if documents > window:  # one in each would be too many: that of so many turns ago must be ACKed
+                long_ago = self._sessions[(self._turn - window) % documents]
+                if long_ago.unsaved:
+                    await settled(long_ago, 1)
             self._key(self._turn)
             session.commit()
             self._turn = (self._turn + 1) % len(self._sessions)
@@ -94,6 +99,11 @@ class Load:
                 self._seen_more.clear()
                 await self._seen_more.wait()
         return {"committed_ns": committed, "acked_ns": acked, "typed": self._typed}
+
+    async def do_rest(self, *, rest_seconds: float) -> dict[str, Any]:
+        """Do nothing for so long, with all documents open."""
+        await asyncio.sleep(rest_seconds)
+        return {}
 
     def _key(self, place: int) -> None:
         text = self._sessions[place].doc.get_text(BODY)

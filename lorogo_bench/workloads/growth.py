@@ -174,6 +174,9 @@ def _judge(findings: Findings, durability: Durability, what: str, costs: dict[in
             findings.compared(name, figures.ratios(here, first), limit=f"{least:,} {what}")
         name = f"client CPU for each, {count:,} {what}, {durability}"
         findings.compared(name, figures.ratios(client[count], client[least]), limit=f"{least:,} {what}")
+    findings.curve(
+        f"CPU for each update, {durability}", {"server": server, "client": client}, along=what, unit="µs"
+    )
     last, most = server[max(costs)], max(costs)
     ratio = None if first is None or last is None else figures.ratios(last, first).median
     if what == "operations":
@@ -182,5 +185,5 @@ def _judge(findings: Findings, durability: Durability, what: str, costs: dict[in
 
 
 WORKLOAD = Workload(
-    "growth", "what an update costs as its document grows, and as more documents are open", run
+    "growth", "what an update costs as its document grows, and as more documents are open", run, draws=True
 )

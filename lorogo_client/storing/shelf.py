@@ -26,6 +26,7 @@ from lorogo_log import LogError, QueueFullError
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
 TAIL_RECORDS_MIN = 4096  # the same for small records, some 50 microseconds each when a document is opened
 BYTES_PER_RECORD = 256  # and for so many bytes of a snapshot, one record more
+_PARTS = 10  # of the time that a disk has to answer
 CLOSED_TAIL_BYTES_MIN = 16 * 1024  # the same when a document is closed: there may be very many of those
 
 
@@ -132,22 +133,31 @@ class Shelf:
         return True
 
     async def durable(self, seconds: float) -> None:
-        """Return when all that was told is on the disk, or the store has failed (see `failure`)."""
-        deadline = asyncio.timeout(seconds)
-        try:
-            async with deadline:
-                while self.keeps:
-                    if self.behind:
-                        self._told.clear()
-                        await self._told.wait()
-                    elif self._newest is not None and not self._newest.done():
-                        await asyncio.wait({self._newest})
-                    else:
-                        return
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            self._store.fail(TimeoutError(f"the disk did not answer in {seconds:g} s"))
+        """Return when all that was told is on the disk, or the store has failed (see `failure`).
+
+        The seconds are counted in parts: a process that was stopped for longer finds its disk well, and
+        has lost one part by it.
+        """
+        for _ in range(_PARTS):
+            part = asyncio.timeout(seconds / _PARTS)
+            try:
+                async with part:
+                    await self._on_disk()
+                    return
+            except TimeoutError:
+                if not part.expired():
+                    raise
+        self._store.fail(TimeoutError(f"the disk did not answer in {seconds:g} s"))
+
+    async def _on_disk(self) -> None:
+        while self.keeps:
+            if self.behind:
+                self._told.clear()
+                await self._told.wait()
+            elif self._newest is not None and not self._newest.done():
+                await asyncio.wait({self._newest})
+            else:
+                return
 
     def end(self) -> None:
         """Take nothing more."""

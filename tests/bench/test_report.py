@@ -6,7 +6,7 @@ import pytest
 
 from lorogo_bench import report
 from lorogo_bench.run import Result, run_all
-from lorogo_bench.workload import Bench, Check, Goal, Measurement, Outcome, Ratio, Workload
+from lorogo_bench.workload import Bench, Check, Curve, Goal, Measurement, Outcome, Point, Ratio, Workload
 from lorogo_protocol.errors import LorogoError
 
 
@@ -28,6 +28,7 @@ GOOD = Outcome(
     ),
     (Check("all there", True),),
     {"rounds": "3"},
+    (Curve("cost", "documents", "µs", {"server": (Point(10, 5.0, 4.0, 6.0),)}),),
 )
 WRONG = Outcome(checks=(Check("all there", False, "2 instead of 3"), Check("in order", True)))
 
@@ -75,6 +76,14 @@ def test_json_holds_everything() -> None:
     (one,) = found["workloads"]
     assert [goal["met"] for goal in one["goals"]] == [False, True, None]
     assert one["measurements"][1]["value"] is None
+    assert one["curves"] == [
+        {
+            "name": "cost",
+            "along": "documents",
+            "unit": "µs",
+            "lines": {"server": [{"at": 10, "value": 5.0, "lowest": 4.0, "highest": 6.0}]},
+        }
+    ]
 
 
 async def test_one_that_fails_does_not_keep_the_next_from_being_measured() -> None:

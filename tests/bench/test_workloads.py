@@ -13,6 +13,7 @@ import pytest
 from lorogo_bench.registry import WORKLOADS
 from lorogo_bench.run import run_all
 from lorogo_bench.workload import Bench, Workload
+from lorogo_chaos.traces import made
 from tests.cli.support import COMMAND, environment, lorogo, refused, said, until
 
 pytestmark = pytest.mark.nats
@@ -26,10 +27,11 @@ BY_COMMAND = "round-trip"  # the one that is run as users do
 )
 async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
     """Its checks hold, and it compares something with a limit of the same run."""
-    bench = Bench(quick=True, durability="journal", folder=tmp_path)
+    bench = Bench(quick=True, durability="journal", folder=tmp_path, trace=lambda edits: made(edits or 0))
     (result,) = await run_all([workload], bench)
     assert result.outcome.good, result.outcome.checks
     assert result.outcome.measurements and result.outcome.ratios and result.outcome.goals
+    assert bool(result.outcome.curves) is workload.draws
     assert os.listdir(tmp_path) == [], "it leaves nothing behind"  # noqa: PTH208 - quick
 
 
@@ -67,6 +69,13 @@ def test_who_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
         (["round-trip", "--json", "."], ". cannot be written: Is a directory"),
         (["round-trip", "--durability", "replicated"], "--durability is stream or journal, not 'replicated'"),
         (["round-trip", "--seed", "-1"], "--seed"),
+        (
+            ["round-trip", "--plot", "x.svg"],
+            "none of these workloads finds a curve to plot: many-documents and",
+        ),
+        (["growth", "--plot", "-"], "--plot is a file"),
+        (["growth", "--plot", "no/such/folder/x.svg"], "there is no folder for no/such/folder/x.svg"),
+        (["cold-open", "--traces", "nowhere"], "nowhere/automerge-paper.json.gz is not a trace"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:

@@ -90,6 +90,15 @@ async def test_who_did_not_come_back_is_started_again(tmp_path: Path) -> None:
         assert await crowd.revive() == []
 
 
+async def test_a_writer_that_is_gone_with_its_store_does_not_rest(tmp_path: Path) -> None:
+    """Nobody has opened what it kept: that is not lost, and not verified."""
+    async with writers_of(tmp_path, [], 2) as crowd:
+        await crowd.kill_all()
+        assert await crowd.rest(1.0) == [0]
+        assert crowd.has_store(0)
+        assert not crowd.has_store(1)
+
+
 async def test_who_does_not_tell_what_it_holds_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,15 @@ def test_what_cannot_be_drilled_is_refused(arguments: tuple[str, ...], words: st
     assert "starting" not in result.stderr.decode()
 
 
+def test_a_refused_drill_leaves_no_file_behind(tmp_path: Path) -> None:
+    """No empty JSON that a script would read; one of before stays as it was."""
+    refused(lorogo("chaos", "--only", "server-kil", "--json", "out.json", cwd=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out.json").write_text("before")
+    refused(lorogo("chaos", "--only", "server-kil", "--json", "out.json", cwd=tmp_path))
+    assert (tmp_path / "out.json").read_text() == "before"
+
+
 async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     """Where all files are to be kept must be a folder."""
     place = tmp_path / "file"

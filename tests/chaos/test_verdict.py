@@ -93,6 +93,13 @@ def test_a_document_that_nobody_could_read_is_not_verified() -> None:
     assert (verdict.unread, verdict.lost, verdict.good) == (["a"], [], False)
 
 
+def test_a_document_that_was_edited_and_that_nobody_asked_for_is_not_verified() -> None:
+    """A drill that forgets a document does not say that nothing of it is lost."""
+    one = life(("wrote", 1, "a", 1), ("acked", 2, "a", 1), ("wrote", 3, "a_2", 2), ("acked", 4, "a_2", 2))
+    verdict = judge([one], {"a": final("0.1.1")})
+    assert (verdict.unread, verdict.lost, verdict.good) == (["a_2"], [], False)
+
+
 def test_replicas_that_end_up_different_are_told() -> None:
     """The last look of a writer is compared with the document that a new client was given."""
     seen = Life(0, 1, False, 0.0, [Note("seen", 1, "a", 0, "old"), Note("seen", 2, "a", 0, "d")])

@@ -153,7 +153,12 @@ class FakeOwner:
         """Go with grace: the status says DOWN."""
         await self.vanish()
         await self._statuses.write(
-            self.document_id, Down(0), expected_revision=self.revision, server=self.name, lease=self.token
+            self.document_id,
+            Down(0),
+            expected_revision=self.revision,
+            server=self.name,
+            lease=self.token,
+            head=self.head,
         )
 
     async def renew(self, *, head: int | None = None) -> None:

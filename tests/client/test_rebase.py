@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from loro import CounterSpan, ExportMode, IdSpan, LoroDoc, LoroText
+from loro import CounterSpan, ExportMode, IdSpan, LoroDoc, LoroMap, LoroText
 
 from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
 from lorogo_client.accepted import Arrived
@@ -177,6 +179,25 @@ async def test_another_generation_gets_only_what_was_never_acked(world: MemoryNa
         assert sorted(owner.text()) == sorted("restoredunsent")
 
 
+async def test_a_list_that_others_shortened_can_be_rebased(world: MemoryNats, owner: FakeOwner) -> None:
+    """Two deleted the same last element, and the document was restored: it is open, and saved."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        for letter in "abc":
+            session.doc.get_list("items").push(letter)
+        await session.flush(DEADLINE)
+        await cut(session, transport)
+        session.doc.get_list("items").delete(2, 1)
+        session.commit()
+        owner.replica.doc.get_list("items").delete(2, 1)
+        owner.replica.doc.commit()
+        owner.generation += 1
+        transport.heal()
+        await session.flush(DEADLINE)
+        assert session.generation == 1
+        assert session.doc.get_deep_value() == owner.replica.value() == {"items": ["a", "b"]}
+
+
 async def test_what_was_acked_and_comes_back_after_a_rebase_is_taken(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
@@ -264,6 +285,147 @@ def test_texts_are_merged_by_what_they_say_not_by_position(shallow: bool) -> Non
     }
 
 
+def on_top(old: LoroDoc, ours: Callable[[LoroDoc], object], theirs: Callable[[LoroDoc], object]) -> object:
+    """What becomes of our edits on a state that others edited, and whose history is trimmed."""
+    old.commit()
+    base = old.oplog_frontiers
+    server = crdt.Replica.from_snapshot(old.export(ExportMode.Snapshot())).doc
+    theirs(server)
+    server.commit()
+    fresh = crdt.Replica.from_snapshot(server.export(ExportMode.ShallowSnapshot(server.oplog_frontiers))).doc
+    ours(old)
+    old.commit()
+    fresh.apply_diff(edits_since(old, base, fresh))
+    fresh.commit()
+    return fresh.get_deep_value()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "merged"),
+    [
+        pytest.param(
+            lambda x: x.delete(3, 1), lambda x: x.delete(3, 1), "abc", id="both delete the last one"
+        ),
+        pytest.param(
+            lambda x: x.delete(1, 1), lambda x: x.insert(0, "z"), "zacd", id="the one that was meant"
+        ),
+        pytest.param(lambda x: x.insert(4, "e"), lambda x: x.delete(0, 4), "e", id="they removed all"),
+        pytest.param(lambda x: x.insert(2, "+"), lambda x: x.delete(0, 1), "b+cd", id="in its place"),
+    ],
+)
+@pytest.mark.parametrize("movable", [False, True])
+def test_lists_are_merged_by_their_elements_not_by_position(
+    ours: Callable[[Any], None], theirs: Callable[[Any], None], merged: str, movable: bool
+) -> None:
+    """Others inserted or deleted elsewhere in it: our edit meets the element that was meant, or none."""
+    old = LoroDoc()
+    items = "movable" if movable else "list"
+    get = LoroDoc.get_movable_list if movable else LoroDoc.get_list
+    for letter in "abcd":
+        get(old, items).push(letter)
+    value = on_top(old, lambda doc: ours(get(doc, items)), lambda doc: theirs(get(doc, items)))
+    assert value == {items: list(merged)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "merged"),
+    [
+        pytest.param(lambda x: x.mov(3, 1), lambda x: x.insert(0, "z"), "zadbc", id="they insert"),
+        pytest.param(lambda x: x.mov(3, 0), lambda x: x.delete(1, 1), "dac", id="they delete another"),
+        pytest.param(lambda x: x.mov(3, 0), lambda x: x.mov(3, 2), "dabc", id="they move the same"),
+        pytest.param(lambda x: x.set(1, "B"), lambda x: x.mov(1, 3), "acdB", id="they move what we replace"),
+        pytest.param(lambda x: x.delete(1, 1), lambda x: x.mov(1, 3), "acdb", id="they move what we delete"),
+    ],
+)
+def test_an_element_that_is_moved_is_there_once(
+    ours: Callable[[Any], None], theirs: Callable[[Any], None], merged: str
+) -> None:
+    """In a movable list, whoever moved it, and whatever others did meanwhile."""
+    old = LoroDoc()
+    for letter in "abcd":
+        old.get_movable_list("order").push(letter)
+    get = LoroDoc.get_movable_list
+    value = on_top(old, lambda doc: ours(get(doc, "order")), lambda doc: theirs(get(doc, "order")))
+    assert value == {"order": list(merged)}
+
+
+def test_edits_inside_of_what_others_removed_are_gone_with_it() -> None:
+    """They keep no other edit from being put on the current state, also if it knows nothing of them."""
+    old = LoroDoc()
+    card = old.get_list("cards").insert_container(0, LoroMap())
+    assert isinstance(card, LoroMap)
+    section = old.get_tree("tree").create()
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_map(card.id).insert("title", "mine")
+        note = doc.get_map(card.id).insert_container("note", LoroText())
+        assert isinstance(note, LoroText)
+        note.insert(0, "also mine")
+        second = doc.get_list("cards").insert_container(1, LoroMap())
+        assert isinstance(second, LoroMap)
+        second.insert("title", "kept")
+        tree = doc.get_tree("tree")
+        tree.get_meta(tree.create()).insert("name", "kept")
+        tree.get_meta(tree.create(section)).insert("name", "mine")
+
+    def theirs(doc: LoroDoc) -> None:
+        doc.get_list("cards").delete(0, 1)
+        doc.get_tree("tree").delete(section)
+
+    value = on_top(old, ours, theirs)
+    assert isinstance(value, dict)
+    assert value["cards"] == [{"title": "kept"}]
+    assert [node["meta"] for node in value["tree"]] == [{"name": "kept"}]
+
+
+def test_a_node_that_we_moved_comes_back_with_what_we_wrote_at_it() -> None:
+    """Others deleted it meanwhile: a move outlives that, and so do the edits that go with it."""
+    old = LoroDoc()
+    root = old.get_tree("tree").create()
+    node = old.get_tree("tree").create(root)
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_tree("tree").mov(node, None)
+        doc.get_tree("tree").get_meta(node).insert("name", "mine")
+
+    value = on_top(old, ours, lambda doc: doc.get_tree("tree").delete(node))
+    assert isinstance(value, dict)
+    assert [one["meta"] for one in value["tree"]] == [{}, {"name": "mine"}]
+
+
+def test_edits_inside_of_an_element_stay_with_it() -> None:
+    """Among equal elements, too: a container is known by its id."""
+    old = LoroDoc()
+    cards = old.get_list("cards")
+    card = cards.insert_container(0, LoroMap())
+    assert isinstance(card, LoroMap)
+    for _ in range(4):
+        cards.push("x")
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_map(card.id).insert("title", "mine")
+        doc.get_list("cards").insert(1, "new")
+
+    def theirs(doc: LoroDoc) -> None:
+        for _ in range(4):
+            doc.get_list("cards").insert(0, "x")
+        doc.get_list("cards").delete(5, 4)
+
+    assert on_top(old, ours, theirs) == {"cards": ["x", "x", "x", "x", {"title": "mine"}, "new"]}
+
+
+def test_a_rebase_has_no_chance_in_it() -> None:
+    """Where others typed in the same place, the same edits give the same text each time."""
+    found = set()
+    for _ in range(32):
+        old = LoroDoc()
+        old.peer_id = 2**63
+        type_in(old, "hello")
+        value = on_top(old, lambda doc: type_in(doc, " we", at=5), lambda doc: type_in(doc, " they", at=5))
+        found.add(str(value))
+    assert len(found) == 1
+
+
 class Heard:
     def __init__(self) -> None:
         self.local: list[bytes] = []
@@ -333,6 +495,30 @@ def test_a_replica_that_nobody_holds_is_freed() -> None:
     del replica
     gc.collect()
     assert found() is None
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_who_edits_a_document_that_is_not_ours_any_more_is_told(
+    world: MemoryNats, owner: FakeOwner, caplog: pytest.LogCaptureFixture, left: bool
+) -> None:
+    """An app that kept the `doc` of before a `Rebased`, or of a session that it left, loses edits openly."""
+    async with client_of(world) as client:
+        async with client.open("doc") as session:
+            type_in(session.doc, "base ")
+            await session.flush(DEADLINE)
+            old = session.doc
+            if not left:
+                owner.nacks.append(Reason.HISTORY_TRIMMED)
+                owner.compact()
+                type_in(session.doc, "mine", at=5)
+                await session.flush(DEADLINE)
+                assert session.doc is not old
+        del session
+        gc.collect()
+        assert "is lost" not in caplog.text
+        type_in(old, "lost")
+        old.commit()
+        assert "an edit of a replaced document is lost" in caplog.text
 
 
 def test_a_replaced_document_is_heard_no_more() -> None:

@@ -10,10 +10,19 @@ from lorogo_client.room import Room
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.status import Up
+from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.statuses import Statuses
-from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
+from tests.client.support import (
+    DEADLINE,
+    QUICK,
+    FakeOwner,
+    client_of,
+    eventually,
+    text_of,
+    type_in,
+    until_state,
+)
 from tests.freed import no_collection, until_freed
 
 
@@ -192,11 +201,68 @@ async def test_a_document_that_went_down_is_started_by_the_next_edit(world: Memo
         async with FakeOwner(world, name="second") as second:
             await eventually(lambda: room_of(client).mirror.need.owner)
             assert session.state is State.SAVED
+            assert room_of(client)._until_next() is None
             assert second.inits == 0
             type_in(session.doc, "wake up")
             await session.flush(DEADLINE)
             assert second.inits == 1
             assert second.text() == "wake up"
+
+
+async def test_a_down_tells_of_what_was_missed(world: MemoryNats) -> None:
+    """A reader that missed the last update before a graceful stop has the document started, and syncs."""
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world) as client,
+        client.open("doc", read_only=True) as reader,
+    ):
+        await first.edit("missed", tell=False)
+        async with FakeOwner(world, name="second") as second:
+            second.replica = first.replica
+            await first.stop()
+            await eventually(lambda: text_of(reader) == "missed")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([Starting("op", 0, 0)], id="starting"),
+        pytest.param([Failed("trace", 0), Down(0)], id="reset"),
+    ],
+)
+async def test_what_was_missed_of_an_owner_that_died_without_a_word_comes_by_itself(
+    world: MemoryNats, later: list[Status]
+) -> None:
+    """Its last update did not reach a reader, and no renewal tells of it.
+
+    When nobody has renewed the status for `stale_seconds`, the reader has the document served and syncs,
+    whatever others wrote meanwhile who do not go on.
+    """
+    async with (
+        FakeOwner(world, name="first") as first,
+        client_of(world) as client,
+        client.open("doc", read_only=True) as reader,
+    ):
+        await first.edit("missed", tell=False)
+        await first.vanish()
+        statuses, revision = Statuses(world.connect("hand")), first.revision
+        for status in later:
+            revision = await statuses.write("doc", status, expected_revision=revision)
+        async with FakeOwner(world, name="second") as second:
+            second.replica = first.replica
+            await eventually(lambda: text_of(reader) == "missed" and reader.state is State.SAVED)
+
+
+async def test_an_owner_that_is_silent_and_there_is_left_alone(world: MemoryNats, owner: FakeOwner) -> None:
+    """It answers the ping: no sync, and the session says `saved` all the time."""
+    async with client_of(world) as client, client.open("doc", read_only=True) as reader:
+        room = room_of(client)
+        asked = room._doubted
+        await eventually(lambda: room._doubted > asked and room._until_next() != 0.0)
+        assert reader.state is State.SAVED
+        assert owner.calls == ["sync"]
+        assert owner.inits == 1
 
 
 async def test_a_new_owner_that_others_started_is_followed(world: MemoryNats) -> None:
@@ -268,10 +334,12 @@ async def test_a_sync_that_is_put_off_is_asked_again(
 
 
 async def test_an_idle_room_does_nothing(world: MemoryNats, owner: FakeOwner) -> None:
-    """No timer ticks in a room that has nothing to do: its keeper waits for events only."""
+    """A room that has nothing to do waits for the owner's next word, and has no other timer."""
     async with client_of(world) as client, client.open("doc"):
         room = room_of(client)
-        assert room._until_next() is None
+        left = room._until_next()
+        assert left is not None
+        assert left <= QUICK.stale_seconds
         await eventually(lambda: not room._wake.is_set())
         assert owner.calls == ["sync"]
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +87,33 @@ async def test_a_disk_that_hangs_is_given_up_and_edits_are_sent(
         await session.flush(DEADLINE)
         assert isinstance(session.problem, StoreFailed)
         assert owner.text() == "sent all the same"
+
+
+async def test_a_process_that_was_stopped_does_not_blame_the_disk(
+    world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle of a write, for longer than a disk may take: it goes on as before."""
+    impatient = replace(QUICK, store_seconds=0.5)
+    async with client_of(world, impatient, store=store) as client, client.open("doc") as session:
+        await session.stored(DEADLINE)
+        write, writing, resumed = DiskFile.pwrite, threading.Event(), threading.Event()
+
+        def late(file: DiskFile, parts: Sequence[bytes], offset: int) -> int:
+            writing.set()
+            resumed.wait(DEADLINE)
+            return write(file, parts, offset)
+
+        monkeypatch.setattr(DiskFile, "pwrite", late)
+        type_in(session.doc, "kept")
+        session.commit()
+        await eventually(writing.is_set)
+        awake = time.monotonic() + 2 * impatient.store_seconds
+        while time.monotonic() < awake:  # nothing of this process runs
+            pass
+        resumed.set()
+        await session.flush(DEADLINE)
+        await session.stored(DEADLINE)
+        assert session.problem is None
 
 
 async def test_a_store_that_cannot_be_opened_is_an_error_of_connect(world: MemoryNats, store: Path) -> None:

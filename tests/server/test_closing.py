@@ -157,6 +157,22 @@ class StuckLoad:
             await self.begun.wait()
 
 
+async def test_a_load_that_takes_too_long_is_told_in_words(
+    memory: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has failed like any other that failed, with its reason; the next one may go well."""
+    stuck = StuckLoad(monkeypatch, "doc")
+    server, _ = await memory.server(replace(QUICK, load_seconds_max=0.1))
+    await stuck.begin(memory.probe, "doc")
+
+    async def failed() -> bool:
+        return server.context.counters.load_failures == 1
+
+    await until(failed)
+    assert "it was not loaded in 0.1 s" in caplog.text
+    await memory.probe.start("doc")
+
+
 async def test_a_server_that_stops_while_it_loads_says_down_at_once(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

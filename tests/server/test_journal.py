@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.starting import Starter
-from lorogo_log import FileStorage, LogFailedError, Reader
+from lorogo_log import Directory, FileStorage, LogFailedError, Reader
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -394,6 +395,34 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
     assert await journal.save_ledger()
     found = ledger.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
     assert found.of("doc") == Covered("", 1, 5, 5)
+    await journal.close()
+
+
+async def test_an_older_ledger_never_comes_behind_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What expires is not covered any more when it goes, on the disk too, whoever else was saving it."""
+    write, begun, late = ledger.write, threading.Event(), threading.Event()
+
+    def first_late(directory: Directory, data: bytes) -> None:
+        monkeypatch.setattr(ledger, "write", write)
+        begun.set()
+        assert late.wait(10)
+        write(directory, data)
+
+    journal = DiskJournal(tmp_path / "journal")
+    await journal.open()
+    journal.cover("doc", Covered("base", 1, 5, 5))
+    monkeypatch.setattr(ledger, "write", first_late)
+    timer = asyncio.create_task(journal.save_ledger())
+    assert await asyncio.to_thread(begun.wait, 10)
+    journal.uncover()
+    expiring = asyncio.create_task(journal.save_ledger())
+    await asyncio.wait({expiring}, timeout=0.1)
+    late.set()
+    assert (await timer, await expiring) == (True, True)
+    found = ledger.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
+    assert found.of("doc") == NOTHING
     await journal.close()
 
 

@@ -20,10 +20,12 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.digest import digest
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
+from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
 from lorogo_server import Server, ServerSettings, compaction, reconcile, reconcile_repair, reconcile_scan
 from lorogo_server.facts import SnapshotFacts
+from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
 from lorogo_server.reconcile import Reconciler
@@ -31,6 +33,7 @@ from lorogo_server.reconcile_repair import Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
 from lorogo_server.tasting import FORGED, SUSPECTED
+from lorogo_transport import topology
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.memory_stream import MemoryStream
@@ -960,6 +963,54 @@ async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     assert head is not None
     assert SnapshotFacts.parse(head.facts).deleted
     assert world.count() == 0
+
+
+async def test_an_owner_that_knows_of_a_deletion_does_not_forget_it_with_nats(world: World) -> None:
+    """The tombstone is lost, and it looks at what is stored: it waits until a journal has brought it back."""
+    server = await reconciled(await world.server())
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    host = server.hosts["doc"]
+    world.lose(SNAPSHOTS)
+    for spec in topology.specs():
+        await server.context.transport.ensure(spec)
+    await host.reload()
+    with pytest.raises(CallRefused) as refused:
+        await world.probe.call("sync", "doc")
+    assert refused.value.reason is Reason.DELETED
+    await reconciled(server)
+    assert host.loaded.intake.deleted
+    head = await server.context.snapshots.head("doc")
+    assert head is not None
+    assert SnapshotFacts.parse(head.facts).deleted
+
+
+async def test_a_restore_holds_though_nats_loses_it_before_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal knows of it: what was ACKed before comes back, and is not refused as deleted."""
+    server = await reconciled(await world.server())
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    reload = Host.reload
+
+    async def lost(host: Host) -> None:
+        world.lose(SNAPSHOTS)
+        for spec in topology.specs():
+            await server.context.transport.ensure(spec)
+        await reload(host)
+
+    monkeypatch.setattr(Host, "reload", lost)
+    await world.probe.call("restore", "doc")
+    monkeypatch.undo()
+    await reconciled(server)
+
+    async def whole() -> bool:
+        return await world.probe.value("doc") == {"body": world.writer.text}
+
+    await until(whole)
 
 
 async def test_what_was_erased_does_not_come_back(world: World) -> None:

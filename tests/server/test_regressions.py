@@ -21,6 +21,8 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import Lease, LeaseLost
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
+from lorogo_transport.memory_stream import MemoryStream
+from lorogo_transport.ports import Stored
 from lorogo_transport.snapshots import SnapshotHead
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import PATIENCE, ShiftedClock, World, memory_world
@@ -208,6 +210,42 @@ async def test_a_tombstone_that_is_found_need_not_be_stored(memory: World) -> No
     assert not host.must_store
 
 
+async def test_what_was_refused_before_a_restore_stays_out_though_a_replica_lags(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was purged, and a replica of the stream is read that does not know: it is of another life."""
+    first, _ = await memory.server()
+    probe, writer, wal = memory.probe, Writer(), memory.probe.wal
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("precious"))
+    await probe.call("delete", "doc")
+    assert (await probe.refuse("doc", writer.type(" LOST"))).reason is Reason.DELETED
+    before = [stored async for stored in wal.read(subjects.wal("doc"))]
+    read = MemoryStream.read
+
+    async def lagging(
+        stream: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[Stored]:
+        old = {one.sequence: one for one in before} if subject == subjects.wal("doc") else {}
+        for sequence, stored in old.items():
+            if first <= sequence:
+                yield stored
+        async for stored in read(stream, subject, first=first, last=last):
+            if stored.sequence not in old:
+                yield stored
+
+    monkeypatch.setattr(MemoryStream, "read", lagging)
+    await probe.call("restore", "doc")
+    assert await probe.value("doc") == {"body": "precious"}
+    await probe.accept("doc", Writer().type("new "))
+    value = await probe.value("doc")
+    assert value in ({"body": "new precious"}, {"body": "preciousnew "})  # both are typed at the beginning
+    await first.stop()
+    await memory.server()
+    await probe.start("doc")
+    assert await probe.value("doc") == value
+
+
 async def test_what_a_load_read_is_a_witness_of_the_epoch(memory: World) -> None:
     """A stream that was lost after a load, and gives out the same sequences, is not taken for the old one."""
     await memory.server()
@@ -320,6 +358,21 @@ async def test_renewals_tell_of_an_update_that_had_waited(memory: World) -> None
     await server.hosts["doc"].lease.confirm()
     entry = await probe.status("doc")
     assert (entry.head, entry.tail) == (3, 0)
+
+
+async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
+    """Who missed the last update before a graceful stop hears of no renewal any more: DOWN tells of it."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    needed, waits = writer.type("needed "), writer.type("waits")
+    assert (await probe.refuse("doc", waits)).reason is Reason.MISSING_DEPENDENCIES
+    await probe.accept("doc", needed)
+    token = server.hosts["doc"].lease.token
+    await server.stop()
+    entry = await probe.status("doc")
+    assert isinstance(entry.status, Down)
+    assert (entry.token, entry.head, entry.tail) == (token, 2, 1)
 
 
 async def test_what_could_not_be_moved_out_of_the_wal_of_a_deleted_document_is_tried_again(

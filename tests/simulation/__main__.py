@@ -5,14 +5,18 @@ import json
 import os
 import sys
 
-from tests.simulation import mutations, mutations_table, run
+from tests.simulation import finding, mutations, mutations_table, run
 from tests.simulation.mutating import NoSuchMutation
 from tests.simulation.plan import ANYTHING, Wish
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=_seeds, default="0-99", help="from-to, or how many from 0 on")
+    parser.add_argument(
+        "--seeds",
+        type=_seeds,
+        help="from-to, or how many from 0 on; 100, and with --mutation those that show it",
+    )
     parser.add_argument("--seed", type=int, help="this one alone, in this process")
     parser.add_argument("--trace", action="store_true", help="print everything that happened (with --seed)")
     parser.add_argument("--jobs", type=_some, default=os.cpu_count() or 1)
@@ -53,6 +57,12 @@ def _seeds(text: str) -> range:
     return seeds
 
 
+def usual_seeds(mutation: str) -> range:
+    """Where nobody names seeds: enough to find the mutation, as `make test` looks for it."""
+    begin, count = (mutations.named(mutation).begin, finding.SEEDS_MAX) if mutation else (0, 100)
+    return range(begin, begin + count)
+
+
 def _some(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
@@ -91,7 +101,7 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    seeds: range = options.seeds
+    seeds: range = options.seeds or usual_seeds(options.mutation)
     done = 0
 
     def tell(verdict: run.Verdict) -> None:

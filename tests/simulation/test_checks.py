@@ -74,12 +74,28 @@ async def test_acked_and_deleted() -> None:
     story = Story()
     writer, token = acked(story)
     facts = SnapshotFacts(lease=token)
+    story.ask("delete")
     story.snapshot(writer.snapshot, tombstone(facts))
     assert await story.rest(FakeRest({DOCUMENT: fresh(deleted_ns=7)})) == ""
     story.ask("restore")
     story.refact(SnapshotFacts(lease=token, generation=1))
     assert await story.rest(at_rest(writer, writer)) == ""
     assert await story.rest(at_rest(None)) == "acked"
+
+
+async def test_an_older_tombstone_buries_nothing_that_was_acked() -> None:
+    """The broker lost the tombstone, the document has a new life, and a journal brings the tombstone back."""
+    for asks_again, said in ((False, "acked"), (True, "")):
+        story = Story()
+        facts = tombstone(SnapshotFacts(lease=story.take()))
+        story.call("delete", {"deleted_ns": 7})
+        story.snapshot(b"", facts)
+        story.lose(subjects.SNAPSHOT_STREAM)
+        story.now += 6
+        _, token = acked(story)
+        deleted_ns = 8 if asks_again else 7
+        story.snapshot(b"", SnapshotFacts(lease=token, deleted_ns=deleted_ns))
+        assert await story.rest(FakeRest({DOCUMENT: fresh(deleted_ns=deleted_ns)})) == said
 
 
 async def test_receipts_count_as_acks() -> None:
@@ -135,6 +151,7 @@ async def test_a_failed_session_is_no_replica() -> None:
     story, writer = Story(), Writer(1)
     writer.commit()
     token = story.take()
+    story.ask("delete")
     story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
     story.ask("restore")
     story.refact(SnapshotFacts(lease=token, generation=1))

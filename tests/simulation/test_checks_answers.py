@@ -135,10 +135,11 @@ def test_deleted(synced: bool) -> None:
     token = story.take()
     writer.commit()
     story.journal(writer)
+    inbox = story.ask("delete")
     story.snapshot(writer.snapshot, tombstone(SnapshotFacts(lease=token)))
     if synced:
         story.platter.kept.tombstones.add(7)
-    story.call("delete", {"deleted_ns": 7})
+    story.reply(inbox, {"deleted_ns": 7})
     assert story.broken == ("" if synced else "on-disk")
 
 

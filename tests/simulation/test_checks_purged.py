@@ -30,6 +30,7 @@ async def test_a_purge_of_what_waits() -> None:
         (sequence,) = story.send(update, "two")
         story.nack(update, "two", Reason.MISSING_DEPENDENCIES)
         facts = SnapshotFacts(lease=token)
+        story.ask("delete")
         story.snapshot(b"", tombstone(facts) if dead else facts)
         story.up(SERVER, token)
         story.purge([sequence])

@@ -44,6 +44,16 @@ async def test_deleted_stays_deleted() -> None:
     assert await story.rest(FakeRest({DOCUMENT: fresh()})) == "deleted"
 
 
+async def test_a_tombstone_that_nobody_asked_for() -> None:
+    """No server deletes a document by itself."""
+    for verb, said in (("delete", ""), ("compact", "deleted")):
+        story = Story()
+        token = story.take()
+        story.ask(verb)
+        story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+        assert story.broken == said
+
+
 async def test_a_snapshot_over_a_tombstone() -> None:
     """Only a restore that was asked for, with the next generation, takes the place of a tombstone."""
     for asks, generation, said in ((True, 1, ""), (False, 1, "deleted"), (True, 0, "deleted")):

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tests.simulation import mutating, mutations, run
-from tests.simulation.finding import Finding
+from tests.simulation.__main__ import usual_seeds
+from tests.simulation.finding import SEEDS_MAX, Finding
 from tests.simulation.mutating import Disarmed, Mutation, NoSuchMutation
 
 _INSTALL = """\
@@ -36,6 +37,13 @@ def test_unknown_name() -> None:
     """A name that nothing has is an error."""
     with pytest.raises(NoSuchMutation, match="no mutation is named 'not-there'"):
         mutations.named("not-there")
+
+
+def test_seeds_that_nobody_names() -> None:
+    """`--mutation NAME` tries the seeds within which `make test` finds it, however far from 0 they are."""
+    far = max(mutations.ALL, key=lambda mutation: mutation.begin)
+    assert usual_seeds(far.name) == range(far.begin, far.begin + SEEDS_MAX)
+    assert usual_seeds("") == range(100)
 
 
 @pytest.mark.parametrize(

@@ -210,13 +210,14 @@ async def test_newest_of_thousands_of_subjects(stream: Stream, unique: str) -> N
 
 
 async def test_state_and_count(stream: Stream, unique: str) -> None:
-    """The stream's account of itself: first and last sequence, messages, bytes, limit."""
+    """The stream's account of itself: first and last sequence, messages, bytes, limit, its clock."""
     empty = await stream.state()
     assert (empty.first_sequence, empty.last_sequence, empty.messages, empty.bytes) == (0, 0, 0, 0)
     assert (empty.consumers, empty.bytes_max) == (0, -1)
     for number in range(5):
         await stream.append(f"{unique}.wal.{number % 2}", b"x" * 100)
     state = await stream.state()
+    assert 0 < empty.created_ns <= empty.now_ns <= state.now_ns <= time.time_ns() + 1_000_000_000
     assert (state.first_sequence, state.last_sequence, state.messages) == (1, 5, 5)
     assert 500 < state.bytes < 1500
     assert await stream.count(f"{unique}.wal.0") == 3

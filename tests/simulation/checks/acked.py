@@ -3,12 +3,13 @@
 An ACK that a server published, whoever hears it, names an update; its operations are in a fresh load at the
 end. So are those of calls whose answer is a receipt, and a fork is there as it was made. Two things end the
 promise: the document was deleted after the update came (and not restored whole), or the ACK said `stream`
-and the broker lost messages after it.
+and the broker lost messages after it. A tombstone from before the update, lost and brought back, ends none.
 """
 
 from typing import TYPE_CHECKING
 
 from lorogo_protocol import subjects
+from lorogo_server.facts import SnapshotFacts
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Kinds, Rest, Violation
 
@@ -21,13 +22,14 @@ _STREAMS = (subjects.WAL_STREAM, subjects.SNAPSHOT_STREAM)
 
 class NothingAckedIsMissing:
     name = "acked"
-    wants: Kinds = (ev.Acked, ev.Answered)
+    wants: Kinds = (ev.Acked, ev.Answered, ev.SnapshotStored)
 
     def __init__(self, record: "Record") -> None:
         self._record = record
         self._acked: dict[int, ev.Update] = {}  # by identity
         self._forks: list[tuple[int, str, ev.Ends]] = []
         self._generations: dict[str, tuple[int, int]] = {}  # the newest restored, and when that was answered
+        self._buried: dict[tuple[str, int, int, int], int] = {}  # each tombstone: when it was first stored
 
     def look(self, event: ev.Event) -> None:
         match event:
@@ -35,6 +37,8 @@ class NothingAckedIsMissing:
                 self._note(update)
             case ev.Answered(reason="") as answered:
                 self._answered(answered)
+            case ev.SnapshotStored(head=ev.Head(facts=facts) as head, number=number) if facts.deleted:
+                self._buried.setdefault(_tombstone(head.document, facts), number)
             case _:
                 pass
 
@@ -82,14 +86,23 @@ class NothingAckedIsMissing:
 
     async def _find(self, world: Rest, update: ev.Update) -> None:
         ends = await self._record.fresh_ends(world, update.document)
-        if ends is None:
-            return  # deleted: whether it may be is another's question
+        if ends is None:  # deleted: whether anybody asked for that is another's question
+            loaded = await self._record.fresh(world, update.document)
+            if update.number > self._buried.get(_tombstone(update.document, loaded.facts), update.number):
+                words = f"{update.words} was ACKed (event {update.acked}), and an older tombstone buries it"
+                raise Violation(self.name, words, update.document)
+            return
         assert update.spans is not None
         if ev.covers(ends, update.spans) or self._record.forgiven(update.document, update.number):
             return
         missing = [f"{first}..{end}@{peer}" for peer, first, end in update.spans if ends.get(peer, 0) < end]
         words = f"{update.words} was ACKed (event {update.acked}) and is missing: {', '.join(missing)}"
         raise Violation(self.name, words, update.document)
+
+
+def _tombstone(document: str, facts: SnapshotFacts) -> tuple[str, int, int, int]:
+    """What tells one deletion from another."""
+    return document, facts.generation, facts.deleted_ns, facts.erased_ns
 
 
 def _number(value: object) -> int:

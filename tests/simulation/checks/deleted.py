@@ -1,10 +1,10 @@
 """(6) Nothing deleted comes back.
 
-From a stored tombstone on, the document's metadata stay a tombstone, until somebody asked for a restore and
-it raised the generation; what was erased stays erased. Whoever asks the owner for the content after a
-deletion was answered gets none. At the end a fresh load finds the document deleted; also if the broker lost
-the tombstone after the deletion was answered, as long as nobody opened the document before it was stored
-again.
+A tombstone is stored only of what somebody asked to delete. From then on the document's metadata stay a
+tombstone, until somebody asked for a restore and it raised the generation; what was erased stays erased.
+Whoever asks the owner for the content after a deletion was answered gets none. At the end a fresh load
+finds the document deleted; also if the broker lost the tombstone after the deletion was answered, as long
+as nobody opened the document before it was stored again.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class DeletedStaysDeleted:
         self._record = record
         self._dead: dict[str, _Death] = {}
         self._restores: dict[str, int] = {}  # when a restore was last asked for
+        self._unwanted: set[str] = set()  # what somebody asked to delete
 
     def look(self, event: ev.Event) -> None:
         match event:
@@ -44,6 +45,8 @@ class DeletedStaysDeleted:
                 self._stored(event, head)
             case ev.Asked(verb="restore", document=document, number=number):
                 self._restores[document] = number
+            case ev.Asked(verb="delete", document=document):
+                self._unwanted.add(document)
             case ev.Answered(reason="") as answered:
                 self._answered(answered)
             case ev.StatusStored(document=document, entry=entry):
@@ -58,6 +61,8 @@ class DeletedStaysDeleted:
     def _stored(self, event: ev.SnapshotStored, head: ev.Head) -> None:
         facts, death = head.facts, self._dead.get(head.document)
         if facts.deleted:
+            if head.document not in self._unwanted:
+                raise Violation(self.name, f"{event.line} deleted what nobody asked for", head.document)
             known = death or _Death(facts.generation, facts.lease, False)
             if known.erased and (not facts.erased_ns or head.size):
                 raise Violation(self.name, f"{event.line} stored what was erased", head.document)
