@@ -98,7 +98,7 @@ OWNER: tuple[Mutation, ...] = (
 """,
         "no owner before us can change what is stored once we have loaded it",
         _OWNERS,
-        begin=11,
+        begin=815,
     ),
     Mutation(
         "lost-lease-adopted",

@@ -40,7 +40,7 @@ STORED: tuple[Mutation, ...] = (
         "subject, body, headers=headers\n",
         "a snapshot is stored by compare-and-swap, and never goes back",
         _OWNERS,
-        begin=39,
+        begin=225,
     ),
     Mutation(
         "unknown-taken-as-stored",
@@ -70,7 +70,7 @@ STORED: tuple[Mutation, ...] = (
             await self._discard(nuid)  #""",
         "the bytes of a snapshot that may be stored are not thrown away",
         _LOSSY,
-        begin=30,
+        begin=135,
     ),
     Mutation(
         "purged-before-journal",
