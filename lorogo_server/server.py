@@ -235,9 +235,11 @@ class Server:
         if self._replicated is not None:
             await self._find_place()
             await self._replicated.open()
+        self._unwatch = transport.bus.watch_connection(
+            self._on_connection
+        )  # what is ensured may be lost again
         await self._ensure_streams()
         await self.context.epochs.check()
-        self._unwatch = transport.bus.watch_connection(self._on_connection)
         if self._taster is not None:
             await asyncio.to_thread(self._taster.start)
         if self._pulse is not None:

@@ -1,9 +1,14 @@
 """The streams that a server needs, and where fencing tokens begin."""
 
+from typing import Any
+
+import pytest
+
 from lorogo_protocol import subjects
 from lorogo_server import ServerSettings, streams
-from lorogo_transport.memory import MemoryNats
-from tests.server.worlds import ShiftedClock
+from lorogo_transport.memory import MemoryNats, MemoryTransport
+from tests.server.support import until
+from tests.server.worlds import ShiftedClock, memory_world
 
 
 async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_is_behind() -> None:
@@ -17,6 +22,32 @@ async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_is_behind() -> 
         first = await line.stream(subjects.STATUS_STREAM).append(subjects.status_key("doc"), b"")
         assert least <= first <= least + 60_000
         del nats.stores[subjects.STATUS_STREAM]
+
+
+async def test_what_is_lost_while_a_server_starts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NATS is started anew without it right after it was looked at: the server looks again."""
+    ensure, lost = streams.ensure, False
+
+    async def lose(transport: MemoryTransport, *arguments: Any, **options: Any) -> list[tuple[str, str]]:
+        nonlocal lost
+        changes = await ensure(transport, *arguments, **options)
+        if not lost:
+            lost = True
+            transport.cut()
+            del nats.stores[subjects.SNAPSHOT_STREAM]
+            transport.heal()
+        return changes
+
+    monkeypatch.setattr(streams, "ensure", lose)
+    async with memory_world() as world:
+        nats = world.nats
+        await world.server()
+
+        async def there() -> bool:
+            return subjects.SNAPSHOT_STREAM in nats.stores
+
+        await until(there)
+        await world.probe.start("doc")
 
 
 async def test_what_is_there_is_left_as_it_is() -> None:
