@@ -61,7 +61,10 @@ async def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.Monke
     await pulse.start("server-1", 3.0)
     try:
         assert pulse._process is not None
-        environment = Path(f"/proc/{pulse._process.pid}/environ").read_bytes()  # noqa: ASYNC240  # of the kernel: it does not wait
+        place = Path(f"/proc/{pulse._process.pid}/environ")
+        async with asyncio.timeout(10):  # empty until the process has become the pacemaker
+            while not (environment := place.read_bytes()):  # noqa: ASYNC110, ASYNC240  # of the kernel
+                await asyncio.sleep(0.01)
     finally:
         await pulse.stop()
     assert b"PATH=" in environment
