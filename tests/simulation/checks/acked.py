@@ -28,7 +28,7 @@ class NothingAckedIsMissing:
         self._record = record
         self._acked: dict[int, ev.Update] = {}  # by identity
         self._forks: list[tuple[int, str, ev.Ends]] = []
-        self._generations: dict[str, tuple[int, int]] = {}  # the newest restored, and when that was asked for
+        self._generations: dict[str, tuple[int, int]] = {}  # the newest restored, and when that was answered
         self._buried: dict[tuple[str, int, int, int], int] = {}  # each tombstone: when it was first stored
 
     def look(self, event: ev.Event) -> None:
@@ -64,7 +64,7 @@ class NothingAckedIsMissing:
             self._forks.append((answered.number, target, head.ends))
         elif asked.verb == "restore":
             generation = _number(facts.get("generation"))
-            self._generations[asked.document] = (generation, asked.number)
+            self._generations[asked.document] = (generation, answered.number)
 
     async def at_rest(self, world: Rest) -> None:
         record = self._record
