@@ -25,8 +25,7 @@ async def delete(host: Host) -> int:
     async with host.compacting, host.busy:
         loaded, context = host.loaded, host.context
         if loaded.intake.deleted:
-            # Whoever was asked before may have ended between the tombstone and its record.
-            await host.journalling.deleted(loaded.facts)
+            await _affirm(host)
             return loaded.facts.deleted_ns
         await host.lease.confirm()
         await _know_snapshot(host)
@@ -42,6 +41,7 @@ async def delete(host: Host) -> int:
             dated=history.encode(loaded.intake.history.versions(frontiers)),
             lease=host.lease.token,
             deleted_ns=context.clock.wall_ns(),
+            deleted_by=host.lease.token,
         )
         try:
             head = await context.snapshots.put(
@@ -62,6 +62,26 @@ async def delete(host: Host) -> int:
         return facts.deleted_ns
 
 
+async def _affirm(host: Host) -> None:
+    """It is deleted, and somebody asks for that again: from now on it is by us.
+
+    The tombstone may be one of before a life that NATS has lost, and that a journal still knows. And whoever
+    was asked before may have ended between the tombstone and its record.
+    """
+    loaded, snapshots = host.loaded, host.context.snapshots
+    if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
+        await host.lease.confirm()
+        await _know_snapshot(host)
+        facts = replace(loaded.facts, deleted_by=host.lease.token)
+        try:
+            head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            host.doubt_stored()
+            raise Refused(Reason.BUSY, "it is deleted, and may not stay so; ask again") from error
+        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
+    await host.journalling.deleted(loaded.facts)
+
+
 async def erase(host: Host) -> int:
     """Delete the document and everything that is left of it but the tombstone; returns when. Safe twice.
 
@@ -80,7 +100,9 @@ async def erase(host: Host) -> int:
                 lease=host.lease.token,
                 generation=loaded.facts.generation,
                 deleted_ns=loaded.facts.deleted_ns or now_ns,
+                deleted_by=loaded.facts.deleted_by or host.lease.token,
                 erased_ns=loaded.facts.erased_ns or now_ns,
+                past=loaded.facts.past,
             )
             try:
                 head = await context.snapshots.put(
@@ -144,6 +166,7 @@ async def restore(host: Host) -> int:
         facts = replace(
             loaded.facts,
             deleted_ns=0,
+            deleted_by=0,
             generation=loaded.facts.generation + 1,
             lease=host.lease.token,
             floor=Floor(host.epoch, loaded.follower.position, loaded.follower.time_ns),

@@ -51,8 +51,10 @@ class SnapshotFacts:
     lease: int = 0
     generation: int = 0
     deleted_ns: int = 0
+    deleted_by: int = 0  # the lease of whoever deleted it; `lease` is its last owner's. 0: not known
     erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
     floor: Floor = NO_FLOOR
+    past: int = 0  # what owners up to that lease wrote is a former life's, and stays gone; 0: there was none
 
     @property
     def deleted(self) -> bool:
@@ -85,10 +87,14 @@ class SnapshotFacts:
         }
         if self.deleted:
             out["deleted_ns"] = str(self.deleted_ns)
+        if self.deleted_by:
+            out["deleted_by"] = str(self.deleted_by)
         if self.erased_ns:
             out["erased_ns"] = str(self.erased_ns)
         if self.floor != NO_FLOOR:
             out["floor"] = str(self.floor)
+        if self.past:
+            out["past"] = str(self.past)
         return out
 
     @classmethod
@@ -107,8 +113,10 @@ class SnapshotFacts:
                 lease=int(metadata.get("lease", "0")),
                 generation=int(metadata.get("generation", "0")),
                 deleted_ns=int(metadata.get("deleted_ns", "0")),
+                deleted_by=int(metadata.get("deleted_by", "0")),
                 erased_ns=int(metadata.get("erased_ns", "0")),
                 floor=Floor.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
+                past=int(metadata.get("past", "0")),
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None

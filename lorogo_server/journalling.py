@@ -137,7 +137,7 @@ class Journalling:
     def _tombstone(self, facts: SnapshotFacts) -> DocumentRecord:
         if facts.erased_ns:
             return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
-        return DeletedRecord(self._lease.token, facts.generation, facts.deleted_ns)
+        return DeletedRecord(facts.deleted_by or self._lease.token, facts.generation, facts.deleted_ns)
 
     async def _put(self, record: DocumentRecord) -> Awaitable[object]:
         return await self._journal.put(self._document_id, record, self._clock.wall_ns())

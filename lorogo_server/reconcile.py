@@ -25,6 +25,7 @@ from lorogo_server.epoch import Known
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
+from lorogo_server.reconcile_lives import Lives, behind, outlives
 from lorogo_server.reconcile_repair import Found, Pace, Repair, keeps_content
 from lorogo_server.reconcile_rounds import Rounds
 from lorogo_server.reconcile_scan import Entry, Place
@@ -231,10 +232,16 @@ class Reconciler:
         stored = await self._listed()
         self._look_for_snapshots(revisions, stored)
         left: list[tuple[str, Row, Stored]] = []
-        for number, (name, row) in enumerate(list(self.table.rows.items())):
+        lives = Lives(self._context, self.table, places)
+        for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
             there = stored.get(name, Stored())
+            try:
+                row, there = await self._settled_life(lives, name, there)
+            except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+                await self._leave_out(name, error)
+                continue
             if (
                 there.deleted
                 and there.generation >= row.generation
@@ -268,6 +275,24 @@ class Reconciler:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now
         self._mending = self._mending_now
+
+    async def _settled_life(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored]:
+        """The row of the life that counts, and what is stored of it. Raises LogError, TransportError."""
+        row, facts = self.table.rows[name], there.facts
+        past = facts.past
+        if outlives(row, facts) and row.generation == facts.generation:
+            past = max(past, facts.deleted_by)
+        if row.outlived or past > row.floor:
+            row = await lives.read_again(name, past)
+        head = None
+        if outlives(row, facts):
+            head = await lives.revive(name, row)
+        elif there.revision and behind(row, facts):
+            head = await lives.raise_generation(name, row)
+        else:
+            return row, there
+        self._mending_now.add(name)
+        return row, there if head is None else _stored(head, there.messages)
 
     def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
         """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""

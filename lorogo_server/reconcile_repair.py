@@ -146,9 +146,10 @@ class Repair:
             and row.generation
             and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
         ):
-            await self._store_facts(document_id, None, SnapshotFacts(generation=row.generation))
+            facts = SnapshotFacts(generation=row.generation, past=row.floor)
+            await self._store_facts(document_id, None, facts)
         for entry in entries:
-            if entry.time_ns <= row.erased_ns or _is_past(entry, row):
+            if entry.time_ns <= row.erased_ns or row.forsakes(entry.record):
                 continue
             match entry.record:
                 case BaseRecord() as base if base.content:
@@ -367,7 +368,13 @@ class Repair:
         if row.erased_ns:
             stored = await self._store_empty(document_id, head, facts, row, lease)
         else:
-            facts = replace(facts, generation=row.generation, deleted_ns=row.deleted_ns, lease=lease)
+            facts = replace(
+                facts,
+                generation=row.generation,
+                deleted_ns=row.deleted_ns,
+                deleted_by=row.deleted_lease,
+                lease=lease,
+            )
             stored = await self._store_facts(document_id, head, facts)
         if stored:
             self._found.tombstones += 1
@@ -384,7 +391,9 @@ class Repair:
             lease=lease,
             generation=max(facts.generation, row.generation),
             deleted_ns=row.deleted_ns,
+            deleted_by=row.deleted_lease,
             erased_ns=row.erased_ns,
+            past=facts.past,
         )
         newest = await context.wal.last(subject)
         revision = 0 if head is None else head.revision
@@ -412,11 +421,6 @@ def keeps_content(row: Row, facts: SnapshotFacts, size: int) -> bool:
     """Whether a tombstone of an erased document still has what was erased; not one of a later life."""
     erased = bool(row.erased_ns and row.deleted_ns)
     return erased and facts.deleted_ns <= row.erased_ns and (bool(size) or not facts.erased_ns)
-
-
-def _is_past(entry: Entry, row: Row) -> bool:
-    """Whether it was journalled before a deletion that the document has outlived."""
-    return isinstance(entry.record, UpdateRecord | BaseRecord) and row.past(entry.record.lease)
 
 
 def _as_update(document: crdt.Replica, below: crdt.Replica, base: BaseRecord) -> UpdateRecord | None:

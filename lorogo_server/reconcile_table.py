@@ -24,7 +24,9 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = 3  # 1 forgot what was never tried, 2 what a new life held: the journals are read again
+_FORMAT = (
+    4  # 1 forgot what was never tried, 2 what a new life held, 3 whose it was: the journals are read again
+)
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -50,10 +52,27 @@ class Row:
     complete: tuple[int, int] = _NEVER
     complete_ns: int = 0
     floor: int = 0  # the lease of a deletion that it has outlived, its tombstone being lost; 0: of none
+    edited: int = 0  # the highest lease of whoever accepted an update in that generation
+    outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
 
     def past(self, lease: int) -> bool:
         """Whether what an owner with that lease wrote went with the life before this one."""
         return bool(self.floor) and lease <= self.floor
+
+    def forsakes(self, record: DocumentRecord) -> bool:
+        """Whether it went with the life before this one, and nothing of this one builds on it."""
+        match record:
+            case UpdateRecord() if self.past(record.lease):
+                return not includes(self.ends, reaches(record))
+            case BaseRecord() if self.past(record.lease):
+                return not includes(self.ends, _ends(record.vector))
+            case _:
+                return False
+
+    def edit(self, generation: int, lease: int) -> None:
+        """An owner with that lease accepted an update."""
+        if generation == self.generation:
+            self.edited = max(self.edited, lease)
 
     def forget(self) -> None:
         """Compare it again."""
@@ -69,7 +88,7 @@ class Row:
     def lives(self, generation: int) -> None:
         """Something happened to it in that generation."""
         if generation > self.generation:
-            self.generation, self.deleted_ns, self.deleted_lease = generation, 0, 0
+            self.generation, self.deleted_ns, self.deleted_lease, self.edited = generation, 0, 0, 0
             self.forget()
 
     def reborn(self, generation: int, lease: int) -> None:
@@ -93,8 +112,12 @@ class Row:
         """It was deleted in that generation; if it was erased after that, by the later of two owners."""
         if self.past(lease):
             return
-        if generation > self.generation or (generation == self.generation and not self.deleted_ns):
-            self.generation, self.deleted_ns, self.deleted_lease = generation, deleted_ns, lease
+        if generation == self.generation and not self.erased_ns and 0 < lease < self.edited:
+            self.floor, self.outlived = lease, True
+            self.forget()
+        elif generation > self.generation or (generation == self.generation and not self.deleted_ns):
+            self.lives(generation)
+            self.deleted_ns, self.deleted_lease = deleted_ns, lease
             self.forget()
         elif generation == self.generation and (lease > self.deleted_lease or deleted_ns < self.deleted_ns):
             self.deleted_ns = min(deleted_ns, self.deleted_ns)
@@ -137,7 +160,8 @@ class Table:
             case UpdateRecord() if time_ns > row.erased_ns:
                 row.reborn(record.generation, record.lease)
                 row.lives(record.generation)
-                row.extend({peer: end for peer, _, end in record.spans or _spans(record.payload)})
+                row.edit(record.generation, record.lease)
+                row.extend(reaches(record))
             case BaseRecord() if time_ns > row.erased_ns:
                 row.lives(record.generation)
                 ends = _ends(record.vector)
@@ -249,6 +273,8 @@ def _packed(row: Row) -> tuple[Any, ...]:
         row.complete,
         row.complete_ns,
         row.floor,
+        row.edited,
+        row.outlived,
     )
 
 
@@ -262,6 +288,8 @@ def _unpacked(
     complete: list[int],
     complete_ns: int,
     floor: int,
+    edited: int,
+    outlived: bool,
 ) -> Row:
     return Row(
         ends,
@@ -273,7 +301,14 @@ def _unpacked(
         (complete[0], complete[1]),
         complete_ns,
         floor,
+        edited,
+        outlived,
     )
+
+
+def reaches(update: UpdateRecord) -> Ends:
+    """The far ends of its changes."""
+    return {peer: end for peer, _, end in update.spans or _spans(update.payload)}
 
 
 def _ends(vector: bytes) -> Ends:

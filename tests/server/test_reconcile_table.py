@@ -14,6 +14,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
+from lorogo_server.facts import SnapshotFacts
+from lorogo_server.reconcile_lives import behind, outlives
 from lorogo_server.reconcile_table import Row, Table, decode, includes
 
 MINUTE = 60 * 1_000_000_000
@@ -179,6 +181,57 @@ def test_a_document_that_lives_again_has_only_what_it_holds_since() -> None:
     row = folded(update(1, 5), DeletedRecord(7, 0, 50), since, update(1, 5), DeletedRecord(7, 0, 50))
     assert (row.ends, row.deleted_ns, row.floor) == ({2: 4}, 0, 7)  # the past, read again
     assert folded(update(1, 5), DeletedRecord(7, 0, 50), since, DeletedRecord(9, 0, 60)).deleted_ns == 60
+
+
+def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
+    """Edits of a later owner came first: the document is read again, from that deletion on."""
+    since = UpdateRecord(1, 1, "log", "1", 8, 0, ((2, 0, 4),), b"")
+    row = folded(update(1, 5), since, DeletedRecord(7, 0, 50))
+    assert (row.deleted_ns, row.floor, row.outlived) == (0, 7, True)
+    row = folded(update(1, 5), since, DeletedRecord(8, 0, 50))  # the owner who accepted it deleted it
+    assert (row.deleted_ns, row.outlived) == (50, False)
+    row = folded(update(1, 5), since, DeletedRecord(7, 1, 50))  # in another generation leases say nothing
+    assert (row.deleted_ns, row.generation, row.edited) == (50, 1, 0)
+
+
+def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
+    """Changes of the former life within its reach came with it; others stay gone."""
+    row = Row({1: 5, 2: 4}, floor=7)
+    assert not row.forsakes(update(1, 5))
+    assert row.forsakes(update(1, 6))
+    assert row.forsakes(update(3, 1))
+    assert not row.forsakes(UpdateRecord(1, 1, "log", "1", 8, 0, ((3, 0, 1),), b""))
+    assert not row.forsakes(DeletedRecord(7, 0, 50))
+
+
+GENERATION = st.integers(0, 2)
+LEASE = st.integers(0, 9)
+
+
+@given(
+    st.builds(
+        Row,
+        generation=GENERATION,
+        deleted_ns=st.sampled_from([0, 50]),
+        erased_ns=st.sampled_from([0, 0, 50]),
+        edited=LEASE,
+    ),
+    st.builds(
+        SnapshotFacts,
+        generation=GENERATION,
+        deleted_ns=st.sampled_from([0, 50]),
+        deleted_by=LEASE,
+        erased_ns=st.sampled_from([0, 0, 50]),
+    ),
+)
+def test_who_outlives_whom(row: Row, facts: SnapshotFacts) -> None:
+    """Nothing erased or deleted outlives anything; the generation decides, and in one of them the lease."""
+    late = row.generation > facts.generation
+    same = row.generation == facts.generation and facts.deleted_by > 0 and row.edited > facts.deleted_by
+    lives = not row.deleted_ns and not row.erased_ns
+    assert outlives(row, facts) == (facts.deleted and not facts.erased_ns and lives and (late or same))
+    assert behind(row, facts) == (not facts.deleted and not row.deleted_ns and late)
+    assert not (outlives(row, facts) and behind(row, facts))
 
 
 def test_an_erased_document_does_not_live_again() -> None:

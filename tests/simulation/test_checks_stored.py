@@ -90,6 +90,30 @@ async def test_a_lost_tombstone() -> None:
     assert await story.rest(FakeRest({DOCUMENT: fresh()})) == ""
 
 
+@pytest.mark.parametrize(
+    ("opened", "again", "generation", "said"),
+    [
+        (True, False, 1, ""),
+        (False, False, 1, "deleted"),
+        (True, True, 1, "deleted"),  # it is asked for now
+        (True, False, 0, "deleted"),  # nobody who knows it as deleted would hear of it
+    ],
+)
+async def test_a_tombstone_that_was_outlived(opened: bool, again: bool, generation: int, said: str) -> None:
+    """It is brought back, and the new life goes over it; over one that nobody outlived nothing goes."""
+    story = Story()
+    token = deleted(story)
+    story.lose(subjects.SNAPSHOT_STREAM)
+    if opened:
+        story.now += 6
+        token = story.take(OTHER)
+    story.snapshot(b"", tombstone(SnapshotFacts(lease=token)))
+    if again:
+        story.reply(story.ask("delete"), {"deleted_ns": 7})
+    story.snapshot(b"", SnapshotFacts(lease=token, generation=generation))
+    assert story.broken == said
+
+
 async def test_erased_stays_erased() -> None:
     """Over an erasure nothing is stored that has content."""
     story, writer = Story(), Writer(1)

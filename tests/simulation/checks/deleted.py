@@ -4,7 +4,8 @@ A tombstone is stored only of what somebody asked to delete. From then on the do
 tombstone, until somebody asked for a restore and it raised the generation; what was erased stays erased.
 Whoever asks the owner for the content after a deletion was answered gets none. At the end a fresh load
 finds the document deleted; also if the broker lost the tombstone after the deletion was answered, as long
-as nobody opened the document before it was stored again.
+as nobody opened the document before it was stored again. If somebody did, it has a new life, and that may be
+stored over the old tombstone when a journal has brought it back; over no other.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ class _Death:
     generation: int
     lease: int
     erased: bool
+    deleted_ns: int
     answered: int = 0  # when a deletion was first answered; 0: it was not yet
     lost: bool = False  # the broker lost the tombstone
+    outlived: bool = False  # it was lost before, and the document opened since: it is brought back
 
 
 class DeletedStaysDeleted:
@@ -38,6 +41,7 @@ class DeletedStaysDeleted:
         self._dead: dict[str, _Death] = {}
         self._restores: dict[str, int] = {}  # when a restore was last asked for
         self._unwanted: set[str] = set()  # what somebody asked to delete
+        self._outlived: set[tuple[str, int, int]] = set()  # deletions: document, generation, time
 
     def look(self, event: ev.Event) -> None:
         match event:
@@ -53,6 +57,7 @@ class DeletedStaysDeleted:
                 death = self._dead.get(document)
                 if death is not None and death.lost and entry.server and not entry.lease:
                     del self._dead[document]  # it has a new life, of which an operator is told
+                    self._outlived.add((document, death.generation, death.deleted_ns))
             case ev.Lost(stream=subjects.SNAPSHOT_STREAM, documents=documents):
                 self._lost(documents)
             case _:
@@ -63,11 +68,12 @@ class DeletedStaysDeleted:
         if facts.deleted:
             if head.document not in self._unwanted:
                 raise Violation(self.name, f"{event.line} deleted what nobody asked for", head.document)
-            known = death or _Death(facts.generation, facts.lease, False)
+            known = death or _Death(facts.generation, facts.lease, False, facts.deleted_ns)
             if known.erased and (not facts.erased_ns or head.size):
                 raise Violation(self.name, f"{event.line} stored what was erased", head.document)
             known.erased, known.lost = facts.erased_ns > 0, False
-            known.generation = facts.generation
+            known.generation, known.deleted_ns = facts.generation, facts.deleted_ns
+            known.outlived = (head.document, facts.generation, facts.deleted_ns) in self._outlived
             self._dead[head.document] = known
             return
         if death is None or death.lost:
@@ -77,7 +83,7 @@ class DeletedStaysDeleted:
         if facts.generation <= death.generation:
             words = f"{event.line} stored a snapshot of generation {facts.generation} over the tombstone"
             raise Violation(self.name, words, head.document)
-        if head.document not in self._restores:
+        if head.document not in self._restores and not death.outlived:
             raise Violation(self.name, f"{event.line} restored what nobody asked for", head.document)
         del self._dead[head.document]
 
@@ -86,6 +92,8 @@ class DeletedStaysDeleted:
         death = self._dead.get(asked.document)
         if asked.verb == "delete" and death is not None:
             death.answered = death.answered or answered.number
+            death.outlived = False  # it is asked for now
+            self._outlived.discard((asked.document, death.generation, death.deleted_ns))
         if asked.verb != "sync" or death is None or death.lost or not death.answered:
             return
         lease = answered.facts.get("lease")

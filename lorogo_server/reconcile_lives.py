@@ -1,0 +1,112 @@
+"""Which life of a document counts, where journals and NATS tell of different ones (docs/JOURNAL.md).
+
+A deletion ends a life, a restore goes on with it in a new generation. If NATS loses a tombstone and somebody
+opens the document, it has a new life: nothing of the one before comes back, all that was ACKed since does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lorogo_protocol import subjects
+from lorogo_server import reconcile_scan
+from lorogo_server.context import Context
+from lorogo_server.facts import Floor, SnapshotFacts
+from lorogo_server.reconcile_scan import Place
+from lorogo_server.reconcile_table import Row, Table
+from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
+from lorogo_transport.logs import get_logger
+from lorogo_transport.snapshots import SnapshotHead
+
+log = get_logger(__name__)
+
+
+def outlives(row: Row, facts: SnapshotFacts) -> bool:
+    """Whether the journals tell of a life after that tombstone: a restore, or edits of a later owner."""
+    if not facts.deleted or facts.erased_ns or row.deleted_ns or row.erased_ns:
+        return False
+    if row.generation != facts.generation:
+        return row.generation > facts.generation
+    return 0 < facts.deleted_by < row.edited
+
+
+def behind(row: Row, facts: SnapshotFacts) -> bool:
+    """Whether what lives there forgot that it was restored: the snapshot which said so is lost."""
+    return not facts.deleted and not row.deleted_ns and row.generation > facts.generation
+
+
+class Lives:
+    """Settles it for the documents of one pass."""
+
+    def __init__(self, context: Context, table: Table, places: Mapping[str, Place]) -> None:
+        self._context = context
+        self._table = table
+        self._places = places
+
+    async def read_again(self, name: str, past: int) -> Row:
+        """The row of what came after that lease, or after an outlived deletion. Raises LogError."""
+        before, anew = self._table.rows[name], Table()
+        row = anew.rows[name] = Row(floor=max(past, before.floor))
+        for place in self._places.values():
+            async for window in reconcile_scan.portions(reconcile_scan.entries(place, key=name)):
+                for entry in window:
+                    anew.fold(name, entry.record, entry.time_ns, place.name, entry.sequence)
+        row.lives(before.generation)  # which may be told of nowhere but in what is stored
+        row.outlived = False
+        self._table.rows[name] = row
+        return row
+
+    async def revive(self, name: str, row: Row) -> SnapshotHead | None:
+        """Store life over a tombstone that it has outlived; None: there is none any more, or no life."""
+        head = await self._context.snapshots.head(name)
+        facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+        if head is None or not outlives(row, facts):
+            return None
+        alive = replace(facts, deleted_ns=0, deleted_by=0, floor=await self._refused(name, facts))
+        if row.generation > facts.generation:  # restored: with what the tombstone kept
+            alive = replace(alive, generation=row.generation)
+            return await self._stored(name, head, alive, None)
+        if not row.ends:
+            return None
+        alive = SnapshotFacts(
+            epoch=self._context.epochs.current,
+            lease=max(row.edited, facts.lease),
+            generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
+            floor=alive.floor,
+            past=facts.deleted_by,
+        )
+        after = await self._stored(name, head, alive, b"")
+        if after is not None:
+            row.lives(alive.generation)
+        return after
+
+    async def raise_generation(self, name: str, row: Row) -> SnapshotHead | None:
+        """Say again that it was restored; None: another was first, the next pass looks."""
+        head = await self._context.snapshots.head(name)
+        if head is None:
+            return None
+        facts = SnapshotFacts.parse(head.facts)
+        if not behind(row, facts):
+            return None
+        return await self._stored(name, head, replace(facts, generation=row.generation), None)
+
+    async def _refused(self, name: str, facts: SnapshotFacts) -> Floor:
+        """What the WAL holds was refused as deleted, or is in a journal: it must not come back by itself."""
+        newest = await self._context.wal.last(subjects.wal(name))
+        if newest is None:
+            return facts.floor
+        return Floor(self._context.epochs.current, newest.sequence, newest.time_ns)
+
+    async def _stored(
+        self, name: str, head: SnapshotHead, facts: SnapshotFacts, content: bytes | None
+    ) -> SnapshotHead | None:
+        snapshots = self._context.snapshots
+        try:
+            if content is None:
+                after = await snapshots.put_facts_on(head, name, facts.render())
+            else:
+                after = await snapshots.put(name, content, facts.render(), expected_revision=head.revision)
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("another was first", document=name, problem=str(error))
+            return None
+        log.warning("a lost life is stored again", document=name, generation=facts.generation)
+        return after
