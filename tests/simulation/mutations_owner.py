@@ -14,6 +14,13 @@ _OWNERS = Wish(
     settings={"compact_every_seconds": 4.0, "idle_seconds": 300.0},
     others={"servers": 3, "think_seconds": 0.3, "documents": 1},
 )
+HELD = Wish(
+    kinds=("swap-held", "compact"),
+    every=2.0,
+    seconds=40.0,
+    settings={"compact_every_seconds": 4.0, "idle_seconds": 300.0},
+    others={"servers": 2, "think_seconds": 0.3, "documents": 1},
+)
 
 OWNER: tuple[Mutation, ...] = (
     Mutation(
@@ -97,8 +104,7 @@ OWNER: tuple[Mutation, ...] = (
             if self.lease.token:
 """,
         "no owner before us can change what is stored once we have loaded it",
-        _OWNERS,
-        begin=815,
+        HELD,
     ),
     Mutation(
         "lost-lease-adopted",

@@ -1,6 +1,7 @@
 """Mistakes with what is stored: snapshots, purges, tombstones, refusals."""
 
 from tests.simulation.mutating import Mutation
+from tests.simulation.mutations_owner import HELD
 from tests.simulation.plan import Wish
 
 _COMPACTED = Wish(
@@ -15,11 +16,12 @@ _LOSSY = Wish(
     settings={"compact_every_seconds": 4.0},
     others={"servers": 1, "documents": 3, "think_seconds": 0.3},
 )
-_OWNERS = Wish(
-    kinds=("server-pause", "server-cut", "compact", "storm"),
+_UNHEARD = Wish(
+    kinds=("swap-unheard", "compact"),
     every=2.0,
+    seconds=40.0,
     settings={"compact_every_seconds": 4.0, "idle_seconds": 300.0},
-    others={"servers": 3, "think_seconds": 0.3, "documents": 1},
+    others={"servers": 1, "think_seconds": 0.3, "documents": 1},
 )
 _DELETED = Wish(
     kinds=("server-kill", "client-cut", "client-kill"),
@@ -39,8 +41,7 @@ STORED: tuple[Mutation, ...] = (
         "subject, body, headers=headers, expected_last=expected_revision\n",
         "subject, body, headers=headers\n",
         "a snapshot is stored by compare-and-swap, and never goes back",
-        _OWNERS,
-        begin=225,
+        HELD,
     ),
     Mutation(
         "unknown-taken-as-stored",
@@ -69,8 +70,7 @@ STORED: tuple[Mutation, ...] = (
         except (WrongLastSequence, OutcomeUnknown):
             await self._discard(nuid)  #""",
         "the bytes of a snapshot that may be stored are not thrown away",
-        _LOSSY,
-        begin=135,
+        _UNHEARD,
     ),
     Mutation(
         "purged-before-journal",

@@ -36,6 +36,8 @@ Kind = Literal[
     "storm",  # messages are lost, doubled, late and overtaken more than before
     "stale-reads",
     "compact",  # an operator asks for it
+    "swap-held",  # a server's next swap of a snapshot comes late to the broker; no seed draws it
+    "swap-unheard",  # the answer to one comes late to the server; no seed draws it
 ]
 
 ALWAYS_POSSIBLE: tuple[Kind, ...] = (

@@ -52,6 +52,26 @@ def test_stormy_weather_has_its_knobs() -> None:
     assert overtaken != numbers(Climate(slow_chance=0.1, slow_seconds=9, overtaking=1.0), seed=2)
 
 
+def test_held() -> None:
+    """The next message on such a subject is held up, and what is sent after it; nothing before, and once."""
+
+    async def main() -> list[float]:
+        weather = StormyWeather(random.Random(1), everywhere(Climate()))
+        one = await a_stream(MemoryNats(weather=weather))
+        weather.hold("one", "ask", "s.held", 10.0)
+
+        async def seconds(subject: str, later: float) -> float:
+            await asyncio.sleep(later)
+            await one.stream("s").append(subject, b"", timeout=60)
+            return asyncio.get_running_loop().time() - begun
+
+        begun = asyncio.get_running_loop().time()
+        sent = [("s.1", 0.0), ("s.held", 1.0), ("s.2", 2.0), ("s.held", 12.0)]
+        return await asyncio.gather(*(seconds(subject, later) for subject, later in sent))
+
+    assert [round(when) for when in simulate(main)] == [0, 11, 11, 12]
+
+
 def test_calm_is_for_good() -> None:
     """After `calm()` everything arrives once and in order, whatever storm was planned for later."""
     weather = StormyWeather(random.Random(4), everywhere(Climate(loss=0.5, doubling=0.5, overtaking=1.0)))

@@ -58,6 +58,7 @@ class StormyWeather:
         self._lag_usual = rng.choice(_LAG_USUAL) if usual is None else 0
         self._lag_max = self._lag_usual
         self._is_calm = False
+        self._held: dict[tuple[str, Kind], tuple[str, float]] = {}  # how its subject begins, and for how long
         self._last: dict[tuple[str, bool], float] = {}  # arrival of the newest, by line and direction
         self._waiting_max = rng.choice(_WAITING_MAX) if waiting_max is None else waiting_max
 
@@ -70,7 +71,7 @@ class StormyWeather:
         chance = self._rng.random
         if climate.loss and chance() < climate.loss:
             return ()
-        seconds = self._seconds(climate)
+        seconds = self._seconds(climate) + self._holding(line, kind, subject)
         if not climate.overtaking or chance() >= climate.overtaking:
             key = (line, _OUTWARD[kind])
             now = asyncio.get_running_loop().time()
@@ -108,6 +109,7 @@ class StormyWeather:
         self._lag_max = 0
         self._waiting_max = 0
         self._lines.clear()
+        self._held.clear()
 
     def over(self, line: str, climates: Climates | None) -> None:
         """Another weather on one line; None: as everywhere."""
@@ -119,6 +121,21 @@ class StormyWeather:
     def cut(self, line: str) -> None:
         """Lose every message of one line, which nobody is told; `over(line, None)` ends it."""
         self.over(line, everywhere(CUT))
+
+    def hold(self, line: str, kind: Kind, subject: str, seconds: float) -> None:
+        """Hold up the next such message of one line whose subject begins so.
+
+        What is sent after it waits, too, as on a socket, but for what overtakes by chance.
+        """
+        if not self._is_calm:
+            self._held[line, kind] = (subject, seconds)
+
+    def _holding(self, line: str, kind: Kind, subject: str) -> float:
+        begins, seconds = self._held.get((line, kind), ("", 0.0))
+        if not seconds or not subject.startswith(begins):
+            return 0.0
+        del self._held[line, kind]
+        return seconds
 
     def _seconds(self, climate: Climate) -> float:
         chance = self._rng.random

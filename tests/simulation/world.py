@@ -28,6 +28,8 @@ from tests.simulation.weather import StormyWeather
 REST_SECONDS = 150.0  # of virtual time, within which everything must be whole after the faults have stopped
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0
+_SWAPS = f"$O.{subjects.SNAPSHOT_BUCKET}.M."  # what makes a snapshot or a tombstone the stored one
+_HELD_SECONDS = 10.0  # longer than a lease, and than anybody waits for an answer and asks again
 
 current: Trace | None = None
 
@@ -306,6 +308,10 @@ class World:
                 if machine.server is not None:
                     for host in machine.server.hosts.values():
                         host.wants_compaction = host.wants_compaction or "asked"
+            case "swap-held":
+                self.weather.hold(machine.name, "ask", _SWAPS, _HELD_SECONDS + fault.seconds)
+            case "swap-unheard":
+                self.weather.hold(machine.name, "answer", _SWAPS, _HELD_SECONDS + fault.seconds)
 
     def _pause(self, process: Process | None, seconds: float) -> None:
         if process is None or not process.runs:
