@@ -206,7 +206,7 @@ class Reconciler:
             log_id = await asyncio.to_thread(place.log_id)
             first = self.table.begin(place.name, log_id)
             found = reconcile_scan.entries(place, from_sequence=first)
-            async for window in reconcile_scan.portions(found):
+            async for window in reconcile_scan.portions(found, reconcile_scan.GLANCE_RECORDS):
                 await asyncio.to_thread(self._fold, place.name, window)
                 first = window[-1].sequence + 1
         except LogError as error:
@@ -468,6 +468,8 @@ class Reconciler:
             if name not in failed:
                 if includes(rounds.ends.get(name, {}), self.table.rows[name].ends):
                     self._mending_now.add(name)
+                    if name not in changed:
+                        self._have_loaded_afresh(name)
                 self._settle(name, rounds.ends.get(name))
         for name in changed:
             self._count(name)
@@ -480,6 +482,14 @@ class Reconciler:
             waiting=len(self._waiting),
             failed=len(failed),
         )
+
+    def _have_loaded_afresh(self, name: str) -> None:
+        """A fresh load has it all: its owner, if it is ours, may have refused what came in pieces too slowly."""
+        host, row = self._hosts.get(name), self.table.rows[name]
+        if host is None or host.wal_messages is None or host.loaded.intake.deleted:
+            return
+        if not includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends):
+            host.doubt_stored()
 
     async def _wake(self, names: Iterable[str]) -> None:
         """Have them served: whoever has one of them open hears of what came back only from an owner."""

@@ -47,7 +47,8 @@ class Lives:
         before, anew = self._table.rows[name], Table()
         row = anew.rows[name] = Row(floor=max(past, before.floor))
         for place in self._places.values():
-            async for window in reconcile_scan.portions(reconcile_scan.entries(place, key=name)):
+            found = reconcile_scan.entries(place, key=name)
+            async for window in reconcile_scan.portions(found, reconcile_scan.GLANCE_RECORDS):
                 for entry in window:
                     anew.fold(name, entry.record, entry.time_ns, place.name, entry.sequence)
         row.lives(before.generation)  # which may be told of nowhere but in what is stored

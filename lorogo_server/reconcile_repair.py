@@ -32,6 +32,7 @@ from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
+_PUBLISH_TRIES = 3
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
@@ -252,10 +253,15 @@ class Repair:
         return parts, effects, _refusal(effects, log_id)
 
     async def _publish(self, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
-        subject = subjects.wal(document_id)
-        for part in parts:
-            await self._pace.wait()
-            await self._context.wal.append(subject, part.data, headers=part.headers())
+        """All its chunks; once more, if an owner may have given up the first before the last was there."""
+        subject, clock = subjects.wal(document_id), self._context.clock
+        for _ in range(_PUBLISH_TRIES):
+            began = clock.now()
+            for part in parts:
+                await self._pace.wait()
+                await self._context.wal.append(subject, part.data, headers=part.headers())
+            if len(parts) == 1 or clock.now() - began < self._context.settings.unfinished_seconds / 2:
+                return
 
     def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
         """Whether an owner refused what was ACKed only because processes ended over it: one more try."""

@@ -19,6 +19,7 @@ log = get_logger(__name__)
 
 WINDOW_BYTES = 32 * 1024 * 1024
 WINDOW_RECORDS = 10_000
+GLANCE_RECORDS = 500  # where each is looked at once: what a process had in memory it hardly gives back
 _WORKER = "worker-"
 
 
@@ -110,23 +111,23 @@ def entries(
         return  # the end, which was never acknowledged
 
 
-def windows(found: Iterator[Entry]) -> Iterator[list[Entry]]:
+def windows(found: Iterator[Entry], records_max: int | None = None) -> Iterator[list[Entry]]:
     """The same in portions of bounded size."""
     window: list[Entry] = []
     size = 0
     for entry in found:
         window.append(entry)
         size += entry.size
-        if size >= WINDOW_BYTES or len(window) >= WINDOW_RECORDS:
+        if size >= WINDOW_BYTES or len(window) >= (records_max or WINDOW_RECORDS):
             yield window
             window, size = [], 0
     if window:
         yield window
 
 
-async def portions(found: Iterator[Entry]) -> AsyncIterator[list[Entry]]:
+async def portions(found: Iterator[Entry], records_max: int | None = None) -> AsyncIterator[list[Entry]]:
     """The same, each portion read in a thread."""
-    read = windows(found)
+    read = windows(found, records_max)
     while (window := await asyncio.to_thread(_next, read)) is not None:
         yield window
 

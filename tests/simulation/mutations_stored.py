@@ -134,12 +134,12 @@ STORED: tuple[Mutation, ...] = (
         "tombstone-after-purge",
         "lorogo_server.deletion",
         """\
-            deleted_ns=context.clock.wall_ns(),
+            deleted_by=host.lease.token,
         )
         try:
 """,
         """\
-            deleted_ns=context.clock.wall_ns(),
+            deleted_by=host.lease.token,
         )
         await purge(host, loaded.follower.position + 1, host.epoch)
         try:
@@ -168,6 +168,15 @@ STORED: tuple[Mutation, ...] = (
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
         begin=14,
+    ),
+    Mutation(
+        "tombstone-not-contradicted",
+        "lorogo_server.reconcile_lives",
+        "    return 0 < facts.deleted_by < row.edited\n",
+        "    return False\n",
+        "what was ACKed after a lost tombstone stands, though a journal brings the tombstone back",
+        _DELETED_AND_LOST,
+        begin=140,
     ),
     Mutation(
         "edits-after-deletion",
