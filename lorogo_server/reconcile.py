@@ -484,7 +484,7 @@ class Reconciler:
         )
 
     def _have_loaded_afresh(self, name: str) -> None:
-        """A fresh load has it all: its owner, if it is ours, may have refused what came in pieces too slowly."""
+        """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
         host, row = self._hosts.get(name), self.table.rows[name]
         if host is None or host.wal_messages is None or host.loaded.intake.deleted:
             return

@@ -1,4 +1,4 @@
-"""Updates in pieces that are brought back too slowly: an owner gives up the first before the last is there."""
+"""Updates in pieces that come back too slowly: an owner gives up the first before the last is there."""
 
 import math
 from collections.abc import AsyncIterator
