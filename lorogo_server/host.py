@@ -24,6 +24,7 @@ from lorogo_server.answers import Answers
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
+from lorogo_server.foretaste import Foretasted
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
@@ -56,6 +57,7 @@ class _Heard(NamedTuple):
 
     copy: Republished
     at: float
+    foretaste: Foretasted | None  # None: it is tasted when its turn comes
 
 
 class Host:
@@ -509,7 +511,7 @@ class Host:
 
     async def _wait(self) -> None:
         """Until there is something to do, or time itself has something to do."""
-        if self._queue or self._catch_up or self._rewind or self._reload:
+        if self._has_turn() or self._catch_up or self._rewind or self._reload:
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
@@ -523,6 +525,13 @@ class Host:
         except TimeoutError:
             pass
 
+    def _has_turn(self) -> bool:
+        """Whether a copy is queued that can be taken now; at the end no more is tasted ahead."""
+        if not self._queue:
+            return False
+        ahead = self._queue[0].foretaste
+        return ahead is None or ahead.known or self._closing.is_set()
+
     async def _turn(self) -> None:
         if self._reload and not await self._load_again():
             return
@@ -531,7 +540,7 @@ class Host:
         if self._catch_up:
             await self._read_missing()
         turn_ends = self.context.clock.now() + _SLICE_SECONDS
-        while self._queue:
+        while self._has_turn():
             if not await self._take(self._queue[0]):
                 return  # the queue is looked at again after reading what is missing
             self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
@@ -564,7 +573,8 @@ class Host:
             case Doubtful():
                 return await self._settle_doubt(copy)
             case Next():
-                effects = self.loaded.intake.take(stored, self.context.clock.now())
+                fine = heard.foretaste is not None and heard.foretaste.fine
+                effects = self.loaded.intake.take(stored, self.context.clock.now(), tasted=fine)
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
@@ -751,7 +761,11 @@ class Host:
             self._catch_up = True  # it is in the stream: read it when there is room
         else:
             self._queued_bytes += len(copy.stored.data)
-            self._queue.append(_Heard(copy, self.context.clock.now()))
+            foretaste = self.context.foretaste
+            ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
+            self._queue.append(_Heard(copy, self.context.clock.now(), ahead))
+            if ahead is not None:
+                return  # woken when it is known
         self._wake.set()
 
     def _on_ping(self, message: Message) -> None:
