@@ -539,16 +539,17 @@ class Host:
             await self._read_again()
         if self._catch_up:
             await self._read_missing()
-        turn_ends = self.context.clock.now() + _SLICE_SECONDS
+        now = self.context.clock.now()
+        turn_ends = now + _SLICE_SECONDS
         while self._has_turn():
-            if not await self._take(self._queue[0]):
+            if not await self._take(self._queue[0], now):
                 return  # the queue is looked at again after reading what is missing
             self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
             if self._reload:
                 return  # Loro panicked: what comes next would be judged by a broken document
-            if self.context.clock.now() >= turn_ends:
+            now = self.context.clock.now()
+            if now >= turn_ends:
                 break
-        now = self.context.clock.now()
         await self._carry_out_all(self.loaded.intake.tick(now))
         if now >= self._next_sweep:
             self._next_sweep = now + _TICK_SECONDS_MAX
@@ -562,8 +563,9 @@ class Host:
         elif self.loaded.intake.nearly_full:
             self.wants_compaction = self.wants_compaction or "the document is nearly full"
 
-    async def _take(self, heard: _Heard) -> bool:
-        copy, stored, follower = heard.copy, heard.copy.stored, self.loaded.follower
+    async def _take(self, heard: _Heard, now: float) -> bool:
+        copy, loaded = heard.copy, self.loaded
+        stored, follower = copy.stored, loaded.follower
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
             case Known():
                 return True
@@ -574,11 +576,12 @@ class Host:
                 return await self._settle_doubt(copy)
             case Next():
                 fine = heard.foretaste is not None and heard.foretaste.fine
-                effects = self.loaded.intake.take(stored, self.context.clock.now(), tasted=fine)
+                effects = loaded.intake.take(stored, now, tasted=fine)
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
-                await self._carry_out_all(effects)
+                for effect in effects:
+                    await self._carry_out(effect)
                 return True
 
     async def _settle_doubt(self, copy: Republished) -> bool:
@@ -705,8 +708,9 @@ class Host:
         try:
             match effect:
                 case Accepted(update=update, new=new):
+                    intake, lease, counters = self.loaded.intake, self.lease, self.context.counters
                     self.touch()
-                    self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
+                    lease.head, lease.tail = intake.head, intake.tail
                     safe = answers.last  # what is replayed or changes nothing is as safe as what came before
                     if announce and new:
                         safe = await self._journal(effect)
@@ -714,8 +718,8 @@ class Host:
                     answers.ack_when_safe(
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
-                    self.context.counters.accepted += 1
-                    self.context.counters.accepted_bytes += len(update.payload)
+                    counters.accepted += 1
+                    counters.accepted_bytes += len(update.payload)
                 case Again(log_id, digest, inbox, sequence):
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():

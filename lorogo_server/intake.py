@@ -6,6 +6,7 @@ it is served: the same decisions in both, so what a live owner accepts is what a
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
@@ -25,8 +26,7 @@ from lorogo_transport.ports import Stored
 ORIGIN = "wal"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The update is in the document. `new`: it changed something."""
 
     update: Assembled
@@ -318,7 +318,7 @@ class Intake:
         if (before := self._forget(key)) is not None:
             copies = before.update.sequences + update.sequences
             if len(copies) <= _COPIES_MAX:
-                update = replace(update, sequences=copies)  # accepted or given up, they go the same way
+                update = update._replace(sequences=copies)  # accepted or given up, they go the same way
             else:
                 self._drop(before.update.sequences)  # the copy that came first is waited for no more
         self._pending[key] = _Pending(update, time_ns, now + self._settings.pending_seconds)
