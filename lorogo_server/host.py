@@ -43,6 +43,7 @@ from lorogo_transport.tasks import Tasks, Work
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _TICK_SECONDS_MAX = 5.0
+_REST_SECONDS_MAX = 20.0  # between two ticks of a document in which there is nothing to sweep
 _CATCH_UP_WAIT_SECONDS = 0.5
 _LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
@@ -285,6 +286,7 @@ class Host:
         vector = replica.version().vector
         if self._exported is None or self._exported[0] != vector:
             self._exported = (vector, replica.snapshot())
+            self._wake.set()  # it is let go again soon
         return self._exported[1]
 
     def idle_seconds(self) -> float:
@@ -515,7 +517,9 @@ class Host:
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
-        delay = _TICK_SECONDS_MAX if deadline is None else min(_TICK_SECONDS_MAX, max(0.0, deadline - now))
+        delay = _TICK_SECONDS_MAX if self._to_sweep() else _REST_SECONDS_MAX
+        if deadline is not None:
+            delay = min(delay, max(0.0, deadline - now))
         self._wake.clear()
         if self._closing.is_set():
             return
@@ -524,6 +528,15 @@ class Host:
                 await self._wake.wait()
         except TimeoutError:
             pass
+
+    def _to_sweep(self) -> bool:
+        """Whether something is held that goes with time; presence and exports wake us when they begin."""
+        return (
+            self._presence_bytes > 0
+            or self._exported is not None
+            or self.presence.bytes > 0
+            or (self._responder is not None and self._responder.unfinished_bytes > 0)
+        )
 
     def _has_turn(self) -> bool:
         """Whether a copy is queued that can be taken now; at the end no more is tasted ahead."""
@@ -788,6 +801,8 @@ class Host:
             self._pongs -= 1
 
     def _on_awareness(self, message: Message) -> None:
+        if not self._presence_bytes:
+            self._wake.set()  # from now on it is swept
         self._presence_bytes += len(message.data)
         if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
             self.context.counters.presence_dropped += 1
