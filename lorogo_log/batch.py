@@ -7,6 +7,7 @@ record is asked for, and `to_arrow()` copies nothing at all.
 from __future__ import annotations
 
 import struct
+import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -436,9 +437,23 @@ class _Columns:
         return {keys[a:b] for a, b in pairwise(offsets)}
 
 
+_PACKED_BYTES_KEPT = 64 * 1024
+_here = threading.local()  # a packer for each thread
+
+
 def pack_value(value: Any) -> bytes:
     """A value as msgpack."""
-    return msgpack.packb(value, use_bin_type=True)  # type: ignore[no-any-return]
+    try:
+        packer = _here.packer
+    except AttributeError:
+        packer = _here.packer = msgpack.Packer(use_bin_type=True)  # making one costs more than packing
+    packed: bytes = b""
+    try:
+        packed = packer.pack(value)
+        return packed
+    finally:
+        if not packed or len(packed) > _PACKED_BYTES_KEPT:
+            del _here.packer  # half of a value is in it; or it keeps as much memory
 
 
 def pack_values(values: Iterable[Any]) -> list[bytes]:

@@ -129,27 +129,36 @@ class Replica:
 
         A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers.
         """
+        try:  # as `_reading()`, which would cost as much as the import of a keystroke
+            return self._apply(update, origin, foreign)
+        except CrdtError:
+            raise
+        except BaseException as error:
+            if (ours := _ours(error)) is None:
+                raise
+            raise (InvalidUpdate(str(ours)) if type(ours) is CrdtError else ours) from None
+
+    def _apply(self, update: bytes, origin: str, foreign: bool) -> Applied | Unready:
         doc = self.doc
-        with _reading():
-            needs = LoroDoc.decode_import_blob_meta(update, False)
-            if foreign:
-                self._check_width(needs)
-                if _untasted(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
-                    return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
-            if not self._has_what_it_needs(needs):
-                return Unready()
-            if self.lazy:
-                whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
-                self._prepare(_UNSETTLED_BYTES_MAX if whole else len(update))
-            status = doc.import_with(update, origin) if origin else doc.import_(update)
-            if status.pending is not None:
-                # What it said it needs was here, and yet a part waits inside Loro, which would
-                # apply it by itself one day. Only a fresh document forgets that.
-                raise CrdtPanic("the update lies about what it depends on")
-            if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
-                self.settled()
-            added = status.success.inner()
-            return Applied(bool(added), tuple((peer, first, end) for peer, (first, end) in added.items()))
+        needs = LoroDoc.decode_import_blob_meta(update, False)
+        if foreign and needs.change_num > UPDATE_PEERS_MAX:  # else it is not wide: every peer has a change
+            self._check_width(needs)
+            if _untasted(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
+                return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
+        if not self._has_what_it_needs(needs):
+            return Unready()
+        if self.lazy:
+            whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
+            self._prepare(_UNSETTLED_BYTES_MAX if whole else len(update))
+        status = doc.import_with(update, origin) if origin else doc.import_(update)
+        if status.pending is not None:
+            # What it said it needs was here, and yet a part waits inside Loro, which would
+            # apply it by itself one day. Only a fresh document forgets that.
+            raise CrdtPanic("the update lies about what it depends on")
+        if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
+            self.settled()
+        added = status.success.inner()
+        return Applied(bool(added), tuple([(peer, first, end) for peer, (first, end) in added.items()]))
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""
@@ -178,10 +187,12 @@ class Replica:
                 return True
             case EncodedBlobMode.ShallowSnapshot if have.encode() == nothing_known():
                 return True
+            case _ if not have.includes_vv(needs.partial_start_vv):
+                return False
+            case _ if needs.start_frontiers.encode() == self.doc.oplog_frontiers.encode():
+                return True  # it goes on where we are, as most do: no need to look at each head
             case _:
-                return bool(have.includes_vv(needs.partial_start_vv)) and all(
-                    have.includes_id(head) for head in heads(needs.start_frontiers)
-                )
+                return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
     def _prepare(self, size: int) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one."""
@@ -386,7 +397,8 @@ def try_decoding(update: bytes) -> None:
     A forged update may end the process here, which nothing can catch (docs/decisions/0004).
     """
     with _reading():
-        if _untasted(LoroDoc.decode_import_blob_meta(update, False)):
+        meta = LoroDoc.decode_import_blob_meta(update, False)
+        if meta.change_num > UPDATE_PEERS_MAX and _untasted(meta):
             return
         doc = LoroDoc()
         doc.detach()  # the history only: the state costs more, and is worked out from what was decoded

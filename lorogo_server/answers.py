@@ -7,11 +7,12 @@ the document is ours to speak for.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lorogo_protocol import chunks, reasons, replies, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_user_inbox
 from lorogo_protocol.reasons import Reason
@@ -28,8 +29,7 @@ _ACKS_MAX = 10_000  # that wait for disks, of one document
 _IN_DOUBT = "the lease is in doubt"
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsafe:
+class _Unsafe(NamedTuple):
     """An ACK that waits for the disk."""
 
     safe: Awaitable[object] | None  # None: it is
@@ -55,6 +55,7 @@ class Answers:
     ) -> None:
         self.to_quarantine: dict[int, Refused] = {}  # by first sequence, until it is moved
         self._document_id = document_id
+        self._accepted_subject = subjects.accepted(document_id)
         self._context = context
         self._bus = context.transport.bus
         self._lease = lease
@@ -78,8 +79,8 @@ class Answers:
 
     async def announce(self, accepted: Accepted) -> None:
         """Publish an accepted update to every client, once."""
-        update = accepted.update
-        subject = subjects.accepted(self._document_id)
+        update, subject = accepted.update, self._accepted_subject
+        size = chunks.chunk_bytes(self._bus.max_payload)
         facts = {
             h.SEQUENCE: str(update.sequence),
             h.PREVIOUS: str(accepted.previous),
@@ -89,7 +90,10 @@ class Answers:
             omitted = {h.LOG_ID: update.log_id, h.OMITTED: str(len(update.payload)), **facts}
             await self._bus.publish(subject, headers=omitted)
             return
-        size = chunks.chunk_bytes(self._bus.max_payload)
+        if len(update.payload) <= size:  # as `split()` says it, whose digest is known here
+            whole = Chunk(update.log_id, 0, update.payload, True, 1, update.digest)
+            await self._bus.publish(subject, update.payload, headers={**whole.headers(), **facts})
+            return
         for chunk in chunks.split(update.payload, update.log_id, chunk_bytes_max=size):
             await self._bus.publish(subject, chunk.data, headers={**chunk.headers(), **facts})
 
@@ -173,7 +177,8 @@ class Answers:
                 context.tally.refused(nack.reason)
             return
         ack = Ack(log_id, digest, one.sequence, context.journal.durability, self._lease.token)
-        if (waiting := self._submitted.pop(log_id, None)) is not None and not waiting.done():
+        waiting = self._submitted.pop(log_id, None) if self._submitted else None
+        if waiting is not None and not waiting.done():
             waiting.set_result(ack)
         if await self._reply(one.inbox, ack) or waiting is not None:
             context.tally.acked(int((context.clock.now() - one.heard_at) * 1e6))

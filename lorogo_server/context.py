@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.epoch import Epochs
+from lorogo_server.foretaste import Foretaste
 from lorogo_server.journal import Journal
 from lorogo_server.level import Level
 from lorogo_server.quarantine import Quarantine
@@ -82,4 +83,5 @@ class Context:
     level: Level = field(default_factory=Level)
     rights: Rights = field(default_factory=Rights)
     taste: Taste = untasted
+    foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes
     counters: Counters = field(default_factory=Counters)

@@ -79,7 +79,8 @@ class Epochs:
     def saw(self, sequence: int, time_ns: int) -> None:
         """A message of the WAL that this server took: the newest is our witness."""
         if sequence > self._known.sequence:
-            self._known = replace(self._known, sequence=sequence, time_ns=time_ns)
+            known = self._known
+            self._known = Known(known.epoch, sequence, time_ns, known.created_ns)
 
     async def check(self) -> bool:
         """Compare with the stream and the other servers; True if the epoch changed for us."""

@@ -30,6 +30,7 @@ class Doubtful:
 
 
 Step = Next | Known | Missing | Doubtful
+_NEXT = Next()
 
 
 class Follower:
@@ -38,16 +39,16 @@ class Follower:
     def __init__(self, position: int = 0) -> None:
         self.position = position
         self.taken = 0  # messages of the subject that we took and that were not removed since
-        self._times: dict[int, int] = {}
+        self._time_ns = 0  # of the message at `position`; 0: not known
 
     def look(self, sequence: int, previous: int, time_ns: int) -> Step:
         """What a copy means for us."""
-        if sequence == self.position and self._times.get(sequence, time_ns) == time_ns:
+        if previous == self.position < sequence:
+            return _NEXT
+        if sequence == self.position and self._time_ns in (0, time_ns):
             return Known()
         if sequence <= self.position:
             return Doubtful()
-        if previous == self.position:
-            return Next()
         if previous > self.position:
             return Missing(self.position + 1)
         return Doubtful()
@@ -55,16 +56,16 @@ class Follower:
     @property
     def time_ns(self) -> int:
         """When the stream stored the message at `position`; 0 before the first."""
-        return self._times.get(self.position, 0)
+        return self._time_ns
 
     def took(self, sequence: int, time_ns: int) -> None:
         """The message is taken; `time_ns` tells it from another that is given the same sequence later."""
         self.position = sequence
         self.taken += 1
-        self._times = {sequence: time_ns}
+        self._time_ns = time_ns
 
     def rewind(self) -> None:
         """The stream lost messages: begin again."""
         self.position = 0
         self.taken = 0
-        self._times = {}
+        self._time_ns = 0

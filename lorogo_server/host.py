@@ -24,6 +24,7 @@ from lorogo_server.answers import Answers
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
+from lorogo_server.foretaste import Foretasted
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
@@ -42,6 +43,7 @@ from lorogo_transport.tasks import Tasks, Work
 _QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _TICK_SECONDS_MAX = 5.0
+_REST_SECONDS_MAX = 20.0  # between two ticks of a document in which there is nothing to sweep
 _CATCH_UP_WAIT_SECONDS = 0.5
 _LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
@@ -56,6 +58,7 @@ class _Heard(NamedTuple):
 
     copy: Republished
     at: float
+    foretaste: Foretasted | None  # None: it is tasted when its turn comes
 
 
 class Host:
@@ -283,6 +286,7 @@ class Host:
         vector = replica.version().vector
         if self._exported is None or self._exported[0] != vector:
             self._exported = (vector, replica.snapshot())
+            self._wake.set()  # it is let go again soon
         return self._exported[1]
 
     def idle_seconds(self) -> float:
@@ -509,11 +513,13 @@ class Host:
 
     async def _wait(self) -> None:
         """Until there is something to do, or time itself has something to do."""
-        if self._queue or self._catch_up or self._rewind or self._reload:
+        if self._has_turn() or self._catch_up or self._rewind or self._reload:
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
-        delay = _TICK_SECONDS_MAX if deadline is None else min(_TICK_SECONDS_MAX, max(0.0, deadline - now))
+        delay = _TICK_SECONDS_MAX if self._to_sweep() else _REST_SECONDS_MAX
+        if deadline is not None:
+            delay = min(delay, max(0.0, deadline - now))
         self._wake.clear()
         if self._closing.is_set():
             return
@@ -523,6 +529,22 @@ class Host:
         except TimeoutError:
             pass
 
+    def _to_sweep(self) -> bool:
+        """Whether something is held that goes with time; presence and exports wake us when they begin."""
+        return (
+            self._presence_bytes > 0
+            or self._exported is not None
+            or self.presence.bytes > 0
+            or (self._responder is not None and self._responder.unfinished_bytes > 0)
+        )
+
+    def _has_turn(self) -> bool:
+        """Whether a copy is queued that can be taken now; at the end no more is tasted ahead."""
+        if not self._queue:
+            return False
+        ahead = self._queue[0].foretaste
+        return ahead is None or ahead.known or self._closing.is_set()
+
     async def _turn(self) -> None:
         if self._reload and not await self._load_again():
             return
@@ -530,16 +552,17 @@ class Host:
             await self._read_again()
         if self._catch_up:
             await self._read_missing()
-        turn_ends = self.context.clock.now() + _SLICE_SECONDS
-        while self._queue:
-            if not await self._take(self._queue[0]):
+        now = self.context.clock.now()
+        turn_ends = now + _SLICE_SECONDS
+        while self._has_turn():
+            if not await self._take(self._queue[0], now):
                 return  # the queue is looked at again after reading what is missing
             self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
             if self._reload:
                 return  # Loro panicked: what comes next would be judged by a broken document
-            if self.context.clock.now() >= turn_ends:
+            now = self.context.clock.now()
+            if now >= turn_ends:
                 break
-        now = self.context.clock.now()
         await self._carry_out_all(self.loaded.intake.tick(now))
         if now >= self._next_sweep:
             self._next_sweep = now + _TICK_SECONDS_MAX
@@ -553,8 +576,9 @@ class Host:
         elif self.loaded.intake.nearly_full:
             self.wants_compaction = self.wants_compaction or "the document is nearly full"
 
-    async def _take(self, heard: _Heard) -> bool:
-        copy, stored, follower = heard.copy, heard.copy.stored, self.loaded.follower
+    async def _take(self, heard: _Heard, now: float) -> bool:
+        copy, loaded = heard.copy, self.loaded
+        stored, follower = copy.stored, loaded.follower
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
             case Known():
                 return True
@@ -564,11 +588,13 @@ class Host:
             case Doubtful():
                 return await self._settle_doubt(copy)
             case Next():
-                effects = self.loaded.intake.take(stored, self.context.clock.now())
+                fine = heard.foretaste is not None and heard.foretaste.fine
+                effects = loaded.intake.take(stored, now, tasted=fine)
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
-                await self._carry_out_all(effects)
+                for effect in effects:
+                    await self._carry_out(effect)
                 return True
 
     async def _settle_doubt(self, copy: Republished) -> bool:
@@ -695,8 +721,9 @@ class Host:
         try:
             match effect:
                 case Accepted(update=update, new=new):
+                    intake, lease, counters = self.loaded.intake, self.lease, self.context.counters
                     self.touch()
-                    self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
+                    lease.head, lease.tail = intake.head, intake.tail
                     safe = answers.last  # what is replayed or changes nothing is as safe as what came before
                     if announce and new:
                         safe = await self._journal(effect)
@@ -704,8 +731,8 @@ class Host:
                     answers.ack_when_safe(
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
-                    self.context.counters.accepted += 1
-                    self.context.counters.accepted_bytes += len(update.payload)
+                    counters.accepted += 1
+                    counters.accepted_bytes += len(update.payload)
                 case Again(log_id, digest, inbox, sequence):
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():
@@ -751,7 +778,11 @@ class Host:
             self._catch_up = True  # it is in the stream: read it when there is room
         else:
             self._queued_bytes += len(copy.stored.data)
-            self._queue.append(_Heard(copy, self.context.clock.now()))
+            foretaste = self.context.foretaste
+            ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
+            self._queue.append(_Heard(copy, self.context.clock.now(), ahead))
+            if ahead is not None:
+                return  # woken when it is known
         self._wake.set()
 
     def _on_ping(self, message: Message) -> None:
@@ -770,6 +801,8 @@ class Host:
             self._pongs -= 1
 
     def _on_awareness(self, message: Message) -> None:
+        if not self._presence_bytes:
+            self._wake.set()  # from now on it is swept
         self._presence_bytes += len(message.data)
         if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
             self.context.counters.presence_dropped += 1

@@ -6,6 +6,7 @@ it is served: the same decisions in both, so what a live owner accepts is what a
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
@@ -25,8 +26,7 @@ from lorogo_transport.ports import Stored
 ORIGIN = "wal"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The update is in the document. `new`: it changed something."""
 
     update: Assembled
@@ -196,14 +196,17 @@ class Intake:
         """The WAL has no messages below that sequence any more."""
         self._dropped = range(max(self._dropped.start, before), self._dropped.stop)
 
-    def take(self, stored: Stored, now: float, *, accepted: bool = False) -> list[Effect]:
+    def take(
+        self, stored: Stored, now: float, *, accepted: bool = False, tasted: bool = False
+    ) -> list[Effect]:
         """Take one message of the WAL and say what follows from it.
 
         `accepted`: a journal has the update that ends with it. Then the taster's suspicion does not count.
+        `tasted`: the taster has decoded this message's data already, and nothing happened.
         """
-        return self._noted(self._take(stored, now, accepted))
+        return self._noted(self._take(stored, now, accepted, tasted))
 
-    def _take(self, stored: Stored, now: float, accepted: bool) -> list[Effect]:
+    def _take(self, stored: Stored, now: float, accepted: bool, tasted: bool) -> list[Effect]:
         self.wal_bytes += len(stored.data)
         try:
             chunk = chunks.parse(stored.headers, stored.data)
@@ -218,8 +221,17 @@ class Intake:
                 if self.deleted:
                     return [self._deleted(log_id, digest, inbox, (stored.sequence,))]
                 return [Again(log_id, digest, inbox, sequence)]
+            case Assembled() as update if self.deleted:
+                return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
             case Assembled() as update:
-                return self._apply(update, stored.time_ns, now, accepted)
+                if not tasted or update.payload is not stored.data:  # else it was a part of what is whole now
+                    try:
+                        self._taste(
+                            update.payload, accepted=accepted
+                        )  # before anything of it is decoded here
+                    except CrdtError as error:
+                        return [_refuse(update, _reason(error), str(error), quarantine=True)]
+                return self._apply(update, stored.time_ns, now)
 
     def tick(self, now: float) -> list[Effect]:
         """What time has done: unfinished and pending updates that expired."""
@@ -239,13 +251,7 @@ class Intake:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
 
-    def _apply(self, update: Assembled, time_ns: int, now: float, accepted: bool) -> list[Effect]:
-        if self.deleted:
-            return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
-        try:
-            self._taste(update.payload, accepted=accepted)  # before anything of it is decoded here
-        except CrdtError as error:
-            return [_refuse(update, _reason(error), str(error), quarantine=True)]
+    def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
         if (full := self._full(update)) is not None:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
@@ -312,7 +318,7 @@ class Intake:
         if (before := self._forget(key)) is not None:
             copies = before.update.sequences + update.sequences
             if len(copies) <= _COPIES_MAX:
-                update = replace(update, sequences=copies)  # accepted or given up, they go the same way
+                update = update._replace(sequences=copies)  # accepted or given up, they go the same way
             else:
                 self._drop(before.update.sequences)  # the copy that came first is waited for no more
         self._pending[key] = _Pending(update, time_ns, now + self._settings.pending_seconds)

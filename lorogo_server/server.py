@@ -23,6 +23,7 @@ from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
 from lorogo_server.feeding import Feeding
+from lorogo_server.foretaste import Foretaste
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.keeping import Keeping
@@ -154,6 +155,7 @@ class Server:
             unfinished=Room(self.settings.unfinished_total_bytes_max),
             rights=Rights(authority),
             taste=untasted if taster is None else taster.taste,
+            foretaste=None if taster is None else Foretaste(taster),
         )
         self.reconciler = self._make_reconciler(data)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
@@ -297,6 +299,8 @@ class Server:
         if self._feeding is not None:
             await self._feeding.stop()  # behind the hosts: their last records are read as well
         await self._tasks.close()
+        if self.context.foretaste is not None:
+            self.context.foretaste.close()
         if self._taster is not None:
             await asyncio.to_thread(self._taster.stop)
         if self._pulse is not None:

@@ -9,10 +9,14 @@ It has two parts. The *parent* has loaded everything, decodes nothing, and forks
 When an update ends the worker, the parent says how, and forks the next one: a few milliseconds, where
 starting Python anew takes some tenths of a second. A second parent is kept ready for when the first one ends.
 
-    server -> worker   length (4) | careful (1) | update
-    worker -> server   "."                               it can be decoded, or Loro says no by itself
-    parent -> server   "!" | code (4) | asked (8)        it ended the worker: how, and for want of what memory
+    server -> worker   bytes (4) | careful (1) | count (4) | length (4) of each update | updates
+    worker -> server   "."                               each can be decoded, or Loro says no by itself
+    parent -> server   "!" | code (4) | asked (8) | fine (4)
+                                                         one ended the worker, behind so many: how, and for
+                                                         want of what memory
 
+An exchange may be about many updates: it costs two changes of process, and the loop goes on meanwhile
+(`foretaste.py`). Only one is under way at a time, so nothing is left in the pipe when a worker ends.
 The end of input is the end of the worker, and that of the parent. Of all ends only some say something about
 the update (`judged`): where nothing is known, it is taken as if there were no taster, since a good update
 must not be refused because a machine was slow or short of memory.
@@ -28,6 +32,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -44,8 +49,10 @@ log = get_logger(__name__)
 _SECONDS = 2.0  # for one update: a lease is longer
 _START_SECONDS = 10.0
 _WORK_SECONDS = 300  # then a worker ends itself: nobody may be there any more to end it
-_REQUEST = struct.Struct("<I?")
-_END = struct.Struct("<ciQ")
+_REQUEST = struct.Struct("<I?I")
+_END = struct.Struct("<ciQI")
+_FINE = struct.Struct("<I")
+_LENGTH_BYTES = 4
 _DONE, _ENDED = b".", b"!"
 _PIECE_BYTES = 64 * 1024
 #: how a process ends that native code ended; others (killed, for want of memory or by a person) say nothing
@@ -109,8 +116,39 @@ def judged(ended: Ended, size: int) -> Verdict:
     return Verdict.FORGED if absurd else Verdict.UNKNOWN
 
 
-class _Gone(Exception):
+class Gone(Exception):
     """The parent ended."""
+
+
+class Portion:
+    """Updates that are tasted together, and what came of it."""
+
+    __slots__ = ("_wakes", "done", "fine", "size", "updates")
+
+    def __init__(self) -> None:
+        self.updates: list[bytes] = []
+        self.size = 0
+        self.done = False
+        self.fine = 0  # so many from the first on may be imported; nothing is known of the others
+        self._wakes: dict[Callable[[], None], None] = {}  # each once, in order
+
+    def add(self, update: bytes, wake: Callable[[], None]) -> int:
+        """Taste this one, too; its place among the others. `wake` is called when all is known."""
+        self.updates.append(update)
+        self.size += len(update)
+        self._wakes[wake] = None
+        return len(self.updates) - 1
+
+    def wake(self, wake: Callable[[], None]) -> None:
+        """Call this when all is known."""
+        self._wakes[wake] = None
+
+    def settle(self, fine: int) -> None:
+        """So many are fine."""
+        self.done, self.fine, self.updates = True, fine, []
+        wakes, self._wakes = self._wakes, {}
+        for wake in wakes:
+            wake()
 
 
 class Taster:
@@ -118,13 +156,13 @@ class Taster:
 
     def __init__(self, *, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
-        self._process: _Process | None = None
-        self._spare: _Process | None = None
+        self._process: Process | None = None
+        self._spare: Process | None = None
 
     def start(self) -> None:
         """Start the processes, if they do not run, and wait until one can answer."""
         if self._process is None and (process := self._next()) is not None:
-            with suppress(_Gone, TimeoutError):  # one that does not start is noticed when it is asked
+            with suppress(Gone, TimeoutError):  # one that does not start is noticed when it is asked
                 process.wait_until_ready(time.monotonic() + _START_SECONDS)
 
     def taste(self, update: bytes, *, accepted: bool = False) -> None:
@@ -136,6 +174,17 @@ class Taster:
                 raise InvalidUpdate(SUSPECTED)
         if verdict is Verdict.FORGED:
             raise InvalidUpdate(FORGED)
+
+    @property
+    def process(self) -> "Process | None":
+        """Who is asked now; None if none runs."""
+        return self._process
+
+    def replace(self, process: "Process") -> None:
+        """That one does not answer, or is gone: the one that was kept ready takes its place."""
+        process.end(at_once=True)
+        if self._process is process:
+            self._next()
 
     def stop(self) -> None:
         """End the processes."""
@@ -156,7 +205,7 @@ class Taster:
                 process.end(at_once=True)
                 self._next()
                 break
-            except _Gone:
+            except Gone:
                 log.warning("the taster is gone, taking another", code=process.end(), bytes=len(update))
                 self._next()
                 continue
@@ -174,21 +223,23 @@ class Taster:
             return verdict
         return Verdict.UNKNOWN
 
-    def _next(self) -> "_Process | None":
+    def _next(self) -> "Process | None":
         """The one that was kept ready, and another takes its place; None if none can be started."""
         self._process, self._spare = self._spare, None
         try:
-            self._process = self._process or _Process()
-            self._spare = _Process()
+            self._process = self._process or Process()
+            self._spare = Process()
         except OSError as error:  # no memory for it, or too many processes
             log.warning("a taster could not be started", problem=str(error))
         return self._process
 
 
-class _Process:
+class Process:
     """One parent with its worker, and the pipes to them."""
 
     def __init__(self) -> None:
+        self.before_end: Callable[[], None] = _nothing
+        self._portion: Portion | None = None  # that is being tasted, while nobody waits for the answer
         self.popen = subprocess.Popen(
             [sys.executable, "-c", "from lorogo_server.tasting import main; main()"],
             stdin=subprocess.PIPE,
@@ -205,23 +256,49 @@ class _Process:
             os.set_blocking(pipe.fileno(), False)
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Raises TimeoutError, _Gone."""
+        """Raises TimeoutError, Gone."""
         if not self._ready:
             self._hear(deadline)
             self._ready = True
 
     def ask(self, update: bytes, careful: bool, deadline: float) -> Ended | None:
-        """How the update ended the worker; None: it did not. Raises TimeoutError, _Gone."""
+        """How the update ended the worker; None: it did not. Raises TimeoutError, Gone."""
         self.wait_until_ready(deadline)
-        self._tell(_REQUEST.pack(len(update), careful) + update, deadline)
+        if self._portion is not None:
+            self.finish(deadline)
+        self._tell(_framed((update,), careful), deadline)
         heard = self._hear(deadline)
         if heard == _DONE:
             return None
-        _, code, asked = _END.unpack(heard)
+        _, code, asked, _ = _END.unpack(heard)
         return Ended(code, asked)
+
+    @property
+    def answers(self) -> int:
+        """The file that can be read when `finish()` need not wait."""
+        return self._out.fileno()
+
+    def begin(self, portion: "Portion", deadline: float) -> None:
+        """Let the worker taste a portion; nothing may be under way. Raises TimeoutError, Gone."""
+        assert self._portion is None
+        self._portion = portion  # settled from here on, however it ends
+        self.wait_until_ready(deadline)
+        self._tell(_framed(portion.updates, careful=False), deadline)
+
+    def finish(self, deadline: float) -> None:
+        """Settle the portion that is under way, if there is one. Raises TimeoutError, Gone."""
+        if self._portion is None:
+            return
+        heard = self._hear(deadline)
+        portion, self._portion = self._portion, None
+        portion.settle(len(portion.updates) if heard == _DONE else _END.unpack(heard)[3])
 
     def end(self, *, at_once: bool = False) -> int | None:
         """How the parent ended by itself; None if it had to be ended. Nothing of it is left."""
+        self.before_end()
+        portion, self._portion = self._portion, None
+        if portion is not None:
+            portion.settle(0)
         with suppress(BrokenPipeError):
             self._in.close()
         try:
@@ -242,7 +319,7 @@ class _Process:
             except BlockingIOError:
                 _wait(fd, select.POLLOUT, deadline)
             except BrokenPipeError:
-                raise _Gone from None
+                raise Gone from None
 
     def _hear(self, deadline: float) -> bytes:
         fd = self._out.fileno()
@@ -253,8 +330,18 @@ class _Process:
             except BlockingIOError:
                 continue
             if not heard:
-                raise _Gone
+                raise Gone
             return heard
+
+
+def _nothing() -> None:
+    pass
+
+
+def _framed(updates: Sequence[bytes], careful: bool) -> bytes:
+    lengths = [len(update) for update in updates]
+    head = _REQUEST.pack(sum(lengths), careful, len(lengths))
+    return b"".join((head, struct.pack(f"<{len(lengths)}I", *lengths), *updates))
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:
@@ -274,7 +361,8 @@ def main() -> None:
     """The process's door: the parent, which forks one worker after another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ends are expected, and nobody reads their dumps
-    doing = mmap.mmap(-1, 1)  # shared: what the worker does, also when it cannot say so any more
+    # shared: what the worker does, and how many it has decoded, also when it cannot say so any more
+    doing = mmap.mmap(-1, 1 + _FINE.size)
     with suppress(BrokenPipeError):
         os.write(1, _DONE)
         while _worked(doing):
@@ -299,7 +387,8 @@ def _worked(doing: mmap.mmap) -> bool:
     if not code or doing[0] == _READING:  # the end of input; or a part of an update is left in the pipe
         return False
     if doing[0] == _DECODING:
-        os.write(1, _END.pack(_ENDED, code, asked_bytes(code, words)))
+        (fine,) = _FINE.unpack_from(doing, 1)
+        os.write(1, _END.pack(_ENDED, code, asked_bytes(code, words), fine))
     return True
 
 
@@ -325,17 +414,13 @@ def _work(doing: mmap.mmap, parent: int) -> NoReturn:
     try:
         with suppress(BrokenPipeError):
             while (request := _request(doing)) is not None and os.getppid() == parent:
-                update, careful = request
+                updates, careful = request
+                _FINE.pack_into(doing, 1, 0)
                 doing[0] = _DECODING
                 signal.alarm(_WORK_SECONDS)
-                if careful:
-                    mmap.mmap(-1, _ROOM_BYTES + _ROOM_PER_BYTE * len(update)).close()
-                try:
-                    crdt.try_decoding(update)
-                except CrdtPanic:
-                    os.write(2, _PAST)
-                except CrdtError:  # the server meets it itself, and says so
-                    pass
+                for number, update in enumerate(updates, 1):
+                    _decode(update, careful)
+                    _FINE.pack_into(doing, 1, number)
                 signal.alarm(0)
                 doing[0] = _IDLE
                 os.write(1, _DONE)
@@ -344,9 +429,21 @@ def _work(doing: mmap.mmap, parent: int) -> NoReturn:
         os._exit(code)  # nothing of the parent's is cleaned up here
 
 
-def _request(doing: mmap.mmap) -> tuple[bytes, bool] | None:
-    """The next update, and whether to look for room first; None at the end. One is sent at a time."""
-    data, wanted, careful = bytearray(), _REQUEST.size, False
+def _decode(update: bytes, careful: bool) -> None:
+    """Returns, whatever Loro says about it; or ends the process."""
+    if careful:
+        mmap.mmap(-1, _ROOM_BYTES + _ROOM_PER_BYTE * len(update)).close()
+    try:
+        crdt.try_decoding(update)
+    except CrdtPanic:
+        os.write(2, _PAST)
+    except CrdtError:  # the server meets it itself, and says so
+        pass
+
+
+def _request(doing: mmap.mmap) -> tuple[list[bytes], bool] | None:
+    """The next updates, and whether to look for room first; None at the end. One request comes at a time."""
+    data, wanted, careful, count = bytearray(), _REQUEST.size, False, 0
     while len(data) < wanted:
         piece = os.read(0, _PIECE_BYTES)
         if not piece:
@@ -354,6 +451,11 @@ def _request(doing: mmap.mmap) -> tuple[bytes, bool] | None:
         doing[0] = _READING
         data += piece
         if len(data) >= _REQUEST.size:
-            size, careful = _REQUEST.unpack_from(data)
-            wanted = _REQUEST.size + size
-    return bytes(memoryview(data)[_REQUEST.size :]), careful
+            size, careful, count = _REQUEST.unpack_from(data)
+            wanted = _REQUEST.size + _LENGTH_BYTES * count + size
+    lengths = struct.unpack_from(f"<{count}I", data, _REQUEST.size)
+    updates, begin = [], _REQUEST.size + _LENGTH_BYTES * count
+    for length in lengths:
+        updates.append(bytes(memoryview(data)[begin : begin + length]))
+        begin += length
+    return updates, careful

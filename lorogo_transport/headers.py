@@ -33,8 +33,8 @@ def encode_headers(headers: Headers) -> bytes:
     block = "".join(lines)
     if block.count("\n") != len(lines) or block.count("\r") != len(lines):
         raise ValueError("a header must not contain a line break")
-    for name in headers:
-        if name not in _known_names:
+    if not headers.keys() <= _known_names:
+        for name in headers:
             _check_name(name)
     return f"{_LINE}\r\n{block}\r\n".encode()
 
@@ -47,11 +47,16 @@ def parse_headers(raw: bytes) -> dict[str, str]:
     """
     first, end, rest = raw.decode("utf-8", "replace").partition("\r\n")
     parsed: dict[str, str] = {}
-    for line in rest.split("\r\n"):
+    lines = rest.split("\r\n")
+    breaks = len(lines) - 1
+    spoilt = rest.count("\n") != breaks or rest.count("\r") != breaks  # one is alone within a line
+    for line in lines:
         name, colon, value = line.partition(":")
-        if colon and _may_travel(name, value):
+        if spoilt and ("\n" in value or "\r" in value):
+            continue
+        if colon and (name in _known_names or _NAME.fullmatch(name)):
             parsed[name] = value.strip()
-    if end and (status := _STATUS_LINE.fullmatch(first)):
+    if first != _LINE and end and (status := _STATUS_LINE.fullmatch(first)):
         parsed[STATUS] = status[1]
         if status[2]:
             parsed[DESCRIPTION] = status[2]
@@ -74,11 +79,6 @@ def own_headers(headers: Headers) -> dict[str, str]:
 def record_bytes(subject: str, data: bytes, headers: Headers) -> int:
     """What a message takes of a stream's `max_bytes`, or a few bytes more."""
     return _RECORD_BYTES + len(subject) + len(data) + len(encode_headers(headers))
-
-
-def _may_travel(name: str, value: str) -> bool:
-    known = name in _known_names or _NAME.fullmatch(name) is not None
-    return known and "\n" not in value and "\r" not in value
 
 
 def _check_name(name: str) -> None:

@@ -1,7 +1,7 @@
 """A `Transport` on real NATS: `await connect("nats://127.0.0.1:4222", name="...")`.
 
 The one file that imports nats. From nats-py we take what is hard and rarely runs: URLs, handshake,
-authentication, TLS, the parser. What runs for every message, or must hold when things break, is
+authentication, TLS, control lines. What runs for every message, or must hold when things break, is
 ours, because in nats-py 2.16 (docs/decisions/0006):
 
 - its `flush()` writes PING past SUB and PUB that wait in its buffer: no barrier;
@@ -41,6 +41,7 @@ from lorogo_transport.answering import Answering
 from lorogo_transport.bus import JetStreamBus
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.headers import parse_headers
+from lorogo_transport.inbound import Inbound
 from lorogo_transport.login import Login, TokenSource
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import NO_HEADERS, Message, Refusal, ServiceInfo, StreamSpec, Subscription
@@ -161,6 +162,7 @@ class _Wire(Client):
         self._on_lost = on_lost
         self._on_refused = on_refused
         self._answering = Answering()
+        self._inbound = Inbound(self._on_message)
         self._loop = asyncio.get_running_loop()
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -288,6 +290,22 @@ class _Wire(Client):
         command: bytes = super()._connect_command()
         return command
 
+    def _on_message(self, sid: int, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        listener = self._listeners.get(sid)
+        if listener is None:
+            return
+        try:
+            listener.handler(
+                Message(
+                    subject,
+                    data,
+                    parse_headers(headers) if headers else NO_HEADERS,
+                    self._answering.to(reply) if reply else "",
+                )
+            )
+        except Exception:
+            log.exception("a message handler failed", subject=listener.subject)
+
     async def _on_problem(self, error: Exception) -> None:
         self.last_problem = error  # nats-py would print it; only a failed first connection is news
 
@@ -297,26 +315,11 @@ class _Wire(Client):
         assert self._transport is not None
         try:
             while data := await self._transport.read(_READ_BYTES):
-                await self._ps.parse(data)
+                for line in self._inbound.feed(data):
+                    await self._ps.parse(line)
             self._on_lost(self, ConnectionError("NATS closed the connection"))
         except Exception as error:  # noqa: BLE001  # a socket error, bytes that are not NATS: it is over
             self._on_lost(self, error)
-
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        listener = self._listeners.get(sid)
-        if listener is None:
-            return
-        try:
-            listener.handler(
-                Message(
-                    subject.decode(),
-                    data,
-                    parse_headers(headers) if headers else NO_HEADERS,
-                    self._answering.to(reply.decode()) if reply else "",
-                )
-            )
-        except Exception:
-            log.exception("a message handler failed", subject=listener.subject)
 
     async def _process_ping(self) -> None:
         self.send(b"PONG\r\n")

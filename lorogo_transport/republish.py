@@ -1,6 +1,6 @@
 """Republished copies: what a stream sends to everyone once it has stored a message."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_transport.headers import own_headers
@@ -8,8 +8,7 @@ from lorogo_transport.ports import Message, Stored
 from lorogo_transport.timestamps import parse_time_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Republished:
+class Republished(NamedTuple):
     """A stored message, and the sequence that was its subject's last before it (0: none)."""
 
     stored: Stored

@@ -1,0 +1,157 @@
+"""Tasting ahead: many updates in one exchange, and only good news comes of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from lorogo_protocol import chunks
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import InvalidUpdate
+from lorogo_server import ServerSettings, foretaste
+from lorogo_server.foretaste import Foretaste, Foretasted
+from lorogo_server.history import History
+from lorogo_server.intake import Accepted, Intake
+from lorogo_server.tasting import Taster
+from lorogo_transport.ports import Stored
+from tests.server.poison import deadly
+from tests.server.support import Writer
+from tests.server.suspicion import Suspicious
+
+
+@pytest.fixture
+def taster() -> Iterator[Taster]:
+    made = Taster(seconds=60.0)  # a busy machine must not decide
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretaste, "_SECONDS", 60.0)
+
+
+class Tasting:
+    """Adds updates, and waits for what is found."""
+
+    def __init__(self, taster: Taster) -> None:
+        self.ahead = Foretaste(taster)
+        self.woken = asyncio.Event()
+
+    def add(self, *updates: bytes) -> list[Foretasted]:
+        added = [self.ahead.add(update, self.woken.set) for update in updates]
+        assert None not in added
+        return [one for one in added if one is not None]
+
+    async def known(self, added: list[Foretasted]) -> list[bool]:
+        async with asyncio.timeout(60):
+            while not all(one.known for one in added):
+                self.woken.clear()
+                await self.woken.wait()
+        return [one.fine for one in added]
+
+
+async def test_what_gathers_while_one_is_tasted_is_tasted_together(taster: Taster) -> None:
+    """All of it is fine, however it was portioned."""
+    tasting, writer = Tasting(taster), Writer()
+    added = tasting.add(*(writer.type("a") for _ in range(3)))
+    assert await tasting.known(added) == [True] * 3
+    added = tasting.add(*(writer.type("b") for _ in range(1500)))
+    assert len({id(one.portion) for one in added}) > 2
+    assert all(await tasting.known(added))
+
+
+async def test_behind_what_ends_the_worker_nothing_is_known(taster: Taster) -> None:
+    """What came before it is fine; it is judged alone, and what came behind it is good."""
+    tasting, writer = Tasting(taster), Writer()
+    updates = [writer.type("a"), deadly(), writer.type("b")]
+    assert await tasting.known(tasting.add(*updates)) == [True, False, False]
+    with pytest.raises(InvalidUpdate):
+        taster.taste(updates[1])
+    taster.taste(updates[2])
+    assert await tasting.known(tasting.add(updates[2])) == [True]
+
+
+async def test_who_tastes_at_once_hears_what_was_under_way_first(taster: Taster) -> None:
+    """The answers of the process stay in order."""
+    tasting, writer = Tasting(taster), Writer()
+    added = tasting.add(writer.type("a"))
+    await asyncio.sleep(0)  # it is under way now
+    assert [one.known for one in added] == [False]
+    with pytest.raises(InvalidUpdate):
+        taster.taste(deadly())
+    assert [one.known and one.fine for one in added] == [True]
+    assert await tasting.known(tasting.add(writer.type("b"))) == [True]
+
+
+@pytest.mark.parametrize("when", ["before", "under way"])
+async def test_of_a_process_that_was_killed_nothing_is_known(taster: Taster, when: str) -> None:
+    """Those who waited go on, and the next is tasted by the one that was kept ready."""
+    tasting, writer = Tasting(taster), Writer()
+    taster.taste(b"")
+    assert taster.process is not None
+    parent = taster.process.popen
+    if when == "before":
+        os.killpg(parent.pid, signal.SIGKILL)
+        await asyncio.to_thread(parent.wait, 60)
+        added = tasting.add(writer.type("a"))
+    else:
+        os.killpg(parent.pid, signal.SIGSTOP)
+        added = tasting.add(writer.type("a"))
+        await asyncio.sleep(0)
+        os.killpg(parent.pid, signal.SIGKILL)
+    assert await tasting.known(added) == [False]
+    assert await tasting.known(tasting.add(writer.type("b"))) == [True]
+
+
+async def test_who_does_not_answer_is_replaced(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait has an end, and nothing is known then."""
+    tasting, writer = Tasting(taster), Writer()
+    taster.taste(b"")
+    assert taster.process is not None
+    silent = taster.process
+    os.killpg(silent.popen.pid, signal.SIGSTOP)
+    monkeypatch.setattr(foretaste, "_SECONDS", 0.05)
+    assert await tasting.known(tasting.add(writer.type("a"))) == [False]
+    assert taster.process is not silent
+    monkeypatch.setattr(foretaste, "_SECONDS", 60.0)
+    assert await tasting.known(tasting.add(writer.type("b"))) == [True]
+
+
+async def test_some_are_not_tasted_ahead(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one; what comes while very many wait; and any, where no process runs."""
+    tasting = Tasting(taster)
+    assert tasting.ahead.add(bytes(10_000), tasting.woken.set) is None
+    monkeypatch.setattr(foretaste, "_PORTIONS_MAX", 1)
+    tasting.add(bytes(8000), bytes(8000), bytes(8000), bytes(8000))
+    assert tasting.ahead.add(bytes(8000), tasting.woken.set) is None
+    tasting.ahead.close()
+    assert Foretaste(Suspicious(suspects=True)).add(b"", tasting.woken.set) is None
+
+
+async def test_at_the_end_nobody_is_left_waiting(taster: Taster) -> None:
+    """Nothing is known of what was not begun."""
+    tasting = Tasting(taster)
+    added = tasting.add(b"one")
+    tasting.ahead.close()
+    assert await tasting.known(added) == [False]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["one message", "chunks"])
+def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
+    """That the last chunk can be decoded says nothing about all of them together."""
+    taster = Suspicious(suspects=False)
+    intake = Intake(
+        Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, taste=taster.taste
+    )
+    update = Writer().type("a text")
+    parts = chunks.split(update, "id", chunk_bytes_max=1000 if whole else 60, inbox="_INBOX.a")
+    effects = [
+        intake.take(Stored("s", number, 1, part.data, part.headers()), 0.0, tasted=True)
+        for number, part in enumerate(parts, 1)
+    ]
+    assert isinstance(effects[-1][0], Accepted)
+    assert taster.tasted == ([] if whole else [(update, False)])

@@ -1,0 +1,68 @@
+"""The clockwork of leases: evenly, and many together."""
+
+import asyncio
+import random
+from typing import cast
+
+from lorogo_server.lease import Lease
+from lorogo_server.renewals import Renewals
+from lorogo_transport.tasks import Work
+
+
+class StillClock:
+    """Stands where it is put."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now(self) -> float:
+        return self.at
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Counted:
+    """A lease that notes when it was renewed."""
+
+    ended = doubtful = False
+    document_id = "doc"
+
+    def __init__(self, clock: StillClock, renewed: list[float]) -> None:
+        self._clock, self._renewed = clock, renewed
+
+    async def renew(self) -> None:
+        self._renewed.append(self._clock.now())
+
+
+def not_spawned(work: Work) -> None:
+    raise AssertionError(work)
+
+
+async def renewed_at(leases: int, seconds: float) -> int:
+    """How many were renewed so long after they were taken; they are due after 2.7 to 3 s."""
+    clock, renewed = StillClock(), list[float]()
+    renewals = Renewals(clock, random.Random(1), 3.0, not_spawned)
+    for _ in range(leases):
+        renewals.add(cast(Lease, Counted(clock, renewed)))
+    clock.at += seconds
+    running = asyncio.create_task(renewals.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return len(renewed)
+
+
+async def test_none_is_renewed_long_before_it_is_due() -> None:
+    """Each at its time; and with many, those of the next moment with those of this one."""
+    assert await renewed_at(10, 2.6) == 0
+    assert await renewed_at(1000, 2.6) == 0
+    assert await renewed_at(1000, 3.0) == 1000
+
+
+async def test_many_are_renewed_together() -> None:
+    """A write and a read of the socket are shared; nobody is renewed late for that."""
+    few, many = await renewed_at(10, 2.69), await renewed_at(1000, 2.69)
+    assert few == 0
+    assert 50 < many < 250
