@@ -347,9 +347,9 @@ class Room:
         mirror, context = self.mirror, self._context
         self._connecting = True
         self.tell()
-        if not mirror.ready:
+        if not mirror.ready and not mirror.need.owner:
             await self._bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
-        if mirror.need.owner:
+        if mirror.need.owner:  # an answer to what was asked behind our subscriptions is a barrier, too
             entry = await context.starter.served(self.document_id, timeout=self._settings.open_seconds)
             mirror.found_owner(entry)
             if entry is not None:  # a bucket that was lost and made anew may count from below what we heard

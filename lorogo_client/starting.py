@@ -161,6 +161,8 @@ class _Attempt:
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
         self._told: Entry | None = None
+        self._operation = ""  # of our own STARTING
+        self._started = 0  # its revision
         self._tries = 0
         self._looked = False
         self._nobody = ""  # why nobody listens although there are servers
@@ -169,10 +171,11 @@ class _Attempt:
     async def by_client(self) -> Entry:
         """The client makes the STARTING move itself."""
         starter, document_id = self._starter, self._document_id
-        mine = ""  # the operation of our own STARTING
-        mine_revision = answered_revision = 0
+        answered_revision = 0
         while True:
             self._changed.clear()
+            if (entry := self._come_up()) is not None:
+                return entry
             try:
                 entry = await starter.statuses.read(document_id, timeout=starter.settings.reply_seconds)
             except RequestTimeout:
@@ -194,20 +197,20 @@ class _Attempt:
                 case GiveUp(trace_id):
                     raise DocumentFailed(document_id, trace_id)
                 case Start(count, expected):
-                    operation = starter.new_id()
-                    status = Starting(operation, count, starter.clock.wall_ns())
-                    revision = await self._move(status, expected, entry)
-                    if revision:
-                        mine, mine_revision = operation, revision
-                        if await self._init(mine):
-                            answered_revision = revision
+                    await self._listen()  # before the move: whatever follows it is heard
+                    self._operation, self._started = starter.new_id(), 0
+                    status = Starting(self._operation, count, starter.clock.wall_ns())
+                    self._started = await self._move(status, expected, entry)
+                    if self._started and await self._init(self._operation):
+                        answered_revision = self._started
+                        await self._look(_LOOK_SECONDS)
                 case Ping():
                     self.why = "its owner does not answer"
                     await self._look(_LOOK_SECONDS)
                 case Wait(seconds):
-                    ours = entry is not None and entry.revision == mine_revision and not answered
-                    if ours and await self._init(mine):
-                        answered_revision = mine_revision
+                    ours = entry is not None and entry.revision == self._started and not answered
+                    if ours and await self._init(self._operation):
+                        answered_revision = self._started
                     elif not ours:
                         self.why = self.why or "another client or a server is starting it"
                         await self._look(min(seconds, _LOOK_SECONDS))
@@ -228,6 +231,12 @@ class _Attempt:
     async def close(self) -> None:
         if self._subscription is not None:
             await self._subscription.close()
+
+    def _come_up(self) -> Entry | None:
+        """The UP that we heard after our own STARTING: its owner was there just now, so nobody asks it."""
+        told = self._told
+        came_up = told is not None and isinstance(told.status, Up) and 0 < self._started < told.revision
+        return told if came_up else None
 
     def _wish(self, entry: Entry | None, ping: bool | None, answered: bool) -> lease.Wish:
         starter = self._starter
@@ -312,19 +321,20 @@ class _Attempt:
     async def _look(self, seconds: float) -> None:
         """Wait for a change of the status, but not longer than this."""
         if await self._listen():
-            return  # only now would we hear of a change: read once more
+            return  # only from now on do we hear of a change: read once more
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     async def _listen(self) -> bool:
-        """Subscribe to the status; True if this was the first time."""
+        """Subscribe to the status; True if this was the first time.
+
+        Nobody waits for that: what we ask next goes behind it on the same connection.
+        """
         if self._subscription is not None:
             return False
         bus = self._starter.bus
         self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
-        with suppress(RequestTimeout):
-            await bus.barrier()
         return True
 
     def _on_status(self, message: Message) -> None:
@@ -332,5 +342,6 @@ class _Attempt:
         if entry is not None:
             self._told = entry
             self._starter.heard(self._document_id, entry)
-            if isinstance(entry.status, Up | Failed) or not entry.server:
+            ours = isinstance(entry.status, Starting) and entry.status.operation_id == self._operation
+            if isinstance(entry.status, Up | Failed) or not (entry.server or ours):
                 self._changed.set()
