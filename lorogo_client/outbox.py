@@ -8,7 +8,6 @@ only what was never sent may be merged.
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import Next, backoff, decide
@@ -79,6 +78,11 @@ class Outbox:
     def queued(self) -> bool:
         """Whether something was never sent."""
         return bool(self._queue)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is to be sent: all that is here was, and waits for its answer."""
+        return not self._queue and len(self._waiting) == len(self._flights)
 
     @property
     def unsaved_bytes(self) -> int:
@@ -234,7 +238,12 @@ class Outbox:
 
     def overdue(self, now: float) -> list[Flight]:
         """Updates whose answer did not come in time."""
-        return list(takewhile(lambda flight: flight.due <= now, self._waiting.values()))
+        late: list[Flight] = []
+        for flight in self._waiting.values():
+            if flight.due > now:
+                break
+            late.append(flight)
+        return late
 
     def doubtful(self, now: float) -> bool:
         """Whether an answer is later than usual, so that a ping is worth it."""
