@@ -239,11 +239,13 @@ class Room:
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)
-        if entry is None or entry.revision <= self._revision:
+        if entry is None:
+            return
+        self._context.starter.heard(self.document_id, entry)
+        if entry.revision <= self._revision:
             return
         self._revision = entry.revision
         self._heard_at = now = self._context.clock.now()
-        self._context.starter.heard(self.document_id, entry)
         self.mirror.heard_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
@@ -355,7 +357,9 @@ class Room:
         if not mirror.ready and not mirror.need.owner:
             await self._bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
         if mirror.need.owner:  # an answer to what was asked behind our subscriptions is a barrier, too
-            entry = await context.starter.served(self.document_id, timeout=self._settings.open_seconds)
+            entry = await context.starter.served(
+                self.document_id, timeout=self._settings.open_seconds, listening=True
+            )
             mirror.found_owner(entry)
             if entry is not None:  # a bucket that was lost and made anew may count from below what we heard
                 self._revision = min(self._revision, entry.revision)

@@ -112,6 +112,7 @@ class Starter:
         self.new_id = new_id
         self.settings = settings
         self.sightings = Sightings()
+        self._attempts: dict[str, set[_Attempt]] = {}  # that are told of statuses, by document
 
     def connection(self, connected: bool) -> None:
         self.sightings.connection(connected, self.clock.now())
@@ -119,6 +120,8 @@ class Starter:
     def heard(self, document_id: str, entry: Entry) -> None:
         """A status was told on `loro.status.{id}`."""
         self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
+        for attempt in self._attempts.get(document_id, ()):
+            attempt.told(entry)
 
     def stale(self, document_id: str) -> bool:
         """Whether nobody renewed the status for so long that its owner may be replaced."""
@@ -135,12 +138,15 @@ class Starter:
             return None
         return True
 
-    async def served(self, document_id: str, *, timeout: float) -> Entry | None:
+    async def served(self, document_id: str, *, timeout: float, listening: bool = False) -> Entry | None:
         """Return when an owner answers: its entry, or None if we may not read the bucket.
 
+        `listening`: the caller has subscribed to its status, and says what it hears (`heard`).
         Raises NotServed after `timeout`, DocumentFailed, Disconnected.
         """
-        attempt = _Attempt(self, document_id)
+        attempt = _Attempt(self, document_id, told=listening)
+        if listening:
+            self._attempts.setdefault(document_id, set()).add(attempt)
         try:
             async with asyncio.timeout(timeout):
                 if self.settings.start == "server":
@@ -149,15 +155,25 @@ class Starter:
         except TimeoutError:
             raise NotServed(document_id, attempt.why or f"no answer in {timeout:g} s") from None
         finally:
+            self._forget(document_id, attempt)
             await attempt.close()
+
+    def _forget(self, document_id: str, attempt: "_Attempt") -> None:
+        told = self._attempts.get(document_id, set())
+        told.discard(attempt)
+        if not told:
+            self._attempts.pop(document_id, None)
 
 
 class _Attempt:
     """One call of `served`."""
 
-    def __init__(self, starter: Starter, document_id: str) -> None:
+    def __init__(self, starter: Starter, document_id: str, *, told: bool) -> None:
+        """`told`: of every status, so that it need not subscribe."""
         self._starter = starter
         self._document_id = document_id
+        self._subscribes = not told
+        self._listening = False
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
         self._told: Entry | None = None
@@ -327,21 +343,29 @@ class _Attempt:
                 await self._changed.wait()
 
     async def _listen(self) -> bool:
-        """Subscribe to the status; True if this was the first time.
+        """Take notice of the status from now on; True if this was the first time.
 
         Nobody waits for that: what we ask next goes behind it on the same connection.
         """
-        if self._subscription is not None:
+        if self._listening:
             return False
-        bus = self._starter.bus
-        self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
+        self._listening = True
+        if self._subscribes:
+            bus = self._starter.bus
+            self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
         return True
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)
         if entry is not None:
-            self._told = entry
             self._starter.heard(self._document_id, entry)
-            ours = isinstance(entry.status, Starting) and entry.status.operation_id == self._operation
-            if isinstance(entry.status, Up | Failed) or not (entry.server or ours):
-                self._changed.set()
+            self.told(entry)
+
+    def told(self, entry: Entry) -> None:
+        """This is the status now."""
+        if not self._listening:
+            return
+        self._told = entry
+        ours = isinstance(entry.status, Starting) and entry.status.operation_id == self._operation
+        if isinstance(entry.status, Up | Failed) or not (entry.server or ours):
+            self._changed.set()

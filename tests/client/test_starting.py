@@ -16,7 +16,8 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.ports import Message
+from lorogo_transport.statuses import Statuses, heard
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
 
 HOUR = 3600.0
@@ -87,6 +88,24 @@ async def test_who_heard_it_come_up_does_not_ask_whether_it_is_there(
     assert entry.token == owner.token
     with pytest.raises(NotServed, match="does not answer"):
         await starter_of(world, name="d").served("doc", timeout=0.2)
+
+
+async def test_who_listens_already_says_what_it_hears(world: MemoryNats, owner: FakeOwner) -> None:
+    """Then one subscription is enough: what is heard counts as much as if the starter had subscribed."""
+    starter = starter_of(world)
+    bus = starter.bus
+
+    def on_status(message: Message) -> None:
+        if (entry := heard(message)) is not None:
+            starter.heard("doc", entry)
+
+    await bus.subscribe("loro.status.doc", on_status)
+    before = dict(bus._listeners)  # type: ignore[attr-defined]
+    owner.pinged = False
+    entry = await starter.served("doc", timeout=DEADLINE, listening=True)
+    assert entry == await read(world)
+    assert dict(bus._listeners) == before  # type: ignore[attr-defined]
+    assert not starter._attempts
 
 
 async def test_an_owner_that_came_up_and_is_gone_at_once_is_replaced(world: MemoryNats) -> None:
