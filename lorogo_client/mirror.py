@@ -95,7 +95,7 @@ class Mirror:
         """Begin with what the store kept."""
         restored = restore(kept)
         self.replica.retire()
-        self.replica = LocalReplica(self._listeners, restored.replica)
+        self.replica = LocalReplica(self._listeners, restored.replica, listening=self.replica.listening)
         self.generation = kept.generation
         if not self.read_only:  # what others of this process have not saved is theirs to send
             sent = [(one.first, one.last, one.log_id, one.payload) for one in restored.sent]

@@ -27,8 +27,7 @@ class Flight:
     first: int  # the local commits that it holds
     last: int
     attempts: int = 0  # how often it was sent whole
-    waiting: bool = False  # it was sent, and `due` is when we stop waiting for the answer
-    due: float = 0.0  # when to send it, or send it again
+    due: float = 0.0  # when to send it, or send it again; when we stop waiting for the answer, if it was sent
     sent_at: float = 0.0
     plain: bool = False  # the bytes are those of one commit, as it was made
     stored: bool = False  # the local store knows this id with these bytes
@@ -54,7 +53,7 @@ class Outbox:
         self._queue_bytes = 0
         self._flights: OrderedDict[str, Flight] = OrderedDict()  # oldest first
         self._flight_bytes = 0
-        self._parked = 0  # flights that wait to be sent, rather than for an answer
+        self._waiting: OrderedDict[str, Flight] = OrderedDict()  # for an answer; longest first
         self._settled: OrderedDict[str, None] = OrderedDict()
         self._commits = 0
 
@@ -79,6 +78,11 @@ class Outbox:
     def queued(self) -> bool:
         """Whether something was never sent."""
         return bool(self._queue)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is to be sent: all that is here was, and waits for its answer."""
+        return not self._queue and len(self._waiting) == len(self._flights)
 
     @property
     def unsaved_bytes(self) -> int:
@@ -187,7 +191,8 @@ class Outbox:
         """Forget what is not ACKed."""
         self._queue.clear()
         self._flights.clear()
-        self._queue_bytes = self._flight_bytes = self._parked = 0
+        self._waiting.clear()
+        self._queue_bytes = self._flight_bytes = 0
 
     def forget_settled(self) -> None:
         """The replica is another, which may lack what was ACKed: it must be imported if it comes again."""
@@ -197,8 +202,7 @@ class Outbox:
 
     def next_to_send(self, now: float, new_id: Callable[[], str]) -> Flight | None:
         """The update to send now, in order; None if there is none, or no room in the window."""
-        if self._parked:
-            first = next(flight for flight in self._flights.values() if not flight.waiting)
+        if (first := self._first_parked()) is not None:
             return first if first.due <= now else None  # in order: what comes after it waits with it
         if not self._queue or not self._window_open():
             return None
@@ -215,14 +219,15 @@ class Outbox:
         """It goes out now; from now on an answer may come."""
         flight = self._flights[log_id]
         flight.attempts += 1
-        self._wait(flight, True)
+        self._waiting[log_id] = flight
         self.sent(log_id, now)
 
     def sent(self, log_id: str, now: float) -> None:
         """All its chunks are out; the answer, if it is not here yet, has `reply_seconds`."""
-        flight = self._flights.get(log_id)
-        if flight is not None and flight.waiting:
+        flight = self._waiting.get(log_id)
+        if flight is not None:
             flight.sent_at, flight.due = now, now + self._settings.reply_seconds
+            self._waiting.move_to_end(log_id)
 
     def unsent(self, log_id: str, now: float, jitter: float, *, unheard: bool = False) -> None:
         """It could not be sent, or was sent and not answered; try again after a pause."""
@@ -233,20 +238,22 @@ class Outbox:
 
     def overdue(self, now: float) -> list[Flight]:
         """Updates whose answer did not come in time."""
-        return [flight for flight in self._flights.values() if flight.waiting and flight.due <= now]
+        late: list[Flight] = []
+        for flight in self._waiting.values():
+            if flight.due > now:
+                break
+            late.append(flight)
+        return late
 
     def doubtful(self, now: float) -> bool:
         """Whether an answer is later than usual, so that a ping is worth it."""
-        return any(
-            flight.waiting and now - flight.sent_at >= self._settings.doubt_seconds
-            for flight in self._flights.values()
-        )
+        first = next(iter(self._waiting.values()), None)
+        return first is not None and now - first.sent_at >= self._settings.doubt_seconds
 
     def resend(self, now: float) -> None:
         """Send everything that is in flight again: the owner may be another, or may not have heard it."""
         for flight in self._flights.values():
-            self._wait(flight, False)
-            flight.due = now
+            self._park(flight, now)
 
     def next_deadline(self, *, after: float, sending_from: float = 0.0) -> float | None:
         """When something here is next due; the last ping out of doubt was at `after`.
@@ -254,12 +261,11 @@ class Outbox:
         Nothing leaves before `sending_from`; without one, what was never sent is due as soon as it can be.
         """
         times: list[float] = [sending_from] if sending_from and self._queue else []
-        for flight in self._flights.values():
-            if flight.waiting:
-                times += (flight.due, max(flight.sent_at, after) + self._settings.doubt_seconds)
-            else:
-                times.append(max(flight.due, sending_from))
-                break  # what comes after it waits with it
+        for flight in self._waiting.values():
+            times += (flight.due, max(flight.sent_at, after) + self._settings.doubt_seconds)
+            break  # the others are due later
+        if (parked := self._first_parked()) is not None:
+            times.append(max(parked.due, sending_from))  # what comes after it waits with it
         return min(times, default=None)
 
     def answer(self, reply: Reply, *, token: int, now: float, jitter: float) -> tuple[Next, Flight | None]:
@@ -285,8 +291,7 @@ class Outbox:
 
     def awaits(self, log_id: str) -> bool:
         """Whether it was sent and no answer came yet."""
-        flight = self._flights.get(log_id)
-        return flight is not None and flight.waiting
+        return log_id in self._waiting
 
     def leads(self, log_id: str) -> bool:
         """Whether nothing that was sent before it waits for its answer."""
@@ -294,10 +299,8 @@ class Outbox:
 
     def drop(self, log_id: str) -> None:
         """Never send this one again."""
-        flight = self._flights.pop(log_id, None)
-        if flight is not None:
-            self._flight_bytes -= len(flight.payload)
-            self._parked -= not flight.waiting
+        if (flight := self._flights.get(log_id)) is not None:
+            self._land(flight)
 
     # --- inside
 
@@ -320,11 +323,22 @@ class Outbox:
     def _fly(self, flight: Flight) -> None:
         self._flights[flight.log_id] = flight
         self._flight_bytes += len(flight.payload)
-        self._parked += 1
 
-    def _wait(self, flight: Flight, waiting: bool) -> None:
-        self._parked += flight.waiting - waiting
-        flight.waiting = waiting
+    def _land(self, flight: Flight) -> None:
+        del self._flights[flight.log_id]
+        self._waiting.pop(flight.log_id, None)
+        self._flight_bytes -= len(flight.payload)
+
+    def _park(self, flight: Flight, due: float) -> None:
+        """It waits to be sent, rather than for an answer."""
+        flight.due = due
+        self._waiting.pop(flight.log_id, None)
+
+    def _first_parked(self) -> Flight | None:
+        """The oldest that waits to be sent; usually there is none."""
+        if len(self._waiting) == len(self._flights):
+            return None
+        return next(flight for log_id, flight in self._flights.items() if log_id not in self._waiting)
 
     def _again(self, flight: Flight, now: float, jitter: float) -> None:
         settings = self._settings
@@ -334,13 +348,10 @@ class Outbox:
             most=settings.retry_seconds_max,
             jitter=jitter,
         )
-        self._wait(flight, False)
-        flight.due = now + pause
+        self._park(flight, now + pause)
 
     def _settle(self, flight: Flight) -> None:
-        del self._flights[flight.log_id]
-        self._flight_bytes -= len(flight.payload)
-        self._parked -= not flight.waiting
+        self._land(flight)
         self._settled[flight.log_id] = None
         if len(self._settled) > self._remembered_max:
             self._settled.popitem(last=False)

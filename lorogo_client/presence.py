@@ -3,12 +3,16 @@
 Entries vanish when they are not renewed, so a task renews ours well before that. Loro stamps an entry
 with the wall clock in milliseconds and keeps the older of two with the same stamp: publications of
 one entry are therefore some milliseconds apart.
+
+Loro says which entries changed, and only those are looked at: a message changes one, of hundreds in a crowd.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from loro import EphemeralStoreEvent
 
 from lorogo_client.errors import ClientError, SessionClosed
 from lorogo_client.feeds import Feed, latest
@@ -25,6 +29,8 @@ log = get_logger(__name__)
 
 _APART_SECONDS = 0.005
 _RENEWALS = 3  # tries before an entry expires elsewhere
+
+_NOTHING = object()
 
 Entries = dict[str, object]
 
@@ -49,6 +55,10 @@ class RoomPresence:
         self._wake = asyncio.Event()
         self._feeds: list[Feed[Entries]] = []
         self._shown: Entries = {}
+        self._stored: set[str] = set()  # keys that Loro's store has
+        self._touched: dict[str, bool] = {}  # keys to show anew, and whether the store has them
+        with crdt.guard():
+            self._presence.store.subscribe(_noting(self._touched)).detach()
 
     def set(self, key: str, value: "LoroValue") -> None:
         """Our entry under this key, from now on."""
@@ -63,12 +73,14 @@ class RoomPresence:
 
     def remove(self, key: str) -> None:
         """Take our entry away."""
-        if self._mine.pop(key, None) is not None:
+        if key in self._mine:
+            del self._mine[key]
             self._publish_soon(key)
 
     def all(self) -> Entries:
         """Everything that has not expired, ours as we last set it."""
-        return {**self._others(), **self._mine}
+        self._tell()
+        return dict(self._shown)
 
     def watch(self) -> Feed[Entries]:
         """What `all()` says, now and whenever it changes; the latest wins."""
@@ -111,6 +123,7 @@ class RoomPresence:
         """Send these entries of ours now; what cannot be sent is sent by the next renewal."""
         for key in sorted(keys):
             self._dirty.discard(key)
+            self._touch(key)
             with crdt.guard():
                 if key in self._mine:
                     self._presence.store.set(key, self._mine[key])
@@ -135,19 +148,54 @@ class RoomPresence:
 
     def _publish_soon(self, key: str) -> None:
         self._dirty.add(key)
+        self._touch(key)
         self._wake.set()
         self._tell()
 
-    def _others(self) -> Entries:
-        states = self._presence.states()
-        return {key: value for key, value in states.items() if key not in self._dirty}
+    def _touch(self, key: str) -> None:
+        self._touched.setdefault(key, key in self._stored)
 
     def _tell(self) -> None:
-        entries = self.all()
-        if entries != self._shown:
-            self._shown = entries
+        """Bring up to date what is shown, and tell whoever watches if that is another."""
+        with crdt.guard():
+            self._presence.store.remove_outdated()
+        changed = False
+        for key, stored in self._touched.items():
+            (self._stored.add if stored else self._stored.discard)(key)
+            if self._show(key):
+                changed = True
+        self._touched.clear()
+        if changed and self._feeds:
+            entries = dict(self._shown)
             for feed in self._feeds:
                 feed.push(entries)
+
+    def _show(self, key: str) -> bool:
+        """Show the entry as it is now; whether it was shown otherwise."""
+        value: object
+        if key in self._mine:
+            value = self._mine[key]
+        elif key in self._stored and key not in self._dirty:
+            with crdt.guard():
+                value = self._presence.store.get(key)
+        else:
+            return self._shown.pop(key, _NOTHING) is not _NOTHING
+        if key in self._shown and self._shown[key] == value:
+            return False
+        self._shown[key] = value
+        return True
+
+
+def _noting(touched: dict[str, bool]) -> Callable[[EphemeralStoreEvent], bool]:
+    """For Loro, which forgets a callback that does not return True: notes which keys are there, or gone."""
+
+    def note(event: EphemeralStoreEvent) -> bool:
+        touched.update(dict.fromkeys(event.added, True))
+        touched.update(dict.fromkeys(event.updated, True))
+        touched.update(dict.fromkeys(event.removed, False))
+        return True
+
+    return note
 
 
 class Presence:

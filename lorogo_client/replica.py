@@ -2,6 +2,9 @@
 
 Loro forgets a callback when its Subscription is dropped, when it returns anything but True, and panics
 when it raises: so the subscriptions are detached, and what they call only appends.
+
+A document that somebody listens to works out what each import changed, also if that is the whole content:
+a long text takes many hundred times as long. So a replica listens when it is asked to (`listen()`).
 """
 
 import weakref
@@ -39,17 +42,31 @@ class Listeners:
 
 
 class LocalReplica:
-    """A replica that tells what was committed here and what came from elsewhere."""
+    """A replica that tells what was committed here and, if it listens, what came from elsewhere."""
 
-    def __init__(self, listeners: Listeners, replica: crdt.Replica | None = None) -> None:
+    def __init__(
+        self, listeners: Listeners, replica: crdt.Replica | None = None, *, listening: bool = False
+    ) -> None:
         self._listeners = listeners
         self._replica = crdt.Replica() if replica is None else replica
         self._retired = False
-        doc = self._replica.doc
+        self._listening = False
         with crdt.guard():
-            # They live as long as the document, not only as long as we: who edits a replaced one is told.
-            doc.subscribe_local_update(_weakly_local(self)).detach()
-            doc.subscribe_root(_weakly_event(self)).detach()
+            # It lives as long as the document, not only as long as we: who edits a replaced one is told.
+            self.doc.subscribe_local_update(_weakly_local(self)).detach()
+        if listening:
+            self.listen()
+
+    def listen(self) -> None:
+        """From now on tell what imports change. For good: Loro goes on working it out in any case."""
+        if not self._listening:
+            self._listening = True
+            with crdt.guard():
+                self.doc.subscribe_root(_weakly_event(self)).detach()
+
+    @property
+    def listening(self) -> bool:
+        return self._listening
 
     @property
     def doc(self) -> LoroDoc:
@@ -129,7 +146,7 @@ class LocalReplica:
             edited = bool(unsaved) and not base.includes_vv(old.oplog_vv)
             diff = edits_since(old, old.vv_to_frontiers(base), fresh.doc) if edited else None
         self._retired = True
-        replica = LocalReplica(self._listeners, fresh)
+        replica = LocalReplica(self._listeners, fresh, listening=self._listening)
         if diff is not None:
             with crdt.guard():
                 fresh.doc.apply_diff(diff)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrivals
+from lorogo_client.alarm import Alarm
 from lorogo_client.archive import Archive
 from lorogo_client.context import Context
 from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed, NotServed
@@ -77,6 +78,7 @@ class Room:
         self._heard_at = 0.0  # when the newest status came, or the owner answered
         self._doubted = 0.0
         self._wake = asyncio.Event()
+        self._alarm = Alarm(self._wake.set)
         self._urgent = asyncio.Event()  # ends a pause after a failure
         self._sender = Sender(context, document_id, self.mirror, weakly(self._on_answer))
         self._subscriptions: list[Subscription] = []
@@ -157,6 +159,7 @@ class Room:
             while self._subscriptions:  # they hold us
                 await self._subscriptions.pop().close()
             self._sender.close()
+            self._alarm.cancel()
             await self.archive.close()
             self.mirror.replica.retire()
             self.tell()
@@ -236,11 +239,13 @@ class Room:
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)
-        if entry is None or entry.revision <= self._revision:
+        if entry is None:
+            return
+        self._context.starter.heard(self.document_id, entry)
+        if entry.revision <= self._revision:
             return
         self._revision = entry.revision
         self._heard_at = now = self._context.clock.now()
-        self._context.starter.heard(self.document_id, entry)
         self.mirror.heard_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
@@ -253,7 +258,9 @@ class Room:
 
     def _on_answer(self) -> None:
         self.tell()
-        self._wake.set()
+        need = self.mirror.need
+        if need.sync or need.owner or not self.mirror.outbox.resting:
+            self._wake.set()
 
     # --- the keeper
 
@@ -347,10 +354,12 @@ class Room:
         mirror, context = self.mirror, self._context
         self._connecting = True
         self.tell()
-        if not mirror.ready:
+        if not mirror.ready and not mirror.need.owner:
             await self._bus.barrier(self._settings.reply_seconds)  # nothing is missed after the sync
-        if mirror.need.owner:
-            entry = await context.starter.served(self.document_id, timeout=self._settings.open_seconds)
+        if mirror.need.owner:  # an answer to what was asked behind our subscriptions is a barrier, too
+            entry = await context.starter.served(
+                self.document_id, timeout=self._settings.open_seconds, listening=True
+            )
             mirror.found_owner(entry)
             if entry is not None:  # a bucket that was lost and made anew may count from below what we heard
                 self._revision = min(self._revision, entry.revision)
@@ -390,23 +399,28 @@ class Room:
 
     async def _rest(self, pause: float | None) -> None:
         """Until there is something to do; after a failure for the pause, or until things look better."""
-        with suppress(TimeoutError):
-            if pause is not None:
+        if pause is not None:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._urgent.wait()
-            else:
-                async with asyncio.timeout(self._until_next()):
-                    await self._wake.wait()
+            return
+        now = self._context.clock.now()
+        if (due := self._next_due(now)) is not None:
+            self._alarm.set(due, now)
+        await self._wake.wait()
 
-    def _until_next(self) -> float | None:
-        """Seconds until something is due by itself; None: only an event can bring work."""
+    def _next_due(self, now: float) -> float | None:
+        """When something is due by itself; None: only an event can bring work."""
         if self.problem is not None or not self._bus.connected:
             return None
-        outbox, now, early = self.mirror.outbox, self._context.clock.now(), self._sender.early()
-        due = outbox.next_deadline(after=self._doubted, sending_from=now + early if early else 0.0)
-        times = [due, self._suspicion[0] if self._suspicion else None, self._ask_at()]
-        soonest = min((time for time in times if time is not None), default=None)
-        return None if soonest is None else max(0.0, soonest - now)
+        early = self._sender.early()
+        due = self.mirror.outbox.next_deadline(
+            after=self._doubted, sending_from=now + early if early else 0.0
+        )
+        if self._suspicion is not None:
+            due = self._suspicion[0] if due is None else min(due, self._suspicion[0])
+        ask_at = self._ask_at()
+        return ask_at if due is None else due if ask_at is None else min(due, ask_at)
 
     def _broke(self, error: Exception) -> None:
         log.error("the session broke", document=self.document_id, exc_info=error)

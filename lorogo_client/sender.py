@@ -31,11 +31,14 @@ class Sender:
     async def send_ready(self, may_send: Callable[[], bool]) -> None:
         """Send until nothing is ready or `may_send` says no. Raises what `send` raises, but StorageFull."""
         while may_send() and not self.early() and (flights := self._next_flights()):
-            await self._send_all(flights, may_send)
+            if self._mirror.keeping.shelf is None:
+                await self._send(*flights)
+            else:
+                await self._send_all(flights, may_send)
 
     def early(self) -> float:
         """Seconds until the pace allows another update; 0: it does now."""
-        return self._pace.wait(self._context.clock.now())
+        return self._pace.wait(self._context.clock.now()) if self._pace.limited else 0.0
 
     def forget_replaced(self) -> None:
         """Expect no answer to what a sync has replaced."""
@@ -47,7 +50,7 @@ class Sender:
             self._forget(log_id)
 
     def _next_flights(self) -> list[Flight]:
-        """What leaves now, in order. With a store several, so that they wait for the disk once."""
+        """What leaves now, in order: one, or with a store several, so that they wait for the disk once."""
         outbox, flights = self._mirror.outbox, list[Flight]()
         now = self._context.clock.now()
         together = self._mirror.keeping.active and not self._pace.limited
@@ -77,7 +80,8 @@ class Sender:
         context, outbox = self._context, self._mirror.outbox
         self._expected.add(flight.log_id)
         inbox = context.replies.expect(flight.log_id, self._on_reply)
-        self._pace.sent(len(flight.payload), context.clock.now())
+        if self._pace.limited:
+            self._pace.sent(len(flight.payload), context.clock.now())
         try:
             await send(context, self._document_id, flight, inbox)
         except StorageFull as error:

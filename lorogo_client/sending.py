@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lorogo_client.outbox import Flight
 from lorogo_protocol import calls, chunks, replies, subjects
+from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
@@ -73,6 +74,12 @@ async def send(context: "Context", document_id: str, flight: Flight, inbox: str)
     stream = transport.stream(subjects.WAL_STREAM)
     subject = subjects.wal(document_id)
     size = chunks.chunk_bytes(transport.bus.max_payload, settings.chunk_bytes_max)
+    if flight.attempts <= 1 and len(flight.payload) <= size and settings.confirmed_chunks_min:
+        whole = Chunk(
+            flight.log_id, 0, flight.payload, final=True, count=1, digest=flight.digest, inbox=inbox
+        )
+        await stream.append_unconfirmed(subject, whole.data, headers=whole.headers())
+        return
     parts = list(chunks.split(flight.payload, flight.log_id, chunk_bytes_max=size, inbox=inbox))
     if flight.attempts <= 1 and len(parts) <= settings.confirmed_chunks_min:
         for part in parts:
@@ -92,7 +99,7 @@ async def send(context: "Context", document_id: str, flight: Flight, inbox: str)
     await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
 
 
-async def _require_room(context: "Context", document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+async def _require_room(context: "Context", document_id: str, parts: Sequence[Chunk]) -> None:
     """Raises StorageFull if the owner says that the WAL takes no more of this size.
 
     An owner that does not say so is no reason to keep an update back.
@@ -110,9 +117,7 @@ async def _require_room(context: "Context", document_id: str, parts: Sequence[ch
         raise StorageFull(f"the WAL has room for {max(left, 0)} bytes, and the update needs {size}")
 
 
-async def _at_its_pace(
-    transport: Transport, subject: str, parts: Sequence[chunks.Chunk], timeout: float
-) -> None:
+async def _at_its_pace(transport: Transport, subject: str, parts: Sequence[Chunk], timeout: float) -> None:
     stream = transport.stream(subjects.WAL_STREAM)
     for start in range(0, len(parts), _CHUNKS_AT_ONCE):
         for part in parts[start : start + _CHUNKS_AT_ONCE]:

@@ -149,6 +149,7 @@ class Session:
         Ends when the session does, with the error if it failed for good.
         """
         self._check_open()
+        self._mirror.replica.listen()
         feed = self._room.standing.changes()
         self._changes.append(feed)
         return feed

@@ -112,6 +112,7 @@ class Starter:
         self.new_id = new_id
         self.settings = settings
         self.sightings = Sightings()
+        self._attempts: dict[str, set[_Attempt]] = {}  # that are told of statuses, by document
 
     def connection(self, connected: bool) -> None:
         self.sightings.connection(connected, self.clock.now())
@@ -119,6 +120,8 @@ class Starter:
     def heard(self, document_id: str, entry: Entry) -> None:
         """A status was told on `loro.status.{id}`."""
         self.sightings.saw(document_id, entry.revision, self.clock.now(), read=False)
+        for attempt in self._attempts.get(document_id, ()):
+            attempt.told(entry)
 
     def stale(self, document_id: str) -> bool:
         """Whether nobody renewed the status for so long that its owner may be replaced."""
@@ -135,12 +138,15 @@ class Starter:
             return None
         return True
 
-    async def served(self, document_id: str, *, timeout: float) -> Entry | None:
+    async def served(self, document_id: str, *, timeout: float, listening: bool = False) -> Entry | None:
         """Return when an owner answers: its entry, or None if we may not read the bucket.
 
+        `listening`: the caller has subscribed to its status, and says what it hears (`heard`).
         Raises NotServed after `timeout`, DocumentFailed, Disconnected.
         """
-        attempt = _Attempt(self, document_id)
+        attempt = _Attempt(self, document_id, told=listening)
+        if listening:
+            self._attempts.setdefault(document_id, set()).add(attempt)
         try:
             async with asyncio.timeout(timeout):
                 if self.settings.start == "server":
@@ -149,18 +155,30 @@ class Starter:
         except TimeoutError:
             raise NotServed(document_id, attempt.why or f"no answer in {timeout:g} s") from None
         finally:
+            self._forget(document_id, attempt)
             await attempt.close()
+
+    def _forget(self, document_id: str, attempt: "_Attempt") -> None:
+        told = self._attempts.get(document_id, set())
+        told.discard(attempt)
+        if not told:
+            self._attempts.pop(document_id, None)
 
 
 class _Attempt:
     """One call of `served`."""
 
-    def __init__(self, starter: Starter, document_id: str) -> None:
+    def __init__(self, starter: Starter, document_id: str, *, told: bool) -> None:
+        """`told`: of every status, so that it need not subscribe."""
         self._starter = starter
         self._document_id = document_id
+        self._subscribes = not told
+        self._listening = False
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
         self._told: Entry | None = None
+        self._operation = ""  # of our own STARTING
+        self._started = 0  # its revision
         self._tries = 0
         self._looked = False
         self._nobody = ""  # why nobody listens although there are servers
@@ -169,10 +187,11 @@ class _Attempt:
     async def by_client(self) -> Entry:
         """The client makes the STARTING move itself."""
         starter, document_id = self._starter, self._document_id
-        mine = ""  # the operation of our own STARTING
-        mine_revision = answered_revision = 0
+        answered_revision = 0
         while True:
             self._changed.clear()
+            if (entry := self._come_up()) is not None:
+                return entry
             try:
                 entry = await starter.statuses.read(document_id, timeout=starter.settings.reply_seconds)
             except RequestTimeout:
@@ -194,20 +213,20 @@ class _Attempt:
                 case GiveUp(trace_id):
                     raise DocumentFailed(document_id, trace_id)
                 case Start(count, expected):
-                    operation = starter.new_id()
-                    status = Starting(operation, count, starter.clock.wall_ns())
-                    revision = await self._move(status, expected, entry)
-                    if revision:
-                        mine, mine_revision = operation, revision
-                        if await self._init(mine):
-                            answered_revision = revision
+                    await self._listen()  # before the move: whatever follows it is heard
+                    self._operation, self._started = starter.new_id(), 0
+                    status = Starting(self._operation, count, starter.clock.wall_ns())
+                    self._started = await self._move(status, expected, entry)
+                    if self._started and await self._init(self._operation):
+                        answered_revision = self._started
+                        await self._look(_LOOK_SECONDS)
                 case Ping():
                     self.why = "its owner does not answer"
                     await self._look(_LOOK_SECONDS)
                 case Wait(seconds):
-                    ours = entry is not None and entry.revision == mine_revision and not answered
-                    if ours and await self._init(mine):
-                        answered_revision = mine_revision
+                    ours = entry is not None and entry.revision == self._started and not answered
+                    if ours and await self._init(self._operation):
+                        answered_revision = self._started
                     elif not ours:
                         self.why = self.why or "another client or a server is starting it"
                         await self._look(min(seconds, _LOOK_SECONDS))
@@ -228,6 +247,12 @@ class _Attempt:
     async def close(self) -> None:
         if self._subscription is not None:
             await self._subscription.close()
+
+    def _come_up(self) -> Entry | None:
+        """The UP that we heard after our own STARTING: its owner was there just now, so nobody asks it."""
+        told = self._told
+        came_up = told is not None and isinstance(told.status, Up) and 0 < self._started < told.revision
+        return told if came_up else None
 
     def _wish(self, entry: Entry | None, ping: bool | None, answered: bool) -> lease.Wish:
         starter = self._starter
@@ -312,25 +337,35 @@ class _Attempt:
     async def _look(self, seconds: float) -> None:
         """Wait for a change of the status, but not longer than this."""
         if await self._listen():
-            return  # only now would we hear of a change: read once more
+            return  # only from now on do we hear of a change: read once more
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     async def _listen(self) -> bool:
-        """Subscribe to the status; True if this was the first time."""
-        if self._subscription is not None:
+        """Take notice of the status from now on; True if this was the first time.
+
+        Nobody waits for that: what we ask next goes behind it on the same connection.
+        """
+        if self._listening:
             return False
-        bus = self._starter.bus
-        self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
-        with suppress(RequestTimeout):
-            await bus.barrier()
+        self._listening = True
+        if self._subscribes:
+            bus = self._starter.bus
+            self._subscription = await bus.subscribe(subjects.status(self._document_id), self._on_status)
         return True
 
     def _on_status(self, message: Message) -> None:
         entry = heard(message)
         if entry is not None:
-            self._told = entry
             self._starter.heard(self._document_id, entry)
-            if isinstance(entry.status, Up | Failed) or not entry.server:
-                self._changed.set()
+            self.told(entry)
+
+    def told(self, entry: Entry) -> None:
+        """This is the status now."""
+        if not self._listening:
+            return
+        self._told = entry
+        ours = isinstance(entry.status, Starting) and entry.status.operation_id == self._operation
+        if isinstance(entry.status, Up | Failed) or not (entry.server or ours):
+            self._changed.set()

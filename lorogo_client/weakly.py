@@ -6,17 +6,27 @@ collects cycles, which it does less and less often as a process grows.
 
 import weakref
 from collections.abc import Callable
-from typing import ParamSpec
+from types import MethodType
+from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
 
 
+class _Weakly(Generic[P]):
+    """Not a closure: every room has several, and the collector looks at all that they are made of."""
+
+    __slots__ = ("_function", "_owner")
+
+    def __init__(self, method: Callable[P, None]) -> None:
+        assert isinstance(method, MethodType)
+        self._function = method.__func__
+        self._owner = weakref.ref(method.__self__)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        if (owner := self._owner()) is not None:
+            self._function(owner, *args, **kwargs)
+
+
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
     """The bound method, for as long as somebody else holds its object; then nothing."""
-    found = weakref.WeakMethod(method)
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        if (here := found()) is not None:
-            here(*args, **kwargs)
-
-    return call
+    return _Weakly(method)

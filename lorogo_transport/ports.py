@@ -164,7 +164,7 @@ class Bus(Protocol):
     async def subscribe(
         self, subject: str, handler: Callable[[Message], None], *, queue: str = ""
     ) -> Listening:
-        """Listen; effective for sure only after `barrier()`. Survives reconnects."""
+        """Listen; for sure after `barrier()`, or the answer to a later request. Survives reconnects."""
 
     async def barrier(self, timeout: float = 5.0) -> None:
         """Return when NATS has processed everything sent before, subscriptions included."""

@@ -266,3 +266,59 @@ def test_everything_committed_is_acked_once_and_no_id_names_two_byte_strings(ste
         settle(0)
     assert sorted(b"".join(model.acked)) == sorted(b"".join(model.committed))
     assert all(payload in b"".join(model.acked) for payload in model.committed)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["commit", "sending", "sent", "ack", "nack", "unsent", "resend", "drop"]),
+            st.integers(0, 4),
+            st.floats(0, 3),
+        ),
+        max_size=60,
+    )
+)
+def test_deadlines_are_those_of_whatever_waits_longest(steps: Sequence[tuple[str, int, float]]) -> None:
+    """In whatever order updates are sent, answered, sent again or given up."""
+    outbox, new_id, now = Outbox(SETTINGS), ids(), 0.0
+    flights: dict[str, Flight] = {}  # all that is not settled
+    sent_at: dict[str, float] = {}  # of those that wait for an answer
+
+    for step, which, seconds in steps:
+        now += seconds
+        name = sorted(flights)[which % len(flights)] if flights else ""
+        match step:
+            case "commit":
+                outbox.add(b"x")
+            case "sending" if (flight := outbox.next_to_send(now, new_id)) is not None:
+                outbox.sending(flight.log_id, now)
+                flights[flight.log_id], sent_at[flight.log_id] = flight, now
+            case "sent" if name in sent_at:
+                outbox.sent(name, now)
+                sent_at[name] = now
+            case "ack" if name:
+                outbox.answer(ack(flights.pop(name)), token=7, now=now, jitter=0.5)
+                sent_at.pop(name, None)
+            case "nack" if name:
+                nack = Nack(name, flights[name].digest, Reason.BUSY, "")
+                outbox.answer(nack, token=7, now=now, jitter=0.5)
+                sent_at.pop(name, None)
+            case "unsent" if name:
+                outbox.unsent(name, now, 0.5)
+                sent_at.pop(name, None)
+            case "resend":
+                outbox.resend(now)
+                sent_at.clear()
+            case "drop" if name:
+                outbox.drop(name)
+                del flights[name]
+                sent_at.pop(name, None)
+        reply, doubt = SETTINGS.reply_seconds, SETTINGS.doubt_seconds
+        late = {one for one, when in sent_at.items() if when + reply <= now}
+        assert {flight.log_id for flight in outbox.overdue(now)} == late
+        assert outbox.doubtful(now) is any(now - when >= doubt for when in sent_at.values())
+        assert all(outbox.awaits(one) is (one in sent_at) for one in flights)
+        due = [time for when in sent_at.values() for time in (when + reply, max(when, 2.0) + doubt)]
+        parked = [flight for one, flight in flights.items() if one not in sent_at]
+        due += [flight.due for flight in parked if flight.first == min(one.first for one in parked)]
+        assert outbox.next_deadline(after=2.0) == min(due, default=None)

@@ -1,16 +1,19 @@
 """Presence: one entry per session, seen by everybody, gone when the session is."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lorogo_client import SessionClosed
-from lorogo_client.presence import PresenceTooLarge
+from lorogo_client.presence import PresenceTooLarge, RoomPresence
 from lorogo_protocol import crdt, subjects
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message
-from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
+from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually, new_world
 
 
 async def test_an_entry_is_seen_by_others_and_goes_with_its_session(
@@ -99,3 +102,81 @@ async def test_too_large_a_message_of_others_is_dropped(world: MemoryNats, owner
         for store in (other, small):
             await owner.transport.bus.publish(subjects.awareness("doc"), store.encode_all())
         await eventually(lambda: session.presence.all() == {"small": 1})
+
+
+async def test_an_entry_without_a_value_is_an_entry(world: MemoryNats, owner: FakeOwner) -> None:
+    """`None` is something to show; only who clears it shows nothing."""
+    async with (
+        client_of(world) as one,
+        client_of(world, seed=2) as two,
+        one.open("doc") as anna,
+        two.open("doc") as bob,
+    ):
+        anna.presence.set(None)
+        await eventually(lambda: bob.presence.all() == {anna.presence.key: None})
+        anna.presence.clear()
+        await eventually(lambda: bob.presence.all() == {})
+
+
+async def test_what_was_handed_out_stays_as_it_was(world: MemoryNats, owner: FakeOwner) -> None:
+    """An app may keep or change it: it is a copy."""
+    async with client_of(world) as client, client.open("doc") as session:
+        session.presence.set(1)
+        first, seen = session.presence.all(), session.presence.watch()
+        first["mine"] = "alone"
+        session.presence.set(2)
+        assert first == {session.presence.key: 1, "mine": "alone"}
+        async with asyncio.timeout(DEADLINE):
+            told = await anext(seen)
+        assert told == session.presence.all() == {session.presence.key: 2}
+        session.presence.set(3)
+        assert told == {session.presence.key: 2}
+
+
+_DOINGS = st.sampled_from(["theirs", "theirs gone", "set", "remove", "publish", "forged"])
+
+
+@given(steps=st.lists(st.tuples(_DOINGS, st.sampled_from("abc"), st.integers(0, 2)), max_size=40))
+def test_what_is_shown_is_what_loro_has_and_what_we_set(steps: Sequence[tuple[str, str, int]]) -> None:
+    """After every step, and whoever watches has been told the newest of it; nobody is told the same twice."""
+
+    async def run() -> None:
+        world = await new_world()
+        presence = RoomPresence(
+            world.connect("client").bus, "doc", timeout_seconds=30, bytes_max=QUICK.presence_bytes_max
+        )
+        theirs, ours = crdt.Presence(30), dict[str, int]()
+        unpublished = set[str]()
+        feed = presence.watch()
+        told = await anext(feed)
+        for doing, key, value in steps:
+            match doing:
+                case "theirs":
+                    theirs.store.set(key, value)
+                    presence.apply(theirs.store.encode(key))
+                case "theirs gone":
+                    theirs.store.delete(key)
+                    presence.apply(theirs.store.encode(key))
+                case "set":
+                    ours[key] = value
+                    unpublished.add(key)
+                    presence.set(key, value)
+                case "remove":
+                    if ours.pop(key, None) is not None:
+                        unpublished.add(key)
+                    presence.remove(key)
+                case "publish":
+                    await presence.publish(set(unpublished))
+                    unpublished.clear()
+                case "forged":
+                    presence.apply(b"not a presence")
+            stored = presence._presence.states().items()
+            expected = {**{one: it for one, it in stored if one not in unpublished}, **ours}
+            assert presence.all() == expected
+            if expected != told:
+                assert feed._items
+                told = await anext(feed)
+            assert told == expected
+            assert not feed._items
+
+    asyncio.run(run())

@@ -452,7 +452,32 @@ def test_merged_updates_hold_what_the_single_ones_hold() -> None:
     assert spans_of([merged]) == spans_of(heard.local)
     other.import_(merged)
     assert other.get_deep_value() == replica.doc.get_deep_value()
-    assert heard.remote == 1
+    assert heard.remote == 0
+
+
+def test_imports_are_told_from_when_somebody_listens() -> None:
+    """Not what came before; also with an edit open here, and by the document that a rebase makes."""
+    heard = Heard()
+    replica, other = LocalReplica(heard.listeners()), LoroDoc()
+
+    def comes(words: str) -> None:
+        known = other.oplog_vv
+        type_in(other, words)
+        other.commit()
+        replica.apply(other.export(ExportMode.Updates(known)))
+
+    comes("before")
+    type_in(replica.doc, "open ")
+    replica.listen()
+    replica.listen()
+    assert heard.remote == 0
+    comes("one")
+    assert (heard.remote, len(heard.local)) == (1, 1)
+    replica, edited = replica.rebased(crdt.Replica.from_snapshot(replica.snapshot()), heard.local)
+    assert (heard.remote, edited) == (1, False)
+    comes("two")
+    assert heard.remote == 2
+    assert replica.doc.get_text("t").to_string().count("two") == 1
 
 
 def test_what_the_vector_lacks_is_found_beyond_what_is_on_its_way() -> None:

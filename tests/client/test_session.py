@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from loro import Diff, TextDelta
 
 import lorogo_client
 from lorogo_client import (
@@ -22,6 +23,7 @@ from lorogo_client import (
     Unsaved,
     UpdateRefused,
 )
+from lorogo_client.feeds import Item
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.reasons import Reason
@@ -294,6 +296,41 @@ async def test_changes_tell_the_edits_of_others_with_their_sequence(
         assert change.sequence == owner.head
         assert len(change.events.events) == 1
         assert text_of(session) == "minetheirs"
+
+
+async def test_changes_tell_of_what_others_do_from_the_call_on(world: MemoryNats, owner: FakeOwner) -> None:
+    """Not of what the document had before; and each session that asks is told, whoever asked first."""
+    await owner.edit("first ", tell=False)
+    async with client_of(world) as client, client.open("doc") as one, client.open("doc") as two:
+        await owner.edit("second ")
+        await eventually(lambda: text_of(one) == "first second ")
+        early = one.changes()
+        await owner.edit("third ")
+        await eventually(lambda: text_of(one) == "first second third ")
+        late = two.changes()
+        await owner.edit("fourth ")
+        async with asyncio.timeout(DEADLINE):
+            told = [await anext(early), await anext(early), await anext(late)]
+        assert [inserted(item) for item in told] == ["third ", "fourth ", "fourth "]
+
+
+async def test_what_a_reconnect_brings_is_told_as_a_change(world: MemoryNats, owner: FakeOwner) -> None:
+    """By the sync that follows it."""
+    transport = world.connect("client")
+    async with client_of(world, transport=transport) as client, client.open("doc") as session:
+        changes = session.changes()
+        transport.cut()
+        await owner.edit("theirs", tell=False)
+        transport.heal()
+        async with asyncio.timeout(DEADLINE):
+            assert inserted(await anext(changes)) == "theirs"
+
+
+def inserted(item: Item) -> str:
+    assert isinstance(item, Change)
+    (event,) = item.events.events
+    assert isinstance(event.diff, Diff.Text)
+    return "".join(step.insert for step in event.diff.diff if isinstance(step, TextDelta.Insert))
 
 
 async def test_two_sessions_of_a_document_share_one_room(world: MemoryNats, owner: FakeOwner) -> None:

@@ -16,8 +16,9 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
-from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually
+from lorogo_transport.ports import Message
+from lorogo_transport.statuses import Statuses, heard
+from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
 
 HOUR = 3600.0
 
@@ -75,6 +76,52 @@ async def test_a_document_that_is_up_is_left_alone(world: MemoryNats, owner: Fak
     assert entry is not None
     assert entry.revision == revision
     assert owner.inits == 1
+
+
+async def test_who_heard_it_come_up_does_not_ask_whether_it_is_there(
+    world: MemoryNats, owner: FakeOwner
+) -> None:
+    """After our own STARTING: the owner was there just now. Who comes later pings it."""
+    owner.pinged = False
+    entry = await starter_of(world).served("doc", timeout=DEADLINE)
+    assert entry == await read(world)
+    assert entry.token == owner.token
+    with pytest.raises(NotServed, match="does not answer"):
+        await starter_of(world, name="d").served("doc", timeout=0.2)
+
+
+async def test_who_listens_already_says_what_it_hears(world: MemoryNats, owner: FakeOwner) -> None:
+    """Then one subscription is enough: what is heard counts as much as if the starter had subscribed."""
+    starter = starter_of(world)
+    bus = starter.bus
+
+    def on_status(message: Message) -> None:
+        if (entry := heard(message)) is not None:
+            starter.heard("doc", entry)
+
+    await bus.subscribe("loro.status.doc", on_status)
+    before = dict(bus._listeners)  # type: ignore[attr-defined]
+    owner.pinged = False
+    entry = await starter.served("doc", timeout=DEADLINE, listening=True)
+    assert entry == await read(world)
+    assert dict(bus._listeners) == before  # type: ignore[attr-defined]
+    assert not starter._attempts
+
+
+async def test_an_owner_that_came_up_and_is_gone_at_once_is_replaced(world: MemoryNats) -> None:
+    """Nobody pinged it: the first call finds nobody, and the next look for the owner does ask."""
+    async with FakeOwner(world, name="brief") as brief:
+        brief.serve = brief.renew  # type: ignore[method-assign]  # UP, and it listens to nothing
+        async with client_of(world) as client:
+            opening = asyncio.ensure_future(client.open("doc").__aenter__())
+            await eventually(lambda: brief.inits > 0)
+            async with FakeOwner(world, name="next") as owner:
+                await brief.vanish()
+                session = await opening
+                assert owner.inits == 1
+                session.doc.get_text("t").insert(0, "here")
+                await session.flush(DEADLINE)
+                assert owner.text() == "here"
 
 
 async def test_an_owner_that_answers_is_never_replaced_however_old_its_entry_is(

@@ -37,6 +37,26 @@ async def test_order_holds_across_subscriptions(dial: Connect, unique: str) -> N
     assert got.bodies == [b"%d" % number for number in range(200)]
 
 
+async def test_a_subscription_is_effective_when_a_later_request_is_answered(
+    dial: Connect, unique: str
+) -> None:
+    """Nothing that is sent overtakes it, so who asks something afterwards needs no barrier."""
+    sender, receiver = await dial(), await dial()
+    answers: list[asyncio.Future[None]] = []
+
+    def answer(message: Message) -> None:
+        answers.append(asyncio.ensure_future(sender.bus.publish(message.reply)))
+
+    await sender.bus.subscribe(f"{unique}.ask", answer)
+    await sender.bus.barrier()
+    for number in range(50):
+        got = Collector()
+        await receiver.bus.subscribe(f"{unique}.{number}", got)
+        await receiver.bus.request(f"{unique}.ask", timeout=5)
+        await sender.bus.publish(f"{unique}.{number}")
+        await got.wait(1)
+
+
 @pytest.mark.parametrize(
     ("pattern", "matching"),
     [
