@@ -142,6 +142,7 @@ def lay_out(harness: Path, work: Path) -> None:
     shutil.copy(harness / "driver.mjs", work / "driver.mjs")
     shutil.copy(harness / "peers.mjs", work / "others.mjs")
     shutil.copytree(HERE / "overlay", work, dirs_exist_ok=True)
+    shutil.rmtree(work / "data", ignore_errors=True)  # of a run that was ended
 
 
 def measure(step: Step, work: Path, trace: Path) -> list[results.Record]:
