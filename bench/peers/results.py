@@ -233,8 +233,10 @@ def _faults(record: Record, records: Sequence[Record]) -> Iterator[str]:
     if workload in ("w4", "w4k") and not record["complete"]:
         yield "not every update arrived"
     if workload == "w5":
-        if not (record["local_ok"] and record["server_has_all"]):
+        if not record["local_ok"]:
             yield "the text is not that of the trace"
+        if not record["server_has_all"]:
+            yield "the server did not have the whole text in time"
         if record["cold_ok"] != W5_OPENS:
             yield f"{record['cold_ok']} opened with the whole text"
     if workload == "w6":
