@@ -208,10 +208,20 @@ def versions(work: Path) -> dict[str, str]:
     }
     for server, packages in _PYTHON_PACKAGES.items():
         found[server] = ", ".join(f"{name} {python.get(name, 'unknown')}" for name in packages)
-    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
-    found["lorogo"] = ", ".join(f"{name} {version}" for name, version in machine.versions().items())
-    found["driver"] = f"Node {node.removeprefix('v')}, ws {_npm_version(work, 'ws')}"
+    ours = ", ".join(f"{name} {version}" for name, version in machine.versions().items())
+    commit = _answer("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
+    found["lorogo"] = f"{ours}, commit {commit}" if commit else ours
+    node = _answer("node", "--version").removeprefix("v")
+    found["driver"] = f"Node {node}, ws {_npm_version(work, 'ws')}"
     return found
+
+
+def _answer(*command: str) -> str:
+    """What a program says; nothing if it is not there, or does not know."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _plain(name: str) -> str:
