@@ -260,8 +260,12 @@ def run(options: argparse.Namespace) -> int:
         if seconds > 60 * options.minutes:
             left_out = steps[done - 1 :]
             break
-        _say(f"{seconds:5.0f} s  {done}/{len(steps)}  {step.server} {step.workload} ({step.repetition})")
-        records += measure(step, work, trace.absolute())
+        _say(f"{seconds:5.0f} s  {done}/{len(steps)}  {_words(step)}")
+        try:
+            records += measure(step, work, trace.absolute())
+        except KeyboardInterrupt:  # what was measured so far is told
+            left_out = steps[done - 1 :]
+            break
     conditions["minutes"] = f"{(time.monotonic() - began) / 60:.1f}"
     _print(records, versions(work), conditions, left_out)
     told: dict[str, Any] = results.as_json(records)
@@ -295,7 +299,7 @@ def _print(
     wrong = results.wrong(records)
     print("\n" + ("\n".join(f"WRONG: {words}" for words in wrong) or "right: every text and every count"))
     for step in left_out:
-        print(f"NOT MEASURED, the time was over: {_words(step)}")
+        print(f"NOT MEASURED: {_words(step)}")
 
 
 def _names(known: Sequence[str], words: str) -> list[str]:
@@ -319,7 +323,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, help="automerge-paper.json.gz, for W5")
     parser.add_argument("--json", type=Path, help="everything as JSON; else peers.json in the work folder")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so end what we started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         return run(options)
     except Missing as error:
