@@ -1,0 +1,242 @@
+"""lorogo_client for the driver of the harness, which is Node: it says what to do in lines of JSON on stdin.
+
+overlay/clients/lorogo-native.mjs is the other side. Each group of the driver is a connection of its own, each
+document a session with a replica, and all are in this one process, as the other clients are in the driver.
+
+Said: connect, open, append, batch, track, text, times, close. Told on stdout: ready, done, opened, failed,
+length, acked. `text` and `times` are answered with a file: the driver waits for them where it cannot hear.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import uvloop
+
+import lorogo_client
+from lorogo_client import Client, ClientSettings, Session
+from lorogo_protocol.errors import LorogoError
+from lorogo_transport import jetstream
+
+TEXT = "t"
+_OPEN_SECONDS = 60.0
+_CLOSE_SECONDS = 0.05  # nothing of ours may arrive after the driver closed: W6 looks what the server has
+_CONNECT_SECONDS = 10.0
+_TIMES_KEPT = 1000  # the newest: those before are the driver's warm-up
+
+
+class Watched:
+    """When the writer of a document committed each character, and when all its readers had it."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self._committed: dict[int, float] = {}
+        self._seen: dict[int, int] = defaultdict(int)
+        self.seconds: list[float] = []
+
+    def commit(self, length: int) -> None:
+        """Now, right before the commit after which it has so many characters."""
+        self._committed[length] = time.perf_counter()
+
+    def has(self, before: int, length: int) -> None:
+        """A reader that had so many characters has so many now."""
+        now = time.perf_counter()
+        for place in range(before + 1, length + 1):
+            self._seen[place] += 1
+            if place in self._committed and self._seen[place] == self.readers:
+                self.seconds.append(now - self._committed.pop(place))
+                del self._seen[place]
+
+
+class Document:
+    """A session, and what the driver wants to know of it."""
+
+    def __init__(self, number: int, session: Session, watched: Watched) -> None:
+        self.number = number
+        self.session = session
+        self.watched = watched
+        self.commits = 0
+        self.length = session.doc.get_text(TEXT).len_unicode
+        self.tracked = False
+        self._acking = False
+        watched.readers += 1
+
+    def commit(self, bridge: "Bridge") -> None:
+        """Commit the edits, and tell when they are ACKed, if somebody asked for that."""
+        if self.commits == 0:
+            self.watched.readers -= 1  # it writes
+        self.commits += 1
+        self.session.commit()
+        self.ack(bridge)
+
+    def ack(self, bridge: "Bridge") -> None:
+        """See to it that the driver hears of ACKs."""
+        if self.tracked and not self._acking:
+            self._acking = True
+            bridge.spawn(self._acks(bridge))
+
+    async def _acks(self, bridge: "Bridge") -> None:
+        told = 0
+        while told < self.commits:
+            told = self.commits
+            await self.session.flush()
+            bridge.tell("acked", self.number, told)
+        self._acking = False
+
+    async def follow(self, bridge: "Bridge") -> None:
+        """Tell of what others write."""
+        async for _ in self.session.changes():
+            before, self.length = self.length, self.session.doc.get_text(TEXT).len_unicode
+            self.watched.has(before, self.length)
+            bridge.tell("length", self.number, self.length)
+
+
+class Bridge(asyncio.Protocol):
+    """Does what the lines say, in their order; what takes time goes on in a task."""
+
+    def __init__(self, ended: asyncio.Event, out: asyncio.WriteTransport) -> None:
+        """`out`: the driver's ear. It does not listen while it waits for a file: never wait for it."""
+        self._ended = ended
+        self._out = out
+        self._rest = b""
+        self._done_bytes = 0
+        self._told: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._groups: dict[int, asyncio.Task[tuple[Client, jetstream.JetStreamTransport]]] = {}
+        self._documents: dict[int, Document] = {}
+        self._watched: dict[str, Watched] = defaultdict(Watched)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.set()
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            verb, *facts = json.loads(line)
+            getattr(self, f"do_{verb}")(*facts)
+            self._done_bytes += len(line) + 1
+        self.tell("done", self._done_bytes)
+
+    def tell(self, *message: object) -> None:
+        """At the end of this turn of the loop, with all else of this turn."""
+        if not self._told:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._told.append(json.dumps(message))
+
+    def spawn(self, what: Coroutine[Any, Any, None]) -> None:
+        """Go on with it beside all else; what fails then is said, and ends nothing."""
+        task = asyncio.create_task(_quietly(what))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def do_connect(self, group: int, url: str) -> None:
+        self._groups[group] = asyncio.create_task(_connected(url))
+
+    def do_open(self, group: int, number: int, name: str) -> None:
+        self.spawn(self._open(group, number, name))
+
+    def do_append(self, number: int, text: str) -> None:
+        document = self._documents[number]
+        body = document.session.doc.get_text(TEXT)
+        end = body.len_unicode
+        document.watched.commit(end + len(text))
+        body.insert(end, text)
+        document.commit(self)
+
+    def do_batch(self, number: int, edits: list[tuple[int, int, str]]) -> None:
+        document = self._documents[number]
+        body = document.session.doc.get_text(TEXT)
+        for place, deleted, inserted in edits:
+            if deleted:
+                body.delete(place, deleted)
+            if inserted:
+                body.insert(place, inserted)
+        document.commit(self)
+
+    def do_track(self, number: int) -> None:
+        document = self._documents[number]
+        document.tracked = True
+        document.ack(self)
+
+    def do_text(self, number: int, file: str) -> None:
+        _answer(file, self._documents[number].session.doc.get_text(TEXT).to_string())
+
+    def do_times(self, file: str) -> None:
+        (watched,) = list(self._watched.values())[:1] or [Watched()]
+        times = sorted(1000 * seconds for seconds in watched.seconds[-_TIMES_KEPT:])
+        found: dict[str, float] = {"n": len(times)}
+        if times:
+            found["p50_ms"] = round(statistics.median(times), 3)
+            found["p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 3)
+        _answer(file, json.dumps(found))
+
+    def do_close(self, group: int) -> None:
+        self.spawn(self._close(self._groups.pop(group)))
+
+    async def _open(self, group: int, number: int, name: str) -> None:
+        try:
+            client, _ = await asyncio.shield(self._groups[group])
+            session = await client.open(name, timeout=_OPEN_SECONDS)
+        except LorogoError as error:
+            self.tell("failed", number, f"{type(error).__name__}: {error}")
+            return
+        document = self._documents[number] = Document(number, session, self._watched[name])
+        self.spawn(document.follow(self))
+        self.tell("opened", number, document.length)
+
+    async def _close(self, group: "asyncio.Task[tuple[Client, jetstream.JetStreamTransport]]") -> None:
+        """The connection first: a client that leaves in order would send what is not ACKed once more."""
+        client, transport = await group
+        await transport.close()
+        await client.leave(calm=False)
+
+    def _flush(self) -> None:
+        self._out.write(("\n".join(self._told) + "\n").encode())
+        self._told.clear()
+
+
+async def _connected(url: str) -> tuple[Client, jetstream.JetStreamTransport]:
+    transport = await jetstream.connect(url, name="peers", timeout=_CONNECT_SECONDS)
+    return await lorogo_client.connect(
+        transport, settings=ClientSettings(close_seconds=_CLOSE_SECONDS)
+    ), transport
+
+
+async def _quietly(what: Coroutine[Any, Any, None]) -> None:
+    try:
+        await what
+    except LorogoError as error:
+        if os.environ.get("DEBUG"):
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+
+
+def _answer(file: str, text: str) -> None:
+    """Whole or not at all: the driver reads it as soon as it is there."""
+    new = Path(f"{file}.new")
+    new.write_text(text, encoding="utf-8")
+    new.rename(file)
+
+
+async def main() -> None:
+    """Live as long as stdin does."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+    bridge = Bridge(ended, out)
+    await loop.connect_read_pipe(lambda: bridge, sys.stdin)
+    bridge.tell("ready")
+    await ended.wait()
+    os._exit(0)  # the driver is gone: nobody is left who would wait for what is not sent
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
