@@ -29,6 +29,7 @@ async def delete(host: Host) -> int:
             return loaded.facts.deleted_ns
         await host.lease.confirm()
         await _know_snapshot(host)
+        deleted_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         replica = loaded.intake.replica
         frontiers = replica.frontiers()
         loaded.intake.history.thin(context.clock.wall_ns())
@@ -40,7 +41,7 @@ async def delete(host: Host) -> int:
             trim=replica.trimmed(),
             dated=history.encode(loaded.intake.history.versions(frontiers)),
             lease=host.lease.token,
-            deleted_ns=context.clock.wall_ns(),
+            deleted_ns=deleted_ns,
             deleted_by=host.lease.token,
         )
         try:
@@ -103,6 +104,7 @@ async def erase(host: Host) -> int:
                 deleted_by=loaded.facts.deleted_by or host.lease.token,
                 erased_ns=loaded.facts.erased_ns or now_ns,
                 past=loaded.facts.past,
+                past_ns=loaded.facts.past_ns,
             )
             try:
                 head = await context.snapshots.put(

@@ -50,11 +50,13 @@ class SnapshotFacts:
     dated: str = "[]"
     lease: int = 0
     generation: int = 0
-    deleted_ns: int = 0
+    deleted_ns: int = 0  # by NATS's clock, as updates are dated
     deleted_by: int = 0  # the lease of whoever deleted it; `lease` is its last owner's. 0: not known
     erased_ns: int = 0  # deleted with `--purge`: every server removes what it has of it, and keeps this
     floor: Floor = NO_FLOOR
-    past: int = 0  # what owners up to that lease wrote is a former life's, and stays gone; 0: there was none
+    # What owners up to that lease wrote, or up to that time, is a former life's and stays gone; 0: of none.
+    past: int = 0
+    past_ns: int = 0
 
     @property
     def deleted(self) -> bool:
@@ -94,7 +96,7 @@ class SnapshotFacts:
         if self.floor != NO_FLOOR:
             out["floor"] = str(self.floor)
         if self.past:
-            out["past"] = str(self.past)
+            out["past"], out["past_ns"] = str(self.past), str(self.past_ns)
         return out
 
     @classmethod
@@ -117,6 +119,7 @@ class SnapshotFacts:
                 erased_ns=int(metadata.get("erased_ns", "0")),
                 floor=Floor.parse(metadata["floor"]) if "floor" in metadata else NO_FLOOR,
                 past=int(metadata.get("past", "0")),
+                past_ns=int(metadata.get("past_ns", "0")),
             )
         except ValueError as error:
             raise MalformedMessage(f"the snapshot's facts do not parse: {error}") from None

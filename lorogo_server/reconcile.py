@@ -279,11 +279,11 @@ class Reconciler:
     async def _settled_life(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored]:
         """The row of the life that counts, and what is stored of it. Raises LogError, TransportError."""
         row, facts = self.table.rows[name], there.facts
-        past = facts.past
+        past, past_ns = facts.past, facts.past_ns
         if outlives(row, facts) and row.generation == facts.generation:
-            past = max(past, facts.deleted_by)
-        if row.outlived or past > row.floor:
-            row = await lives.read_again(name, past)
+            past, past_ns = max(past, facts.deleted_by), max(past_ns, facts.deleted_ns)
+        if row.outlived or past > row.floor or past_ns > row.floor_ns:
+            row = await lives.read_again(name, past, past_ns)
         head = None
         if outlives(row, facts):
             head = await lives.revive(name, row)

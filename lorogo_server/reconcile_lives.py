@@ -21,12 +21,16 @@ log = get_logger(__name__)
 
 
 def outlives(row: Row, facts: SnapshotFacts) -> bool:
-    """Whether the journals tell of a life after that tombstone: a restore, or edits of a later owner."""
+    """Whether the journals tell of a life after that tombstone: a restore, or edits of a later owner.
+
+    Later by the lease and by NATS's clock: tokens go back if NATS loses all and a server whose clock is
+    behind makes the bucket anew, and no deletion may be undone for that.
+    """
     if not facts.deleted or facts.erased_ns or row.deleted_ns or row.erased_ns:
         return False
     if row.generation != facts.generation:
         return row.generation > facts.generation
-    return 0 < facts.deleted_by < row.edited
+    return 0 < facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns
 
 
 def behind(row: Row, facts: SnapshotFacts) -> bool:
@@ -42,10 +46,10 @@ class Lives:
         self._table = table
         self._places = places
 
-    async def read_again(self, name: str, past: int) -> Row:
-        """The row of what came after that lease, or after an outlived deletion. Raises LogError."""
+    async def read_again(self, name: str, past: int, past_ns: int) -> Row:
+        """The row of what came after that lease and time, or an outlived deletion. Raises LogError."""
         before, anew = self._table.rows[name], Table()
-        row = anew.rows[name] = Row(floor=max(past, before.floor))
+        row = anew.rows[name] = Row(floor=max(past, before.floor), floor_ns=max(past_ns, before.floor_ns))
         for place in self._places.values():
             found = reconcile_scan.entries(place, key=name)
             async for window in reconcile_scan.portions(found, reconcile_scan.GLANCE_RECORDS):
@@ -74,6 +78,7 @@ class Lives:
             generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
             floor=alive.floor,
             past=facts.deleted_by,
+            past_ns=facts.deleted_ns,
         )
         after = await self._stored(name, head, alive, b"")
         if after is not None:

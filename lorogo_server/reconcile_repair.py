@@ -147,10 +147,10 @@ class Repair:
             and row.generation
             and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
         ):
-            facts = SnapshotFacts(generation=row.generation, past=row.floor)
+            facts = SnapshotFacts(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
             await self._store_facts(document_id, None, facts)
         for entry in entries:
-            if entry.time_ns <= row.erased_ns or row.forsakes(entry.record):
+            if entry.time_ns <= row.erased_ns or row.forsakes(entry.record, entry.time_ns):
                 continue
             match entry.record:
                 case BaseRecord() as base if base.content:
@@ -400,6 +400,7 @@ class Repair:
             deleted_by=row.deleted_lease,
             erased_ns=row.erased_ns,
             past=facts.past,
+            past_ns=facts.past_ns,
         )
         newest = await context.wal.last(subject)
         revision = 0 if head is None else head.revision

@@ -52,27 +52,38 @@ class Row:
     complete: tuple[int, int] = _NEVER
     complete_ns: int = 0
     floor: int = 0  # the lease of a deletion that it has outlived, its tombstone being lost; 0: of none
-    edited: int = 0  # the highest lease of whoever accepted an update in that generation
+    floor_ns: int = 0  # when that was
+    edited: int = 0  # the lease of whoever accepted the last update in that generation
+    edited_ns: int = 0  # when it was stored
     outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
 
-    def past(self, lease: int) -> bool:
-        """Whether what an owner with that lease wrote went with the life before this one."""
-        return bool(self.floor) and lease <= self.floor
+    def past(self, record: DocumentRecord, time_ns: int) -> bool:
+        """Whether it went with the life before this one.
 
-    def forsakes(self, record: DocumentRecord) -> bool:
+        Updates are dated by NATS, and must be later by lease and date; bases by whoever loaded them.
+        """
+        match record:
+            case UpdateRecord():
+                return bool(self.floor) and (record.lease <= self.floor or time_ns <= self.floor_ns)
+            case BaseRecord():
+                return bool(self.floor) and record.lease <= self.floor
+            case _:
+                return False
+
+    def forsakes(self, record: DocumentRecord, time_ns: int) -> bool:
         """Whether it went with the life before this one, and nothing of this one builds on it."""
         match record:
-            case UpdateRecord() if self.past(record.lease):
+            case UpdateRecord() if self.past(record, time_ns):
                 return not includes(self.ends, reaches(record))
-            case BaseRecord() if self.past(record.lease):
+            case BaseRecord() if self.past(record, time_ns):
                 return not includes(self.ends, _ends(record.vector))
             case _:
                 return False
 
-    def edit(self, generation: int, lease: int) -> None:
-        """An owner with that lease accepted an update."""
+    def edit(self, generation: int, lease: int, time_ns: int) -> None:
+        """An owner with that lease accepted an update, which was stored then."""
         if generation == self.generation:
-            self.edited = max(self.edited, lease)
+            self.edited_ns, self.edited = max((self.edited_ns, self.edited), (time_ns, lease))
 
     def forget(self) -> None:
         """Compare it again."""
@@ -88,11 +99,12 @@ class Row:
     def lives(self, generation: int) -> None:
         """Something happened to it in that generation."""
         if generation > self.generation:
-            self.generation, self.deleted_ns, self.deleted_lease, self.edited = generation, 0, 0, 0
+            self.generation, self.deleted_ns, self.deleted_lease = generation, 0, 0
+            self.edited = self.edited_ns = 0
             self.forget()
 
-    def reborn(self, generation: int, lease: int) -> None:
-        """An owner with that lease accepted an update: if it was deleted before, it has a new life.
+    def reborn(self, generation: int, lease: int, time_ns: int) -> None:
+        """An owner with that lease accepted an update then: if it was deleted before, it has a new life.
 
         Its tombstone was lost, and somebody opened it. What it held before stays gone, what is ACKed since
         must be able to come back. An erased document stays what it is.
@@ -102,18 +114,22 @@ class Row:
             or self.erased_ns
             or generation != self.generation
             or lease <= self.deleted_lease
+            or time_ns <= self.deleted_ns
         ):
             return
-        self.floor, self.deleted_ns, self.deleted_lease = self.deleted_lease, 0, 0
+        self.floor, self.floor_ns = self.deleted_lease, self.deleted_ns
+        self.deleted_ns = self.deleted_lease = 0
         self.ends, self.base = {}, ("", 0, 0)
         self.forget()
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
         """It was deleted in that generation; if it was erased after that, by the later of two owners."""
-        if self.past(lease):
+        if self.floor and lease <= self.floor and deleted_ns <= self.floor_ns:
             return
-        if generation == self.generation and not self.erased_ns and 0 < lease < self.edited:
-            self.floor, self.outlived = lease, True
+        later = 0 < lease < self.edited and deleted_ns < self.edited_ns
+        if generation == self.generation and not self.erased_ns and later:
+            self.floor, self.floor_ns = max(lease, self.floor), max(deleted_ns, self.floor_ns)
+            self.outlived = True
             self.forget()
         elif generation > self.generation or (generation == self.generation and not self.deleted_ns):
             self.lives(generation)
@@ -155,12 +171,12 @@ class Table:
         if row is None:
             row = self.rows[document_id] = Row()
         match record:
-            case UpdateRecord() | BaseRecord() if row.past(record.lease):
+            case UpdateRecord() | BaseRecord() if row.past(record, time_ns):
                 pass
             case UpdateRecord() if time_ns > row.erased_ns:
-                row.reborn(record.generation, record.lease)
+                row.reborn(record.generation, record.lease, time_ns)
                 row.lives(record.generation)
-                row.edit(record.generation, record.lease)
+                row.edit(record.generation, record.lease, time_ns)
                 row.extend(reaches(record))
             case BaseRecord() if time_ns > row.erased_ns:
                 row.lives(record.generation)
@@ -273,7 +289,9 @@ def _packed(row: Row) -> tuple[Any, ...]:
         row.complete,
         row.complete_ns,
         row.floor,
+        row.floor_ns,
         row.edited,
+        row.edited_ns,
         row.outlived,
     )
 
@@ -288,7 +306,9 @@ def _unpacked(
     complete: list[int],
     complete_ns: int,
     floor: int,
+    floor_ns: int,
     edited: int,
+    edited_ns: int,
     outlived: bool,
 ) -> Row:
     return Row(
@@ -301,7 +321,9 @@ def _unpacked(
         (complete[0], complete[1]),
         complete_ns,
         floor,
+        floor_ns,
         edited,
+        edited_ns,
         outlived,
     )
 

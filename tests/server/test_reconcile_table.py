@@ -190,18 +190,22 @@ def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
     assert (row.deleted_ns, row.floor, row.outlived) == (0, 7, True)
     row = folded(update(1, 5), since, DeletedRecord(8, 0, 50))  # the owner who accepted it deleted it
     assert (row.deleted_ns, row.outlived) == (50, False)
+    row = folded(update(1, 5), since, DeletedRecord(7, 0, 100))  # its lease was lower, it came later
+    assert (row.deleted_ns, row.outlived) == (100, False)
     row = folded(update(1, 5), since, DeletedRecord(7, 1, 50))  # in another generation leases say nothing
     assert (row.deleted_ns, row.generation, row.edited) == (50, 1, 0)
 
 
 def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
     """Changes of the former life within its reach came with it; others stay gone."""
-    row = Row({1: 5, 2: 4}, floor=7)
-    assert not row.forsakes(update(1, 5))
-    assert row.forsakes(update(1, 6))
-    assert row.forsakes(update(3, 1))
-    assert not row.forsakes(UpdateRecord(1, 1, "log", "1", 8, 0, ((3, 0, 1),), b""))
-    assert not row.forsakes(DeletedRecord(7, 0, 50))
+    row = Row({1: 5, 2: 4}, floor=7, floor_ns=50)
+    later = UpdateRecord(1, 1, "log", "1", 8, 0, ((3, 0, 1),), b"")
+    assert not row.forsakes(update(1, 5), 100)
+    assert row.forsakes(update(1, 6), 100)
+    assert row.forsakes(update(3, 1), 100)
+    assert not row.forsakes(later, 100)
+    assert row.forsakes(later, 50)  # its lease is of a bucket that was ahead
+    assert not row.forsakes(DeletedRecord(7, 0, 50), 100)
 
 
 GENERATION = st.integers(0, 2)
@@ -215,6 +219,7 @@ LEASE = st.integers(0, 9)
         deleted_ns=st.sampled_from([0, 50]),
         erased_ns=st.sampled_from([0, 0, 50]),
         edited=LEASE,
+        edited_ns=st.sampled_from([40, 50, 60]),
     ),
     st.builds(
         SnapshotFacts,
@@ -228,6 +233,7 @@ def test_who_outlives_whom(row: Row, facts: SnapshotFacts) -> None:
     """Nothing erased or deleted outlives anything; the generation decides, and in one of them the lease."""
     late = row.generation > facts.generation
     same = row.generation == facts.generation and facts.deleted_by > 0 and row.edited > facts.deleted_by
+    same &= row.edited_ns > facts.deleted_ns
     lives = not row.deleted_ns and not row.erased_ns
     assert outlives(row, facts) == (facts.deleted and not facts.erased_ns and lives and (late or same))
     assert behind(row, facts) == (not facts.deleted and not row.deleted_ns and late)

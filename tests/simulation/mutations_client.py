@@ -18,7 +18,11 @@ CLIENT: tuple[Mutation, ...] = (
         "flushed-when-sent",
         "lorogo_client.outbox",
         "return all(flight.first > commit for flight in self._flights.values())",
-        "return all(flight.first > commit for flight in self._flights.values() if not flight.waiting)",
+        "return all(\n"
+        "            flight.first > commit\n"
+        "            for log_id, flight in self._flights.items()\n"
+        "            if log_id not in self._waiting\n"
+        "        )",
         "flush returns when every edit is ACKed",
         _BAD_LINE,
     ),

@@ -172,7 +172,7 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "tombstone-not-contradicted",
         "lorogo_server.reconcile_lives",
-        "    return 0 < facts.deleted_by < row.edited\n",
+        "    return 0 < facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns\n",
         "    return False\n",
         "what was ACKed after a lost tombstone stands, though a journal brings the tombstone back",
         _DELETED_AND_LOST,
