@@ -66,6 +66,9 @@ class RestoredRecord:
 
     lease: int
     generation: int
+    # What owners up to that lease wrote, or up to that time, is a former life's; older records do not say.
+    past: int = 0
+    past_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def encode(record: Record) -> list[object]:
         case DeletedRecord():
             return ["d", LAYOUT, record.lease, record.generation, record.deleted_ns]
         case RestoredRecord():
-            return ["r", LAYOUT, record.lease, record.generation]
+            return ["r", LAYOUT, record.lease, record.generation, record.past, record.past_ns]
         case ErasedRecord():
             return ["e", LAYOUT, record.erased_ns, record.lease, record.generation]
         case AnswersRecord():
@@ -161,7 +164,7 @@ def decode(value: object) -> Record | None:
         case "d":
             return DeletedRecord(*_take(fields, _DELETED))
         case "r":
-            return RestoredRecord(*_take(fields, _RESTORED))
+            return RestoredRecord(*_take([*fields, 0, 0] if len(fields) == 2 else fields, _RESTORED))
         case "e":
             return ErasedRecord(*_take([*fields, 0, 0] if len(fields) == 1 else fields, _ERASED))
         case "s":
@@ -179,7 +182,7 @@ def decode_document(value: object) -> DocumentRecord | None:
 _UPDATE = (int, int, str, str, int, int, (list, tuple), bytes)
 _BASE = (int, int, int, int, str, bytes, bytes, bytes)
 _DELETED = (int, int, int)
-_RESTORED = (int, int)
+_RESTORED = (int, int, int, int)  # the last two came later
 _ERASED = (int, int, int)  # the last two came later
 _ANSWERS = (str, int, int, int, (list, tuple), dict)
 

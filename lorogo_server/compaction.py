@@ -206,7 +206,14 @@ async def _learn_other_snapshot(host: Host) -> None:
             await host.journalling.merged(data, other.version(), host.loaded, host.epoch)
             if isinstance(applied, Applied) and applied.new:
                 await host.answers.tell_restored(host.loaded.intake.head)  # nobody was sent what it adds
-        host.adopt_snapshot(head, replace(host.loaded.facts, generation=facts.generation), 0, 0)
+        known = host.loaded.facts
+        both = replace(
+            known,
+            generation=max(known.generation, facts.generation),
+            past=max(known.past, facts.past),
+            past_ns=max(known.past_ns, facts.past_ns),
+        )
+        host.adopt_snapshot(head, both, 0, 0)
 
 
 async def purge(host: Host, before: int, epoch: int) -> int:

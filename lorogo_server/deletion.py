@@ -161,6 +161,7 @@ async def restore(host: Host) -> int:
             raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
         await host.lease.confirm()
         await _know_snapshot(host)
+        restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
         # come back with the document.
         if not await context.check_epoch() and loaded.follower.position:
@@ -181,7 +182,7 @@ async def restore(host: Host) -> int:
             host.doubt_stored()
             raise Refused(Reason.BUSY, "it may be restored, or not; ask again") from error
         loaded.facts = facts  # from here on we know it as living, whatever NATS may lose before it is read
-        await host.journalling.restored(facts.generation)
+        await host.journalling.restored(facts.generation, restored_ns)
         await host.reload()
         host.log.info("restored", generation=facts.generation)
         await host.answers.tell_restored(host.loaded.intake.head)

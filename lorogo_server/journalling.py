@@ -50,7 +50,10 @@ class Journalling:
         What is returned is done when they are safe, as far as that is more; None: they are. What was
         written before may still wait for others' disks, so it counts although nothing is written now.
         """
-        base, last = loaded.base, None
+        base, last, facts = loaded.base, None, loaded.facts
+        if facts.past and not facts.deleted:  # NATS may lose it, and nobody else tell of it
+            found = RestoredRecord(self._lease.token, facts.generation, facts.past, facts.past_ns)
+            last = await self._put(found)
         if base is not None and self.covered.base != base.digest:
             record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
             last = await self._put(record)
@@ -100,9 +103,10 @@ class Journalling:
         await safe(await self._put(self._tombstone(facts)))
         self._base = _buried(facts)
 
-    async def restored(self, generation: int) -> None:
-        """The deletion is undone."""
-        await safe(await self._put(RestoredRecord(self._lease.token, generation)))
+    async def restored(self, generation: int, time_ns: int) -> None:
+        """The deletion was undone, then by NATS's clock."""
+        record = RestoredRecord(self._lease.token, generation)
+        await safe(await self._journal.put(self._document_id, record, time_ns))
 
     async def erased(self, erased_ns: int, generation: int) -> None:
         """Nothing is left but the tombstone."""

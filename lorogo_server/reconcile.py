@@ -92,6 +92,7 @@ class Reconciler:
         self._unread_now: set[str] = set()  # in this pass
         self._mending: set[str] = set()  # documents that had lost something, and were not seen whole since
         self._mending_now: set[str] = set()  # in this pass
+        self._revived: set[str] = set()  # in this pass; not opened by us: a server may know of an erasure
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
@@ -224,7 +225,7 @@ class Reconciler:
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
-        self._unread_now, self._mending_now = set(), set()
+        self._unread_now, self._mending_now, self._revived = set(), set(), set()
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         revisions = {
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
@@ -248,10 +249,10 @@ class Reconciler:
                 and not keeps_content(row, there.facts, there.size)
             ):
                 continue
-            if row.floor:
+            if row.floor and not row.deleted_ns:
                 self._tell_of_new_life(name, row)
-            if row.deleted_ns and (there.deleted or there.generation <= row.generation):
-                await self._bury(name, row)
+            if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
+                await self._bury(name, row, lives)
             elif row.ends and not self._believed(row, there):
                 left.append((name, row, there))
         lost: list[str] = []
@@ -277,16 +278,17 @@ class Reconciler:
         self._mending = self._mending_now
 
     async def _settled_life(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored]:
-        """The row of the life that counts, and what is stored of it. Raises LogError, TransportError."""
+        """The row of the life that counts, and what is stored of it. Raises TransportError."""
         row, facts = self.table.rows[name], there.facts
         past, past_ns = facts.past, facts.past_ns
-        if outlives(row, facts) and row.generation == facts.generation:
+        if outlives(row, facts) and row.generation <= facts.generation:
             past, past_ns = max(past, facts.deleted_by), max(past_ns, facts.deleted_ns)
         if row.outlived or past > row.floor or past_ns > row.floor_ns:
             row = await lives.read_again(name, past, past_ns)
         head = None
-        if outlives(row, facts):
+        if outlives(row, facts) and (row.ends or row.generation > facts.generation):
             head = await lives.revive(name, row)
+            self._revived.add(name)
         elif there.revision and behind(row, facts):
             head = await lives.raise_generation(name, row)
         else:
@@ -348,7 +350,7 @@ class Reconciler:
         entry = await self._context.statuses.read(name)
         return entry is not None and isinstance(entry.status, Up) and entry.token > row.deleted_lease
 
-    async def _bury(self, name: str, row: Row) -> None:
+    async def _bury(self, name: str, row: Row, lives: Lives) -> None:
         """A journal says that it is deleted, and no tombstone is there."""
         try:
             head = await self._context.snapshots.head(name)
@@ -362,6 +364,8 @@ class Reconciler:
             if await self._repair.bury(name, row, head):
                 self._told.discard(name)
                 return
+            if head is not None:
+                await lives.part(name, row, head)
         except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
             await self._leave_out(name, error)
             return
@@ -473,7 +477,7 @@ class Reconciler:
                 self._settle(name, rounds.ends.get(name))
         for name in changed:
             self._count(name)
-        await self._wake(sorted(changed - self._hosts.keys())[:_WAKES_MAX])
+        await self._wake(sorted(changed - self._hosts.keys() - self._revived)[:_WAKES_MAX])
         whole = "what the stream had lost is there again" if changed else "no journal holds what is not there"
         self._log.warning(
             "not all that was lost is there again yet" if self._waiting or failed else whole,
@@ -486,7 +490,7 @@ class Reconciler:
     def _have_loaded_afresh(self, name: str) -> None:
         """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
         host, row = self._hosts.get(name), self.table.rows[name]
-        if host is None or host.wal_messages is None or host.loaded.intake.deleted:
+        if host is None or host.wal_messages is None or host.loaded.intake.deleted or host.must_store:
             return
         if not includes(crdt.counters(host.loaded.intake.replica.version().vector), row.ends):
             host.doubt_stored()

@@ -7,6 +7,7 @@ opens the document, it has a new life: nothing of the one before comes back, all
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lorogo_log import LogError
 from lorogo_protocol import subjects
 from lorogo_server import reconcile_scan
 from lorogo_server.context import Context
@@ -28,9 +29,9 @@ def outlives(row: Row, facts: SnapshotFacts) -> bool:
     """
     if not facts.deleted or facts.erased_ns or row.deleted_ns or row.erased_ns:
         return False
-    if row.generation != facts.generation:
+    if not facts.deleted_by:  # of an older version: only the generation tells
         return row.generation > facts.generation
-    return 0 < facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns
+    return facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns
 
 
 def behind(row: Row, facts: SnapshotFacts) -> bool:
@@ -45,18 +46,28 @@ class Lives:
         self._context = context
         self._table = table
         self._places = places
+        self._log = log.bind(server=context.server_id)
 
     async def read_again(self, name: str, past: int, past_ns: int) -> Row:
-        """The row of what came after that lease and time, or an outlived deletion. Raises LogError."""
+        """The row of what came after that lease and time, or after an outlived deletion."""
         before, anew = self._table.rows[name], Table()
-        row = anew.rows[name] = Row(floor=max(past, before.floor), floor_ns=max(past_ns, before.floor_ns))
+        row = anew.rows[name] = Row(
+            floor=max(past, before.floor), floor_ns=max(past_ns, before.floor_ns), erased_ns=before.erased_ns
+        )
+        unread = False
         for place in self._places.values():
             found = reconcile_scan.entries(place, key=name)
-            async for window in reconcile_scan.portions(found, reconcile_scan.GLANCE_RECORDS):
-                for entry in window:
-                    anew.fold(name, entry.record, entry.time_ns, place.name, entry.sequence)
-        row.lives(before.generation)  # which may be told of nowhere but in what is stored
-        row.outlived = False
+            try:
+                async for window in reconcile_scan.portions(found, reconcile_scan.GLANCE_RECORDS):
+                    for entry in window:
+                        anew.fold(name, entry.record, entry.time_ns, place.name, entry.sequence)
+            except LogError as error:
+                unread = True
+                self._log.error(
+                    "a journal cannot be read", document=name, journal=place.name, problem=str(error)
+                )
+        row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored
+        row.outlived = unread
         self._table.rows[name] = row
         return row
 
@@ -82,8 +93,16 @@ class Lives:
         )
         after = await self._stored(name, head, alive, b"")
         if after is not None:
-            row.lives(alive.generation)
+            row.generation = alive.generation
         return after
+
+    async def part(self, name: str, row: Row, head: SnapshotHead) -> None:
+        """Say in what lives there where the past ends: a journal that was away must not bring it back."""
+        facts = SnapshotFacts.parse(head.facts)
+        if not facts.deleted and row.deleted_lease > facts.past and facts.lease > row.deleted_lease:
+            await self._stored(
+                name, head, replace(facts, past=row.deleted_lease, past_ns=row.deleted_ns), None
+            )
 
     async def raise_generation(self, name: str, row: Row) -> SnapshotHead | None:
         """Say again that it was restored; None: another was first, the next pass looks."""
@@ -112,7 +131,7 @@ class Lives:
             else:
                 after = await snapshots.put(name, content, facts.render(), expected_revision=head.revision)
         except (WrongLastSequence, OutcomeUnknown) as error:
-            log.info("another was first", document=name, problem=str(error))
+            self._log.info("another was first", document=name, problem=str(error))
             return None
-        log.warning("a lost life is stored again", document=name, generation=facts.generation)
+        self._log.warning("a lost life is stored again", document=name, generation=facts.generation)
         return after

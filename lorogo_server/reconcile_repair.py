@@ -32,7 +32,7 @@ from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
-_PUBLISH_TRIES = 3
+_PUBLISH_TRIES = 2
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
@@ -144,7 +144,7 @@ class Repair:
             return mended
         if (
             scratch.loaded.snapshot is None
-            and row.generation
+            and (row.generation or row.floor)
             and not any(isinstance(entry.record, BaseRecord) and entry.record.content for entry in entries)
         ):
             facts = SnapshotFacts(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
@@ -347,6 +347,8 @@ class Repair:
             frontiers=version.frontiers,
             trim=whole.trimmed(),
             generation=max(loaded.facts.generation, base.generation, row.generation),
+            past=max(loaded.facts.past, row.floor),
+            past_ns=max(loaded.facts.past_ns, row.floor_ns),
         )
         revision = 0 if loaded.snapshot is None else loaded.snapshot.revision
         try:
@@ -367,7 +369,8 @@ class Repair:
     async def bury(self, document_id: str, row: Row, head: SnapshotHead | None) -> bool:
         """Store a lost tombstone again; False if the document has a new life that we must not end."""
         facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
-        new_life = facts.lease > row.deleted_lease or facts.generation > row.generation
+        later = facts.generation > row.generation and not row.erased_ns  # what is erased is never restored
+        new_life = facts.lease > row.deleted_lease or later
         if not facts.deleted and new_life:
             return False
         lease = max(facts.lease, row.deleted_lease)

@@ -53,8 +53,8 @@ class Row:
     complete_ns: int = 0
     floor: int = 0  # the lease of a deletion that it has outlived, its tombstone being lost; 0: of none
     floor_ns: int = 0  # when that was
-    edited: int = 0  # the lease of whoever accepted the last update in that generation
-    edited_ns: int = 0  # when it was stored
+    edited: int = 0  # the lease of whoever accepted the last update, or restored it after that
+    edited_ns: int = 0  # when that was, by NATS's clock
     outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
 
     def past(self, record: DocumentRecord, time_ns: int) -> bool:
@@ -80,10 +80,16 @@ class Row:
             case _:
                 return False
 
-    def edit(self, generation: int, lease: int, time_ns: int) -> None:
-        """An owner with that lease accepted an update, which was stored then."""
-        if generation == self.generation:
-            self.edited_ns, self.edited = max((self.edited_ns, self.edited), (time_ns, lease))
+    def edit(self, lease: int, time_ns: int) -> None:
+        """An owner with that lease accepted an update, or restored it, then."""
+        self.edited_ns, self.edited = max((self.edited_ns, self.edited), (time_ns, lease))
+
+    def begin_after(self, lease: int, time_ns: int) -> None:
+        """What owners up to that lease wrote, or up to that time, is a former life's."""
+        if lease > self.floor or time_ns > self.floor_ns:
+            self.floor, self.floor_ns = max(lease, self.floor), max(time_ns, self.floor_ns)
+            self.outlived = True
+            self.forget()
 
     def forget(self) -> None:
         """Compare it again."""
@@ -96,11 +102,16 @@ class Row:
                 self.ends[peer] = end
                 self.forget()
 
-    def lives(self, generation: int) -> None:
-        """Something happened to it in that generation."""
+    def lives(self, generation: int, lease: int, time_ns: int) -> None:
+        """Something happened to it in that generation, then, under that lease.
+
+        A life that begins after NATS lost all is of generation 0: a deletion that is later by lease and
+        time stands, whatever its generation.
+        """
         if generation > self.generation:
-            self.generation, self.deleted_ns, self.deleted_lease = generation, 0, 0
-            self.edited = self.edited_ns = 0
+            self.generation = generation
+            if not (self.deleted_lease > lease and self.deleted_ns > time_ns):
+                self.deleted_ns = self.deleted_lease = 0
             self.forget()
 
     def reborn(self, generation: int, lease: int, time_ns: int) -> None:
@@ -112,7 +123,7 @@ class Row:
         if (
             not self.deleted_ns
             or self.erased_ns
-            or generation != self.generation
+            or generation > self.generation  # it was restored
             or lease <= self.deleted_lease
             or time_ns <= self.deleted_ns
         ):
@@ -124,15 +135,17 @@ class Row:
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
         """It was deleted in that generation; if it was erased after that, by the later of two owners."""
-        if self.floor and lease <= self.floor and deleted_ns <= self.floor_ns:
+        if self.floor and 0 < lease <= self.floor and deleted_ns <= self.floor_ns:
             return
-        later = 0 < lease < self.edited and deleted_ns < self.edited_ns
-        if generation == self.generation and not self.erased_ns and later:
-            self.floor, self.floor_ns = max(lease, self.floor), max(deleted_ns, self.floor_ns)
-            self.outlived = True
-            self.forget()
-        elif generation > self.generation or (generation == self.generation and not self.deleted_ns):
-            self.lives(generation)
+        earlier = 0 < lease < self.edited and deleted_ns < self.edited_ns
+        later = lease > self.edited and deleted_ns > self.edited_ns
+        if generation >= self.generation and not self.erased_ns and earlier:
+            self.generation = generation
+            self.begin_after(lease, deleted_ns)
+        elif generation > self.generation or (
+            not self.deleted_ns and (generation == self.generation or later)
+        ):
+            self.generation = max(generation, self.generation)
             self.deleted_ns, self.deleted_lease = deleted_ns, lease
             self.forget()
         elif generation == self.generation and (lease > self.deleted_lease or deleted_ns < self.deleted_ns):
@@ -175,11 +188,11 @@ class Table:
                 pass
             case UpdateRecord() if time_ns > row.erased_ns:
                 row.reborn(record.generation, record.lease, time_ns)
-                row.lives(record.generation)
-                row.edit(record.generation, record.lease, time_ns)
+                row.lives(record.generation, record.lease, time_ns)
+                row.edit(record.lease, time_ns)
                 row.extend(reaches(record))
             case BaseRecord() if time_ns > row.erased_ns:
-                row.lives(record.generation)
+                row.lives(record.generation, record.lease, time_ns)
                 ends = _ends(record.vector)
                 row.extend(ends)
                 extent = sum(ends.values())
@@ -188,7 +201,11 @@ class Table:
             case DeletedRecord():
                 row.dies(record.generation, record.deleted_ns, record.lease)
             case RestoredRecord():
-                row.lives(record.generation)
+                row.lives(record.generation, record.lease, time_ns)
+                if record.past:  # a load says what it found
+                    row.begin_after(record.past, record.past_ns)
+                else:
+                    row.edit(record.lease, time_ns)
             case ErasedRecord() if record.erased_ns >= row.erased_ns:
                 if record.erased_ns > row.erased_ns:
                     row.erased_ns = record.erased_ns

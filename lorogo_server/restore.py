@@ -54,14 +54,20 @@ class Gathered:
     later: int = 0  # records after the wanted time
     generation: int = 0
     epoch: int = 0
-    deletions: dict[int, int] = field(default_factory=dict)  # generation -> when
+    deletions: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> when, by which lease
+    past: tuple[int, int] = (0, 0)  # what was written up to that lease, or time, is a former life's
     erased_ns: int = 0
     left: Counter[str] = field(default_factory=Counter)
 
     @property
     def deleted_ns(self) -> int:
         """When its newest generation was deleted; 0 if it was not."""
-        return self.deletions.get(self.generation, 0)
+        return self.deletions.get(self.generation, (0, 0))[0]
+
+    @property
+    def deleted_by(self) -> int:
+        """The lease of whoever deleted it then: a server whose journal has a later life contradicts it."""
+        return self.deletions.get(self.generation, (0, 0))[1]
 
 
 def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None = None) -> Gathered:
@@ -71,7 +77,8 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
     journal was stored anew.
     """
     found = Gathered()
-    updates: set[tuple[str, str]] = set()
+    updates: dict[tuple[str, str], int] = {}  # and the place of each
+    latest: dict[int, tuple[int, int]] = {}  # of each content: lease and time of its last record
     damaged: set[tuple[str, str]] = set()
     bases: set[str] = set()
     vectors: set[bytes] = set()
@@ -98,10 +105,12 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
                 identity = (record.log_id, record.digest)
                 if identity in updates:
                     found.repeated += 1
+                    latest[updates[identity]] = (record.lease, time_ns)
                 elif digest(record.payload) != record.digest:
                     damaged.add(identity)  # another journal may have it whole
                 else:
-                    updates.add(identity)
+                    updates[identity] = place
+                    latest[place] = (record.lease, time_ns)
                     found.updates += 1
                     found.contents.append(Item(time_ns, place))
             case BaseRecord():
@@ -109,16 +118,23 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
                 vectors.add(record.vector)
                 if record.snapshot_digest not in bases and digest(record.content) == record.snapshot_digest:
                     bases.add(record.snapshot_digest)
+                    latest[place] = (record.lease, time_ns)
                     found.contents.append(Item(time_ns, place, is_base=True))
-            case DeletedRecord(_, generation, deleted_ns):
+            case DeletedRecord(lease, generation, deleted_ns):
                 found.generation = max(found.generation, generation)
-                found.deletions[generation] = max(deleted_ns, found.deletions.get(generation, 0))
-            case RestoredRecord(_, generation):
+                death = (deleted_ns, lease)
+                found.deletions[generation] = max(death, found.deletions.get(generation, (0, 0)))
+            case RestoredRecord(_, generation, past, past_ns):
                 found.generation = max(found.generation, generation)
+                found.past = max(found.past, (past, past_ns))
             case None:
                 pass
-    if lost := len(damaged - updates):
+    if lost := len(damaged - updates.keys()):
         found.left[DAMAGED] += lost
+    if found.past[0]:
+        past, past_ns = found.past
+        alive = {place for place, (lease, time_ns) in latest.items() if lease > past and time_ns > past_ns}
+        found.contents = [item for item in found.contents if item.place in alive]
     found.vectors = sorted(vectors)
     found.contents.sort(key=lambda item: (item.time_ns, not item.is_base, item.place))
     return found

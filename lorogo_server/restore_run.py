@@ -351,7 +351,10 @@ class _Storing:
             epoch=self.epoch,
             generation=0 if wanted.to else found.generation,
             deleted_ns=found.erased_ns or (0 if wanted.to else found.deleted_ns),
+            deleted_by=0 if wanted.to else found.deleted_by,
             erased_ns=found.erased_ns,
+            past=0 if wanted.to else found.past[0],
+            past_ns=0 if wanted.to else found.past[1],
         )
         try:
             if await self._there(target):

@@ -16,18 +16,19 @@ async def ensure(
 
     Fencing tokens are revisions of the status bucket. One that is made anew goes on where the later of
     two clocks is, ours and NATS's: who makes it may be behind, and its tokens would be below those of
-    owners before, whose journals then seem to be newer.
+    owners before, whose journals then seem to be newer. In microseconds: renewals of very many documents
+    do not overtake that.
     """
     changes: list[tuple[str, str]] = []
     for spec in topology.specs(
         replicas=settings.replicas,
         wal_bytes_max=settings.wal_bytes_max,
         kept_presence_bytes_max=settings.kept_presence_bytes_max,
-        status_first_sequence=clock.wall_ns() // 1_000_000,
+        status_first_sequence=clock.wall_ns() // 1_000,
         guarded=guarded,
     ):
         if spec.first_sequence:  # the WAL is there by now: it comes first
-            theirs = (await transport.stream(subjects.WAL_STREAM).state()).now_ns // 1_000_000
+            theirs = (await transport.stream(subjects.WAL_STREAM).state()).now_ns // 1_000
             spec = replace(spec, first_sequence=max(spec.first_sequence, theirs))  # noqa: PLW2901
         changes += [(spec.name, change) for change in await transport.ensure(spec)]
     return changes

@@ -62,7 +62,7 @@ def specs(
 ) -> tuple[StreamSpec, ...]:
     """Every stream that a lorogo server needs.
 
-    Fencing tokens are revisions of the status bucket: `status_first_sequence` (milliseconds since
+    Fencing tokens are revisions of the status bucket: `status_first_sequence` (microseconds since
     1970 will do) makes a bucket that was lost and made again go on above all that it ever gave out.
 
     `guarded`: people with tokens publish to the WAL, so JetStream must not answer them. It would answer to

@@ -11,7 +11,8 @@ from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.facts import SnapshotFacts
 from tests.server.support import QUICK, Writer
-from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, reconciled
+from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
+from tests.server.test_restore_sources import restored
 
 ALONE = replace(QUICK, reconcile_every_seconds=3600.0)  # it compares when a test says so
 
@@ -34,6 +35,18 @@ async def facts(server: Server) -> SnapshotFacts:
     head = await server.context.snapshots.head("doc")
     assert head is not None
     return SnapshotFacts.parse(head.facts)
+
+
+async def value(world: World) -> object:
+    await world.probe.start("doc")
+    return await world.probe.value("doc")
+
+
+async def written_at(world: World, name: str) -> None:
+    server = await machine(world, name)
+    await world.probe.start("doc")
+    await world.write(5)
+    await server.stop()
 
 
 async def deleted_at_one(world: World) -> None:
@@ -72,10 +85,7 @@ async def test_a_tombstone_of_before_does_not_bury_what_was_acked_since(world: W
 @pytest.mark.parametrize("forgotten", [False, True], ids=["", "table-lost"])
 async def test_nothing_of_the_former_life_comes_with_it(world: World, forgotten: bool) -> None:
     """Neither from the journal that knows of the deletion, nor from one that knows nothing of it."""
-    three = await machine(world, "three")
-    await world.probe.start("doc")
-    await world.write(5)
-    await three.stop()
+    await written_at(world, "three")
     await new_life_at_two(world)
     await (await machine(world, "one")).stop()
     for name in ("two", "three", "one", "two", "three"):
@@ -150,3 +160,151 @@ async def test_a_restore_is_known_though_somebody_opened_what_was_left(world: Wo
     await world.probe.call("compact", "doc")
     assert (await facts(two)).generation == 1
     await world.is_whole()
+
+
+async def test_a_deletion_stands_though_a_restore_of_before_had_a_later_generation(world: World) -> None:
+    """A life that begins after NATS lost all is of generation 0: what came last counts."""
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    await world.probe.call("restore", "doc")
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    await world.probe.call("delete", "doc")
+    await two.stop()
+    one = await reconciled(await machine(world, "one"))
+    assert (await facts(one)).deleted
+
+
+async def test_a_deletion_that_is_asked_for_again_stands_over_a_restore(world: World) -> None:
+    """The restore was of before, and its server away."""
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("delete", "doc")
+    await one.stop()
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.call("restore", "doc")
+    await two.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.probe.call("delete", "doc")
+    await one.stop()
+    assert (await facts(await reconciled(await machine(world, "two")))).deleted
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["another's journal", "the same journal"])
+async def test_what_was_acked_after_the_deletion_of_a_restored_document(world: World, both: bool) -> None:
+    """Its generation is lower than that of the deletion, and it came later."""
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.write(5)
+    for verb in ("delete", "restore", "delete"):
+        await world.probe.call(verb, "doc")
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    await two.stop()
+    if both:
+        one = await machine(world, "one")
+        assert await value(world) == {"body": "anew"}
+        await world.probe.accept("doc", Writer().type("more "))
+        await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await (await machine(world, "one")).stop()
+    two = await reconciled(await machine(world, "two"))
+    assert not (await facts(two)).deleted
+    assert "anew" in str(await value(world))
+
+
+async def test_the_end_of_the_past_outlives_nats(world: World) -> None:
+    """A base is all that is left of the new life, or the table is lost: whoever was away brings nothing."""
+    await written_at(world, "three")
+    await new_life_at_two(world)
+    await (await machine(world, "one")).stop()
+    two = await reconciled(await machine(world, "two"))
+    assert await value(world) == {"body": "anew"}
+    await world.probe.call("compact", "doc")
+    await two.stop()
+    four = await machine(world, "four")
+    assert await value(world) == {"body": "anew"}
+    await four.stop()
+    one = await machine(world, "one")
+    assert await value(world) == {"body": "anew"}
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    for table in world.data.parent.rglob("reconciled"):
+        table.unlink()
+    for name in ("four", "three", "one"):
+        server = await reconciled(await machine(world, name))
+        assert await value(world) == {"body": "anew"}
+        await server.stop()
+
+
+async def test_the_past_stays_away_from_a_life_that_nobody_contradicted(world: World) -> None:
+    """Who knows of the deletion says where it ends, so that who does not brings nothing back."""
+    await written_at(world, "three")
+    await deleted_at_one(world)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    await two.stop()
+    one = await machine(world, "one")
+    assert figures(one, "tombstones_contradicted") == (1,)
+    await one.stop()
+    await reconciled(await machine(world, "three"))
+    assert await value(world) == {"body": "anew"}
+
+
+async def test_what_was_erased_is_not_revived_for_good(world: World) -> None:
+    """The server that knows of the erasure comes last, and ends what others have brought back."""
+    await new_life_at_two(world)
+    await (await machine(world, "two")).stop()
+    three = await machine(world, "three")
+    assert await value(world) == {"body": "anew"}
+    await world.probe.call("delete", "doc", purge=True)
+    await three.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    for name in ("one", "two"):
+        await (await machine(world, name)).stop()
+    three = await reconciled(await machine(world, "three"))
+    assert (await facts(three)).erased_ns
+
+
+async def test_what_was_deleted_again_is_no_alarm(world: World) -> None:
+    """Its new life ended as it should."""
+    await new_life_at_two(world)
+    await (await machine(world, "two")).stop()
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("more"))
+    await world.probe.call("delete", "doc")
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    one = await machine(world, "one")
+    assert (await facts(one)).deleted
+    assert figures(one, "tombstones_contradicted") == (0,)
+
+
+@pytest.mark.parametrize("revived", [False, True])
+async def test_a_restore_from_journals_keeps_lives_apart(world: World, revived: bool) -> None:
+    """What it stores can be contradicted, and has nothing of a past that ended."""
+    await new_life_at_two(world)
+    if revived:
+        await (await machine(world, "one")).stop()
+        two = await reconciled(await machine(world, "two"))
+        assert await value(world) == {"body": "anew"}
+        await two.stop()
+        world.lose(WAL, SNAPSHOTS, STATUS)
+    folder = world.data.parent
+    await restored(folder, world.nats, folder / "one", folder / "two")
+    await reconciled(await machine(world, "two"))
+    assert await value(world) == {"body": "anew"}

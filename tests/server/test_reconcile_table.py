@@ -192,8 +192,11 @@ def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
     assert (row.deleted_ns, row.outlived) == (50, False)
     row = folded(update(1, 5), since, DeletedRecord(7, 0, 100))  # its lease was lower, it came later
     assert (row.deleted_ns, row.outlived) == (100, False)
-    row = folded(update(1, 5), since, DeletedRecord(7, 1, 50))  # in another generation leases say nothing
-    assert (row.deleted_ns, row.generation, row.edited) == (50, 1, 0)
+    row = folded(update(1, 5), since, DeletedRecord(7, 1, 50))  # a life after a loss is of generation 0
+    assert (row.deleted_ns, row.generation, row.outlived) == (0, 1, True)
+    row = folded(update(1, 5, generation=1), since, DeletedRecord(9, 0, 150))  # the same, deleted
+    assert (row.deleted_ns, row.generation, row.outlived) == (150, 1, False)
+    assert folded(DeletedRecord(9, 0, 150), since, update(1, 5, generation=1)).deleted_ns == 150
 
 
 def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
@@ -230,12 +233,11 @@ LEASE = st.integers(0, 9)
     ),
 )
 def test_who_outlives_whom(row: Row, facts: SnapshotFacts) -> None:
-    """Nothing erased or deleted outlives anything; the generation decides, and in one of them the lease."""
+    """Nothing erased or deleted outlives anything; lease and time decide, where it is told by whom."""
     late = row.generation > facts.generation
-    same = row.generation == facts.generation and facts.deleted_by > 0 and row.edited > facts.deleted_by
-    same &= row.edited_ns > facts.deleted_ns
+    later = row.edited > facts.deleted_by and row.edited_ns > facts.deleted_ns if facts.deleted_by else late
     lives = not row.deleted_ns and not row.erased_ns
-    assert outlives(row, facts) == (facts.deleted and not facts.erased_ns and lives and (late or same))
+    assert outlives(row, facts) == (facts.deleted and not facts.erased_ns and lives and later)
     assert behind(row, facts) == (not facts.deleted and not row.deleted_ns and late)
     assert not (outlives(row, facts) and behind(row, facts))
 

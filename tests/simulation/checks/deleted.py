@@ -39,7 +39,7 @@ class DeletedStaysDeleted:
     def __init__(self, record: "Record") -> None:
         self._record = record
         self._dead: dict[str, _Death] = {}
-        self._restores: dict[str, int] = {}  # when a restore was last asked for
+        self._restores: dict[str, set[int]] = {}  # that were asked for, and not answered with success
         self._unwanted: set[str] = set()  # what somebody asked to delete
         self._outlived: set[tuple[str, int, int]] = set()  # deletions: document, generation, time
 
@@ -48,7 +48,7 @@ class DeletedStaysDeleted:
             case ev.SnapshotStored(head=head):
                 self._stored(event, head)
             case ev.Asked(verb="restore", document=document, number=number):
-                self._restores[document] = number
+                self._restores.setdefault(document, set()).add(number)
             case ev.Asked(verb="delete", document=document):
                 self._unwanted.add(document)
             case ev.Answered(reason="") as answered:
@@ -83,9 +83,10 @@ class DeletedStaysDeleted:
         if facts.generation <= death.generation:
             words = f"{event.line} stored a snapshot of generation {facts.generation} over the tombstone"
             raise Violation(self.name, words, head.document)
-        if head.document not in self._restores and not death.outlived:
+        if not self._restores.get(head.document) and not death.outlived:
             raise Violation(self.name, f"{event.line} restored what nobody asked for", head.document)
         del self._dead[head.document]
+        self._outlived.add((head.document, death.generation, death.deleted_ns))
 
     def _answered(self, answered: ev.Answered) -> None:
         asked = answered.asked
@@ -94,6 +95,8 @@ class DeletedStaysDeleted:
             death.answered = death.answered or answered.number
             death.outlived = False  # it is asked for now
             self._outlived.discard((asked.document, death.generation, death.deleted_ns))
+        if asked.verb == "restore":
+            self._restores.get(asked.document, set()).discard(asked.number)
         if asked.verb != "sync" or death is None or death.lost or not death.answered:
             return
         lease = answered.facts.get("lease")
