@@ -286,7 +286,9 @@ class Host:
         vector = replica.version().vector
         if self._exported is None or self._exported[0] != vector:
             self._exported = (vector, replica.snapshot())
-            self._wake.set()  # it is let go again soon
+            # It is let go again soon; not at once, if the last sweep was long ago.
+            self._next_sweep = max(self._next_sweep, self.context.clock.now() + _TICK_SECONDS_MAX)
+            self._wake.set()
         return self._exported[1]
 
     def idle_seconds(self) -> float:

@@ -336,8 +336,9 @@ class Server:
         self._journal_expired(self._clock.wall_ns() + 1)
 
     def _on_erased(self, message: Message) -> None:
-        if self._keeping is not None and not self._stopping:
-            self._tasks.spawn(self._keeping.heard(subjects.document_of(message.subject)))
+        document_id = subjects.document_of(message.subject)
+        if self._keeping is not None and not self._stopping and ids.is_document_id(document_id):
+            self._tasks.spawn(self._keeping.heard(document_id))
 
     def _erased(self, document_id: str) -> None:
         if self._keeping is not None:

@@ -194,6 +194,7 @@ class Taster:
         self._process = self._spare = None
 
     def _verdict(self, update: bytes, *, careful: bool) -> Verdict:
+        self._free()
         deadline = time.monotonic() + self._seconds
         for _ in range(2):
             if (process := self._process or self._next()) is None:
@@ -223,6 +224,20 @@ class Taster:
             return verdict
         return Verdict.UNKNOWN
 
+    def _free(self) -> None:
+        """Let what others asked for ahead end first: its time is not that of the update asked for now.
+
+        Else a few updates that take long would make one pass untasted that ends the process.
+        """
+        process = self._process
+        if process is None or not process.tasting:
+            return
+        try:
+            process.finish(process.due)
+        except (TimeoutError, Gone):
+            log.warning("the taster did not taste ahead in time, taking another")
+            self.replace(process)
+
     def _next(self) -> "Process | None":
         """The one that was kept ready, and another takes its place; None if none can be started."""
         self._process, self._spare = self._spare, None
@@ -239,6 +254,7 @@ class Process:
 
     def __init__(self) -> None:
         self.before_end: Callable[[], None] = _nothing
+        self.due = 0.0  # when the portion under way must be known
         self._portion: Portion | None = None  # that is being tasted, while nobody waits for the answer
         self.popen = subprocess.Popen(
             [sys.executable, "-c", "from lorogo_server.tasting import main; main()"],
@@ -274,6 +290,11 @@ class Process:
         return Ended(code, asked)
 
     @property
+    def tasting(self) -> bool:
+        """Whether a portion is under way."""
+        return self._portion is not None
+
+    @property
     def answers(self) -> int:
         """The file that can be read when `finish()` need not wait."""
         return self._out.fileno()
@@ -281,7 +302,7 @@ class Process:
     def begin(self, portion: "Portion", deadline: float) -> None:
         """Let the worker taste a portion; nothing may be under way. Raises TimeoutError, Gone."""
         assert self._portion is None
-        self._portion = portion  # settled from here on, however it ends
+        self._portion, self.due = portion, deadline  # settled from here on, however it ends
         self.wait_until_ready(deadline)
         self._tell(_framed(portion.updates, careful=False), deadline)
 

@@ -52,7 +52,7 @@ class Inbound:
                 break
             begin = line_end + 2
             if taken.startswith(_MESSAGES, at):
-                words = taken[at:line_end].split()
+                words = taken[at:line_end].split(b" ")  # other white space may be part of a subject
                 headed = len(words[0]) == 4  # HMSG subject sid [reply] header-bytes bytes, or MSG without one
                 try:
                     replies = _REPLIES[len(words) - headed]

@@ -14,7 +14,7 @@ from lorogo_server import ServerSettings, foretaste
 from lorogo_server.foretaste import Foretaste, Foretasted
 from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Intake
-from lorogo_server.tasting import Taster
+from lorogo_server.tasting import Portion, Taster
 from lorogo_transport.ports import Stored
 from tests.server.poison import deadly
 from tests.server.support import Writer
@@ -155,3 +155,15 @@ def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
     ]
     assert isinstance(effects[-1][0], Accepted)
     assert taster.tasted == ([] if whole else [(update, False)])
+
+
+def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: Taster) -> None:
+    """A portion that takes long ends its process; the deadly update is asked of the next, and refused."""
+    process = taster.process
+    assert process is not None
+    portion = Portion()
+    process._portion, process.due = portion, 0.0  # long overdue: nobody answers
+    with pytest.raises(InvalidUpdate):
+        taster.taste(deadly())
+    assert (portion.done, portion.fine) == (True, 0)
+    assert taster.process is not process

@@ -107,3 +107,13 @@ def test_headers_are_read_line_by_line(words: list[str]) -> None:
     encode_headers({"LORO_FINAL": "true"})  # one name is known
     raw = "".join(["NATS/1.0\r\n", *words]).encode()
     assert parse_headers(raw) == by_lines(raw)
+
+
+@pytest.mark.parametrize("white", ["\x0b", "\x0c", "\r", "\t", "\x85", "\x1c"])
+def test_only_a_space_parts_the_words_of_a_head(white: str) -> None:
+    """NATS takes other white space in subjects: read as a gap, it would address another subscription."""
+    heard: list[tuple[int, str, str]] = []
+    inbound = Inbound(lambda sid, subject, reply, _headers, _data: heard.append((sid, subject, reply)))
+    head = f"MSG open.x{white}7 1 5\r\nhello\r\nMSG open 2 in{white}box 0\r\n\r\n"
+    assert list(inbound.feed(head.encode())) == []
+    assert heard == [(1, f"open.x{white}7", ""), (2, "open", f"in{white}box")]
