@@ -105,6 +105,8 @@ class Reconciler:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
         self._opened = True
         self.table = await asyncio.to_thread(_read, self._journal.directory)
+        statuses = self._context.statuses
+        statuses.highest = max(statuses.highest, self.table.highest_lease)
         known = await asyncio.to_thread(epoch.recalled, self._journal.directory)
         if known is not None:
             self._context.epochs.recall(known)

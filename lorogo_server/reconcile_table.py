@@ -55,6 +55,8 @@ class Row:
     floor_ns: int = 0  # when that was
     edited: int = 0  # the lease of whoever accepted the last update, or restored it after that
     edited_ns: int = 0  # when that was, by NATS's clock
+    undone: int = 0  # the lease of the last restore
+    undone_ns: int = 0
     outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
 
     def past(self, record: DocumentRecord, time_ns: int) -> bool:
@@ -114,6 +116,16 @@ class Row:
                 self.deleted_ns = self.deleted_lease = 0
             self.forget()
 
+    def restored(self, lease: int, time_ns: int) -> None:
+        """A deletion was undone then, by that owner or one before it: a later one stands."""
+        self.undone_ns, self.undone = max((self.undone_ns, self.undone), (time_ns, lease))
+        if self.deleted_ns and self._undid(self.deleted_lease, self.deleted_ns):
+            self.deleted_ns = self.deleted_lease = 0
+            self.forget()
+
+    def _undid(self, lease: int, deleted_ns: int) -> bool:
+        return not self.erased_ns and self.undone >= lease and self.undone_ns > deleted_ns
+
     def reborn(self, generation: int, lease: int, time_ns: int) -> None:
         """An owner with that lease accepted an update then: if it was deleted before, it has a new life.
 
@@ -136,6 +148,9 @@ class Row:
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
         """It was deleted in that generation; if it was erased after that, by the later of two owners."""
         if self.floor and 0 < lease <= self.floor and deleted_ns <= self.floor_ns:
+            return
+        if self._undid(lease, deleted_ns):
+            self.generation = max(generation, self.generation)
             return
         earlier = 0 < lease < self.edited and deleted_ns < self.edited_ns
         later = lease > self.edited and deleted_ns > self.edited_ns
@@ -205,6 +220,7 @@ class Table:
                 if record.past:  # a load says what it found
                     row.begin_after(record.past, record.past_ns)
                 else:
+                    row.restored(record.lease, time_ns)
                     row.edit(record.lease, time_ns)
             case ErasedRecord() if record.erased_ns >= row.erased_ns:
                 if record.erased_ns > row.erased_ns:
@@ -213,6 +229,11 @@ class Table:
                 row.dies(max(row.generation, record.generation), record.erased_ns, record.lease)
             case _:
                 pass  # older than its erasure
+
+    @property
+    def highest_lease(self) -> int:
+        """Of whoever wrote or deleted what the journals hold."""
+        return max((max(row.edited, row.deleted_lease, row.floor) for row in self.rows.values()), default=0)
 
     def forget_complete(self) -> None:
         """The stream is not what it was: compare every document again."""
@@ -309,6 +330,8 @@ def _packed(row: Row) -> tuple[Any, ...]:
         row.floor_ns,
         row.edited,
         row.edited_ns,
+        row.undone,
+        row.undone_ns,
         row.outlived,
     )
 
@@ -326,6 +349,8 @@ def _unpacked(
     floor_ns: int,
     edited: int,
     edited_ns: int,
+    undone: int,
+    undone_ns: int,
     outlived: bool,
 ) -> Row:
     return Row(
@@ -341,6 +366,8 @@ def _unpacked(
         floor_ns,
         edited,
         edited_ns,
+        undone,
+        undone_ns,
         outlived,
     )
 

@@ -357,7 +357,10 @@ class Server:
     async def _ensure_streams(self) -> None:
         transport = self.context.transport
         guarded = transport.bus.users_only
-        for name, change in await streams.ensure(transport, self.settings, self._clock, guarded=guarded):
+        above = self.context.statuses.highest
+        for name, change in await streams.ensure(
+            transport, self.settings, self._clock, guarded=guarded, above=above
+        ):
             self._log.info("stream changed", stream=name, change=change)
 
     async def _say_started(self) -> None:

@@ -28,11 +28,15 @@ class Statuses:
 
     def __init__(self, transport: Transport) -> None:
         self._stream = transport.stream(subjects.STATUS_STREAM)
+        self.highest = 0  # of the revisions that we have seen: a bucket that is made anew begins above it
 
     async def read(self, document_id: str, *, timeout: float = 5.0) -> Entry | None:
         """What the bucket's leader says now."""
         stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
-        return None if stored is None else entry(stored)
+        if stored is None:
+            return None
+        self.highest = max(self.highest, stored.sequence)
+        return entry(stored)
 
     async def read_many(self, document_ids: Iterable[str]) -> dict[str, Entry]:
         """Those of these documents that have a status; a replica may answer."""
@@ -71,7 +75,7 @@ class Statuses:
         if taken_from:
             headers[h.TAKEN_FROM] = taken_from
         try:
-            return await self._stream.append(
+            revision = await self._stream.append(
                 subjects.status_key(document_id),
                 value,
                 headers=headers,
@@ -84,8 +88,11 @@ class Statuses:
             except (RequestTimeout, Disconnected) as error:
                 raise OutcomeUnknown(f"the status of {document_id} may have been written") from error
             if stored is not None and stored.sequence > expected_revision and _same(stored, value, headers):
+                self.highest = max(self.highest, stored.sequence)
                 return stored.sequence
             raise WrongLastSequence(f"the status of {document_id} was not written") from None
+        self.highest = max(self.highest, revision)
+        return revision
 
     async def write_unconfirmed(
         self,

@@ -199,6 +199,23 @@ def test_a_deletion_that_is_told_of_late_ends_no_later_life() -> None:
     assert folded(DeletedRecord(9, 0, 150), since, update(1, 5, generation=1)).deleted_ns == 150
 
 
+def test_a_restore_counts_though_a_life_before_had_as_high_a_generation() -> None:
+    """What it undoes is a deletion of before; one that is later by lease and time stands."""
+    before: list[DocumentRecord] = [update(1, 5, generation=3), DeletedRecord(7, 0, 150)]
+    table = Table()
+    for record in before:
+        table.fold("doc", record, 100, "journal/00", 1)
+    row = table.rows["doc"]
+    assert (row.deleted_ns, row.generation) == (150, 3)
+    table.fold("doc", RestoredRecord(6, 1), 160, "journal/00", 2)
+    table.fold("doc", RestoredRecord(7, 1), 140, "journal/00", 3)
+    assert row.deleted_ns == 150
+    table.fold("doc", RestoredRecord(7, 1), 160, "journal/00", 4)
+    assert (row.deleted_ns, row.ends) == (0, {1: 5})
+    table.fold("doc", DeletedRecord(7, 0, 150), 165, "journal/00", 5)  # read again
+    assert row.deleted_ns == 0
+
+
 def test_what_a_new_life_builds_on_is_not_forsaken() -> None:
     """Changes of the former life within its reach came with it; others stay gone."""
     row = Row({1: 5, 2: 4}, floor=7, floor_ns=50)

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import subjects
+from lorogo_protocol.status import Down
 from lorogo_server import ServerSettings, streams
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.statuses import Statuses
 from tests.server.support import until
 from tests.server.worlds import ShiftedClock, memory_world
 
@@ -22,6 +24,22 @@ async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_is_behind() -> 
         first = await line.stream(subjects.STATUS_STREAM).append(subjects.status_key("doc"), b"")
         assert least <= first <= least + 60_000_000
         del nats.stores[subjects.STATUS_STREAM]
+
+
+async def test_tokens_go_up_from_those_that_are_known() -> None:
+    """A clock was ahead when the bucket was made, and the next to make it has seen its tokens."""
+    clock = ShiftedClock()
+    nats = MemoryNats(now_ns=clock.wall_ns)
+    line = nats.connect("server")
+    await streams.ensure(line, ServerSettings(), ShiftedClock(ahead=3600.0), guarded=False)
+    statuses = Statuses(line)
+    token = await statuses.write("doc", Down(1), expected_revision=0)
+    assert statuses.highest == token
+    other = Statuses(line)
+    await other.read("doc")
+    del nats.stores[subjects.STATUS_STREAM]
+    await streams.ensure(line, ServerSettings(), clock, guarded=False, above=other.highest)
+    assert await statuses.write("doc", Down(2), expected_revision=0) > token
 
 
 async def test_what_is_lost_while_a_server_starts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ STORED: tuple[Mutation, ...] = (
         "    return False\n",
         "what was ACKed after a lost tombstone stands, though a journal brings the tombstone back",
         _DELETED_AND_LOST,
-        begin=235,
+        begin=840,
     ),
     Mutation(
         "edits-after-deletion",
