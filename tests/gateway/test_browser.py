@@ -209,7 +209,9 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
         assert (await http.get("/v1/documents")).json()["documents"] == []
         await type_words(ana.page, "first", 3)
         await state(ana.page, "saved")
-        listed = (await http.get("/v1/documents")).json()["documents"]
+        async with asyncio.timeout(10):
+            while not (listed := (await http.get("/v1/documents")).json()["documents"]):
+                await asyncio.sleep(0.2)  # a list of all may be a second old
     assert [f"{place.web}/d/{one['document']}" for one in listed] == [ana.page.url]
     ben = await visit(browser, ana.page.url)
     await state(ben.page, "saved")

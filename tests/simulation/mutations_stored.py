@@ -169,15 +169,6 @@ STORED: tuple[Mutation, ...] = (
         _DELETED_AND_LOST,
     ),
     Mutation(
-        "tombstone-not-contradicted",
-        "lorogo_server.reconcile_lives",
-        "    return facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns\n",
-        "    return False\n",
-        "what was ACKed after a lost tombstone stands, though a journal brings the tombstone back",
-        _DELETED_AND_LOST,
-        begin=840,
-    ),
-    Mutation(
         "edits-after-deletion",
         "lorogo_server.deletion",
         """\

@@ -153,6 +153,13 @@ async def test_a_socket_that_is_gone_is_noticed_by_whoever_writes_first(
     assert not unhandled
 
 
+def stopped(pid: int | None) -> bool:
+    """Whether every thread of it stands still, where the system tells."""
+    tasks = Path(f"/proc/{pid}/task")
+    states = {path.read_text().rpartition(")")[2].split()[0] for path in tasks.glob("*/stat")}
+    return not tasks.exists() or states == {"T"}
+
+
 async def test_what_is_under_way_fails_promptly(
     fresh_nats: EmbeddedNats, transport: JetStreamTransport
 ) -> None:
@@ -161,6 +168,7 @@ async def test_what_is_under_way_fails_promptly(
     await transport.bus.subscribe("silent", Collector())
     await transport.bus.barrier()
     os.kill(fresh_nats.pid, signal.SIGSTOP)  # sent, taken by the socket, not served
+    await until(lambda: stopped(fresh_nats.pid))  # the signal comes when it comes
     stream = transport.stream("s")
     calls = [
         asyncio.ensure_future(call)
