@@ -210,7 +210,7 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
         await type_words(ana.page, "first", 3)
         await state(ana.page, "saved")
         async with asyncio.timeout(10):
-            while not (listed := (await http.get("/v1/documents")).json()["documents"]):
+            while not (listed := (await http.get("/v1/documents")).json()["documents"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)  # a list of all may be a second old
     assert [f"{place.web}/d/{one['document']}" for one in listed] == [ana.page.url]
     ben = await visit(browser, ana.page.url)
