@@ -77,32 +77,32 @@ class Lives:
         facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
         if head is None or not outlives(row, facts):
             return None
-        alive = replace(facts, deleted_ns=0, deleted_by=0, floor=await self._refused(name, facts))
+        floor = await self._refused(name, facts)
+        told = "a lost life is stored again"
         if row.generation > facts.generation:  # restored: with what the tombstone kept
-            alive = replace(alive, generation=row.generation)
-            return await self._stored(name, head, alive, None)
+            alive = replace(facts, deleted_ns=0, deleted_by=0, generation=row.generation, floor=floor)
+            return await self._stored(name, head, alive, told)
         if not row.ends:
             return None
-        alive = SnapshotFacts(
+        anew = SnapshotFacts(
             epoch=self._context.epochs.current,
             lease=max(row.edited, facts.lease),
             generation=facts.generation + 1,  # whoever knows it as deleted must hear that it is not
-            floor=alive.floor,
+            floor=floor,
             past=facts.deleted_by,
             past_ns=facts.deleted_ns,
         )
-        after = await self._stored(name, head, alive, b"")
+        after = await self._stored(name, head, anew, told, content=b"")
         if after is not None:
-            row.generation = alive.generation
+            row.generation = anew.generation
         return after
 
     async def part(self, name: str, row: Row, head: SnapshotHead) -> None:
         """Say in what lives there where the past ends: a journal that was away must not bring it back."""
         facts = SnapshotFacts.parse(head.facts)
         if not facts.deleted and row.deleted_lease > facts.past and facts.lease > row.deleted_lease:
-            await self._stored(
-                name, head, replace(facts, past=row.deleted_lease, past_ns=row.deleted_ns), None
-            )
+            facts = replace(facts, past=row.deleted_lease, past_ns=row.deleted_ns)
+            await self._stored(name, head, facts, "a new life is told where the past ends")
 
     async def raise_generation(self, name: str, row: Row) -> SnapshotHead | None:
         """Say again that it was restored; None: another was first, the next pass looks."""
@@ -112,7 +112,8 @@ class Lives:
         facts = SnapshotFacts.parse(head.facts)
         if not behind(row, facts):
             return None
-        return await self._stored(name, head, replace(facts, generation=row.generation), None)
+        facts = replace(facts, generation=row.generation)
+        return await self._stored(name, head, facts, "a lost restore is stored again")
 
     async def _refused(self, name: str, facts: SnapshotFacts) -> Floor:
         """What the WAL holds was refused as deleted, or is in a journal: it must not come back by itself."""
@@ -122,8 +123,9 @@ class Lives:
         return Floor(self._context.epochs.current, newest.sequence, newest.time_ns)
 
     async def _stored(
-        self, name: str, head: SnapshotHead, facts: SnapshotFacts, content: bytes | None
+        self, name: str, head: SnapshotHead, facts: SnapshotFacts, told: str, *, content: bytes | None = None
     ) -> SnapshotHead | None:
+        """In the place of that head, with its content or another; None: another was first."""
         snapshots = self._context.snapshots
         try:
             if content is None:
@@ -133,5 +135,5 @@ class Lives:
         except (WrongLastSequence, OutcomeUnknown) as error:
             self._log.info("another was first", document=name, problem=str(error))
             return None
-        self._log.warning("a lost life is stored again", document=name, generation=facts.generation)
+        self._log.warning(told, document=name, generation=facts.generation)
         return after

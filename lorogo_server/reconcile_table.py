@@ -24,9 +24,7 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = (
-    4  # 1 forgot what was never tried, 2 what a new life held, 3 whose it was: the journals are read again
-)
+_FORMAT = 4  # another one is not read, but the journals are, anew
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -117,7 +115,7 @@ class Row:
             self.forget()
 
     def restored(self, lease: int, time_ns: int) -> None:
-        """A deletion was undone then, by that owner or one before it: a later one stands."""
+        """What that owner, or one before it, had deleted before then is undone; a later deletion stands."""
         self.undone_ns, self.undone = max((self.undone_ns, self.undone), (time_ns, lease))
         if self.deleted_ns and self._undid(self.deleted_lease, self.deleted_ns):
             self.deleted_ns = self.deleted_lease = 0

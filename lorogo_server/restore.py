@@ -29,6 +29,7 @@ TRIMMED = "it builds on history that was trimmed, and no journal here has it"
 NO_BASE = "the snapshot that the document was loaded from is not here: it is in the journal of another server"
 UNREADABLE = "it is no record of a journal"
 DAMAGED = "its bytes do not match its digest"
+_ANY_TIME = 1 << 62  # a base is dated by whoever loaded it, not by NATS: its lease tells
 _STARTS_MAX = 4  # shallow bases that are tried as the beginning
 
 Fetch = Callable[[int], DocumentRecord | None]  # the record at a place; None: of a kind that we do not know
@@ -80,8 +81,8 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
     updates: dict[tuple[str, str], int] = {}  # and the place of each
     latest: dict[int, tuple[int, int]] = {}  # of each content: lease and time of its last record
     damaged: set[tuple[str, str]] = set()
-    bases: set[str] = set()
-    vectors: set[bytes] = set()
+    bases: dict[str, int] = {}  # by digest, the place of each
+    vectors: dict[bytes, int] = {}  # of bases, with the highest lease of each
     for time_ns, place in sorted(places):
         try:
             record = fetch(place)
@@ -115,10 +116,12 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
                     found.contents.append(Item(time_ns, place))
             case BaseRecord():
                 found.generation = max(found.generation, record.generation)
-                vectors.add(record.vector)
-                if record.snapshot_digest not in bases and digest(record.content) == record.snapshot_digest:
-                    bases.add(record.snapshot_digest)
-                    latest[place] = (record.lease, time_ns)
+                vectors[record.vector] = max(record.lease, vectors.get(record.vector, 0))
+                if record.snapshot_digest in bases:
+                    latest[bases[record.snapshot_digest]] = (record.lease, _ANY_TIME)
+                elif digest(record.content) == record.snapshot_digest:
+                    bases[record.snapshot_digest] = place
+                    latest[place] = (record.lease, _ANY_TIME)
                     found.contents.append(Item(time_ns, place, is_base=True))
             case DeletedRecord(lease, generation, deleted_ns):
                 found.generation = max(found.generation, generation)
@@ -131,8 +134,9 @@ def gather(places: Iterable[tuple[int, int]], fetch: Fetch, *, at_ns: int | None
                 pass
     if lost := len(damaged - updates.keys()):
         found.left[DAMAGED] += lost
-    if found.past[0]:
-        past, past_ns = found.past
+    past, past_ns = found.past
+    if past:
+        vectors = {vector: lease for vector, lease in vectors.items() if lease > past}
         alive = {place for place, (lease, time_ns) in latest.items() if lease > past and time_ns > past_ns}
         found.contents = [item for item in found.contents if item.place in alive]
     found.vectors = sorted(vectors)

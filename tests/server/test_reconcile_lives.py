@@ -42,30 +42,31 @@ async def value(world: World) -> object:
     return await world.probe.value("doc")
 
 
-async def written_at(world: World, name: str) -> None:
+async def visit(world: World, name: str, *steps: str) -> None:
+    """A server of that name serves `doc`, somebody does that with it, and the server stops."""
     server = await machine(world, name)
     await world.probe.start("doc")
-    await world.write(5)
+    for step in steps:
+        match step:
+            case "write":
+                await world.write(5)
+            case "anew":
+                await world.probe.accept("doc", Writer().type("anew"))
+            case verb:
+                await world.probe.call(verb, "doc")
     await server.stop()
 
 
 async def deleted_at_one(world: World) -> None:
     """`one` wrote and deleted `doc`; NATS lost all."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await one.stop()
+    await visit(world, "one", "write", "delete")
     world.lose(WAL, SNAPSHOTS, STATUS)
 
 
 async def new_life_at_two(world: World) -> None:
     """`one` wrote and deleted `doc`, `two` has ACKed a new beginning of it; NATS lost all, each time."""
     await deleted_at_one(world)
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.accept("doc", Writer().type("anew"))
-    await two.stop()
+    await visit(world, "two", "anew")
     world.lose(WAL, SNAPSHOTS, STATUS)
 
 
@@ -85,7 +86,7 @@ async def test_a_tombstone_of_before_does_not_bury_what_was_acked_since(world: W
 @pytest.mark.parametrize("forgotten", [False, True], ids=["", "table-lost"])
 async def test_nothing_of_the_former_life_comes_with_it(world: World, forgotten: bool) -> None:
     """Neither from the journal that knows of the deletion, nor from one that knows nothing of it."""
-    await written_at(world, "three")
+    await visit(world, "three", "write")
     await new_life_at_two(world)
     await (await machine(world, "one")).stop()
     for name in ("two", "three", "one", "two", "three"):
@@ -102,10 +103,7 @@ async def test_nothing_of_the_former_life_comes_with_it(world: World, forgotten:
 async def test_a_deletion_that_is_asked_for_again_stands(world: World) -> None:
     """Whoever finds it deleted and says so again means what was written since, too."""
     await new_life_at_two(world)
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.probe.call("delete", "doc")
-    await one.stop()
+    await visit(world, "one", "delete")
     two = await machine(world, "two")
     assert (await facts(two)).deleted
     await two.stop()
@@ -116,16 +114,8 @@ async def test_a_deletion_that_is_asked_for_again_stands(world: World) -> None:
 
 async def test_a_tombstone_of_before_does_not_bury_what_was_restored(world: World) -> None:
     """The deletion is in one journal, the restore in another; the first of them compares first."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await one.stop()
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.call("restore", "doc")
-    await world.write(5)
-    await two.stop()
+    await visit(world, "one", "write", "delete")
+    await visit(world, "two", "restore", "write")
     world.lose(WAL, SNAPSHOTS, STATUS)
     one = await machine(world, "one")
     assert (await facts(one)).deleted
@@ -142,12 +132,7 @@ async def test_a_tombstone_of_before_does_not_bury_what_was_restored(world: Worl
 
 async def test_a_restore_is_known_though_somebody_opened_what_was_left(world: World) -> None:
     """NATS lost it, an owner who had not heard of it began anew: the generation is brought back, too."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await world.probe.call("restore", "doc")
-    await one.stop()
+    await visit(world, "one", "write", "delete", "restore")
     world.lose(WAL, SNAPSHOTS, STATUS)
     two = await machine(world, "two")
     await world.probe.start("doc")
@@ -164,55 +149,28 @@ async def test_a_restore_is_known_though_somebody_opened_what_was_left(world: Wo
 
 async def test_a_deletion_stands_though_a_restore_of_before_had_a_later_generation(world: World) -> None:
     """A life that begins after NATS lost all is of generation 0: what came last counts."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await world.probe.call("restore", "doc")
-    await one.stop()
+    await visit(world, "one", "write", "delete", "restore")
     world.lose(WAL, SNAPSHOTS, STATUS)
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.accept("doc", Writer().type("anew"))
-    await world.probe.call("delete", "doc")
-    await two.stop()
+    await visit(world, "two", "anew", "delete")
     one = await reconciled(await machine(world, "one"))
     assert (await facts(one)).deleted
 
 
 async def test_a_deletion_that_is_asked_for_again_stands_over_a_restore(world: World) -> None:
     """The restore was of before, and its server away."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    await world.probe.call("delete", "doc")
-    await one.stop()
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.call("restore", "doc")
-    await two.stop()
+    await visit(world, "one", "write", "delete")
+    await visit(world, "two", "restore")
     world.lose(WAL, SNAPSHOTS, STATUS)
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.probe.call("delete", "doc")
-    await one.stop()
+    await visit(world, "one", "delete")
     assert (await facts(await reconciled(await machine(world, "two")))).deleted
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["another's journal", "the same journal"])
 async def test_what_was_acked_after_the_deletion_of_a_restored_document(world: World, both: bool) -> None:
     """Its generation is lower than that of the deletion, and it came later."""
-    one = await machine(world, "one")
-    await world.probe.start("doc")
-    await world.write(5)
-    for verb in ("delete", "restore", "delete"):
-        await world.probe.call(verb, "doc")
-    await one.stop()
+    await visit(world, "one", "write", "delete", "restore", "delete")
     world.lose(WAL, SNAPSHOTS, STATUS)
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.accept("doc", Writer().type("anew"))
-    await two.stop()
+    await visit(world, "two", "anew")
     if both:
         one = await machine(world, "one")
         assert await value(world) == {"body": "anew"}
@@ -226,7 +184,7 @@ async def test_what_was_acked_after_the_deletion_of_a_restored_document(world: W
 
 async def test_the_end_of_the_past_outlives_nats(world: World) -> None:
     """A base is all that is left of the new life, or the table is lost: whoever was away brings nothing."""
-    await written_at(world, "three")
+    await visit(world, "three", "write")
     await new_life_at_two(world)
     await (await machine(world, "one")).stop()
     two = await reconciled(await machine(world, "two"))
@@ -250,12 +208,9 @@ async def test_the_end_of_the_past_outlives_nats(world: World) -> None:
 
 async def test_the_past_stays_away_from_a_life_that_nobody_contradicted(world: World) -> None:
     """Who knows of the deletion says where it ends, so that who does not brings nothing back."""
-    await written_at(world, "three")
+    await visit(world, "three", "write")
     await deleted_at_one(world)
-    two = await machine(world, "two")
-    await world.probe.start("doc")
-    await world.probe.accept("doc", Writer().type("anew"))
-    await two.stop()
+    await visit(world, "two", "anew")
     one = await machine(world, "one")
     assert figures(one, "tombstones_contradicted") == (1,)
     await one.stop()

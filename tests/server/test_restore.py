@@ -1,6 +1,7 @@
 """Rebuilding one document from the records of journals."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,3 +213,19 @@ def test_an_update_that_does_not_decode_is_left_out() -> None:
     _, rebuilt = restored([*timed, (90 * SECOND, update(b"no update at all, whatever it says", 2))])
     assert text(rebuilt) == "one "
     assert sum(rebuilt.left.values()) == 1
+
+
+def test_a_former_life_stays_gone_and_is_not_missed() -> None:
+    """A base is told by its lease, since anybody may have dated it; the rest by lease and time."""
+    _, past = typed(["gone "])
+    former, anew = Writer(), Writer()
+    former.type("gone, too ")
+    first = anew.type("anew ")
+    old = base(former.doc.export(ExportMode.Snapshot()), given=False)
+    new = replace(base(anew.doc.export(ExportMode.Snapshot())), lease=9)
+    more = replace(update(anew.type("and more"), 3), lease=9)
+    end = RestoredRecord(9, 1, 7, 100 * SECOND)
+    found, rebuilt = restored([*past, (2, old), (3, new), (120 * SECOND, more), (110 * SECOND, end)])
+    assert first
+    assert text(rebuilt) == anew.text
+    assert (found.past, rebuilt.left) == ((7, 100 * SECOND), {})

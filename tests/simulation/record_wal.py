@@ -126,11 +126,19 @@ class Wal:
 
     def is_left(self, update: Update, gone: Iterable[Stored]) -> bool:
         """Whether the stream has a whole copy of the update without these messages."""
+        left = self.present.get(update.document, set()) - {stored.sequence for stored in gone}
+        return self._is_whole(update, left)
+
+    def was_whole(self, update: Update, gone: Iterable[Stored]) -> bool:
+        """Whether the stream had a whole copy of the update with these messages: a broker may lose some."""
+        had = self.present.get(update.document, set()) | {stored.sequence for stored in gone}
+        return self._is_whole(update, had)
+
+    def _is_whole(self, update: Update, sequences: set[int]) -> bool:
         document = update.document
-        left = self.present.get(document, set()) - {stored.sequence for stored in gone}
         indexes = {
             place.chunk
-            for sequence in left
+            for sequence in sequences
             if (place := self._places[document, sequence]).log_id == update.log_id
             and (place.chunk < update.chunks - 1 or self.at(document, sequence) is update)
         }

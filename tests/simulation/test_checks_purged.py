@@ -68,6 +68,22 @@ async def test_a_purge_of_a_part_of_the_copies() -> None:
         assert story.broken == said
 
 
+async def test_a_purge_of_what_the_broker_left() -> None:
+    """Of an accepted update whose last chunk the broker lost, the others may go: nobody can read them."""
+    for lost, said in ((0, "purged"), (1, "")):
+        story, writer = Story(), Writer(1)
+        token = story.take()
+        update = writer.commit("long")
+        sent = story.send(update, "one", size=64)
+        story.accept(update, "one", token)
+        story.snapshot(b"", SnapshotFacts(lease=token))
+        story.up(SERVER, token)
+        if lost:
+            story.lose_end(lost)
+        story.purge(sent[: len(sent) - lost])
+        assert story.broken == said
+
+
 async def test_another_message_with_the_sequence_of_a_copy() -> None:
     """A copy that the stream lost does not count because something else has its sequence now."""
     for again, said in ((True, ""), (False, "purged")):

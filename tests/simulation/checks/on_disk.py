@@ -1,8 +1,8 @@
 """(3) Every ACK is true, whoever sent it: what an owner answers for is on its disk before.
 
 An ACK that says `journal`, or a receipt of a call: the update's operations are synced in the journal of the
-server that says so. So is a tombstone before its deletion is answered, what is purged from the WAL before
-the purge, and before the first UP what was loaded: the snapshot, and every update that anybody ACKed before
+server that says so. So is a tombstone before its deletion is answered, what is purged whole from the WAL
+before the purge, and before the first UP what was loaded: the snapshot, and every update that anybody ACKed before
 the document was taken. The platter tells: what a crash at that very moment would leave. And what was on it
 stays on it.
 """
@@ -108,8 +108,9 @@ class AnswersAreOnDisk:
         head = self._record.snapshots.heads.get(event.document)
         if head is not None and head.facts.deleted:
             return
-        for update in self._record.wal.of(event.document, event.messages):
-            if update.accepted or update.acked:
+        wal = self._record.wal
+        for update in wal.of(event.document, event.messages):
+            if (update.accepted or update.acked) and wal.was_whole(update, event.messages):
                 self._require(event.line, update, "purged")
 
 

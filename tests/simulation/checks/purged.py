@@ -8,8 +8,9 @@ that waits anew. With a tombstone stored, everything may go. What is deleted one
 
 An update that Loro reads, in one message, is judged to the letter. One in several messages is judged once
 an owner accepted it: an owner may have dropped its chunks before, and the sender sends all of them again.
-One that never became whole may go when its time is over: chunks have `grace_seconds` after the final one,
-and `unfinished_seconds` without it.
+What is left of one whose other messages the broker lost may go: no owner can make it whole, and a journal
+has it. One that never became whole may go when its time is over: chunks have `grace_seconds` after the final
+one, and `unfinished_seconds` without it.
 """
 
 from collections.abc import Callable
@@ -83,6 +84,8 @@ class PurgesAreSafe:
                 continue
             if wal.is_left(update, event.messages):
                 continue  # it was sent again, and that copy is still there
+            if not wal.was_whole(update, event.messages):
+                continue  # the broker had lost the rest of it
             where = f"which the stored snapshot ({'none' if head is None else head.revision}) does not hold"
             raise Violation(self.name, f"{event.line} purged {update.words}, {where}", document)
         for log_id in {one.headers.get(h.LOG_ID, "") for one in event.messages}:
