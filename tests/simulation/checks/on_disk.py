@@ -2,9 +2,9 @@
 
 An ACK that says `journal`, or a receipt of a call: the update's operations are synced in the journal of the
 server that says so. So is a tombstone before its deletion is answered, what is purged whole from the WAL
-before the purge, and before the first UP what was loaded: the snapshot, and every update that anybody ACKed before
-the document was taken. The platter tells: what a crash at that very moment would leave. And what was on it
-stays on it.
+before the purge, and before the first UP what was loaded: the snapshot, and every update that anybody ACKed
+before the document was taken. The platter tells: what a crash at that very moment would leave. And what was
+on it stays on it.
 """
 
 from collections.abc import Mapping
