@@ -43,8 +43,8 @@ class AnswersAreOnDisk:
             case ev.Answered(reason="") if event.asked.verb in RECEIPTS:
                 self._receipt(event)
             case ev.StatusStored(entry=entry, document=document):
-                if entry.server and not entry.lease:
-                    self._taken[document, entry.revision] = event.number
+                if entry.server and not entry.lease and not isinstance(entry.status, Up):
+                    self._taken[document, entry.revision] = event.number  # an UP: it gets back what it serves
                 elif isinstance(entry.status, Up) and event.line in self._platters:
                     self._came_up(event)
             case ev.WalRemoved(how="purge"):
