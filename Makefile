@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom \
+.PHONY: help run pages install test lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -144,6 +144,9 @@ check-tests: $(VENV)/.dev $(BUILT)/index.html browser | lint check-web
 format: $(VENV)/.dev ## put the code in order: ruff's fixes and its formatter
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+settings: $(VENV)/.run ## write docs/SETTINGS.md and deploy/lorogo.toml anew from the code
+	@$(BIN)/python tools/settings.py
 
 # --------------------------------------------------------------------------------------- locks
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from lorogo_chaos.errors import NotReady
 from lorogo_chaos.lines import Line
 from lorogo_chaos.processes import Guard, Member, family, gone
+from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'
 _READY_SECONDS = 60.0
@@ -189,7 +190,8 @@ class ServerParty:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "LOROGO_OPEN": "1", "PYTHONUNBUFFERED": "1"},
+                # settings of whoever runs the drill are none of its servers'
+                env={**without_secrets(os.environ), "LOROGO_OPEN": "1", "PYTHONUNBUFFERED": "1"},
             )
         finally:
             os.close(log)

@@ -10,28 +10,24 @@ from typing import Annotated
 import typer
 
 from lorogo_cli import auth, doc, log, pipeline, token
+from lorogo_cli.config import commands as config
+from lorogo_cli.config.choosing import Chosen
+from lorogo_cli.config.flags import handing, takes
+from lorogo_cli.config.using import nats_of, start_logs
 from lorogo_cli.errors import INTERRUPTED, one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.nats_tls import with_nats_tls
 from lorogo_cli.options import (
     NATS_DEFAULT,
     DocumentId,
-    HostNames,
-    HstsDays,
     Json,
-    Keys,
     Nats,
     NatsSeed,
-    Open,
     Origins,
-    TlsCert,
-    TlsKey,
     TokenFile,
-    TrustedProxies,
     Verbose,
 )
 from lorogo_cli.runtime import run as run_async
-from lorogo_cli.values import parse_size
 from lorogo_cli.way import Way
 from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
@@ -46,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(auth.app, name="auth")
+app.add_typer(config.app, name="config")
 app.add_typer(doc.app, name="doc")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
@@ -95,188 +92,38 @@ def dev(
 
 
 @app.command()
-def gateway(
-    nats: Nats = NATS_DEFAULT,
-    host: Annotated[
-        str, typer.Option("--host", help="Where to listen; 0.0.0.0 or :: for every interface.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
-    keys: Keys = None,
-    nats_seed: NatsSeed = None,
-    open_: Open = False,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Nobody may write through it, whatever their token allows.")
-    ] = False,
-    metrics_open: Annotated[
-        bool, typer.Option("--metrics-open", help="With keys: /metrics asks for no operator's token.")
-    ] = False,
-    origin: Origins = None,
-    host_name: HostNames = None,
-    trusted_proxy: TrustedProxies = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    hsts_days: HstsDays = 0.0,
-    verbose: Verbose = False,
-) -> None:
+@takes("gateway")
+def gateway(settings: Chosen) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
-    configure(verbose=verbose)
+    start_logs(settings)
     from lorogo_cli.gateway import gateway as work
     from lorogo_cli.guard import Guard
+    from lorogo_cli.settings import gateway_settings
 
-    run_async(
-        work,
-        nats,
-        Guard.of("gateway", keys=keys, nats_seed=nats_seed, open_=open_),
-        host,
-        port,
-        read_only=read_only,
-        metrics_open=metrics_open,
-        origins=origin or [],
-        host_names=host_name or [],
-        trusted_proxies=tuple(trusted_proxy or []),
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        hsts_seconds=hsts_days * 86400,
-    )
+    run_async(work, nats_of(settings), Guard.of(settings), gateway_settings(settings))
 
 
 @app.command()
+@takes("serve")
 def serve(
-    nats: Nats = NATS_DEFAULT,
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The server's own files.")] = Path(
-        ".lorogo/server"
-    ),
-    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help="How many processes.")] = 1,
-    idle_seconds: Annotated[
-        float | None, typer.Option("--idle-seconds", help="Unload documents that nobody used for so long.")
-    ] = None,
-    history_days: Annotated[
-        float | None, typer.Option("--history-days", help="How far back versions can be reached.")
-    ] = None,
-    replicas: Annotated[
-        int | None, typer.Option("--replicas", help="Copies that JetStream keeps: 1, 3 or 5.")
-    ] = None,
-    wal_bytes_max: Annotated[
-        str | None, typer.Option("--wal-bytes-max", metavar="SIZE", help="Limit of the WAL, as in 10GiB.")
-    ] = None,
-    kept_presence_bytes_max: Annotated[
-        str | None,
-        typer.Option(
-            "--kept-presence-bytes-max",
-            metavar="SIZE",
-            help="Limit of the presence that is kept, 128MiB unless said otherwise. JetStream sets it aside.",
-        ),
-    ] = None,
-    update_bytes_max: Annotated[
-        str | None, typer.Option("--update-bytes-max", metavar="SIZE", help="Limit of one update.")
-    ] = None,
-    document_bytes_max: Annotated[
-        str | None,
-        typer.Option(
-            "--document-bytes-max",
-            metavar="SIZE",
-            help="Limit of one document, 256MiB unless said otherwise; 0 for none.",
-        ),
-    ] = None,
-    documents_max: Annotated[
-        int | None, typer.Option("--documents-max", help="Documents open at once, per worker.")
-    ] = None,
-    compact_wal_bytes: Annotated[
-        str | None, typer.Option("--compact-wal-bytes", metavar="SIZE", help="Compact a document above this.")
-    ] = None,
-    archive: Annotated[
-        str | None,
-        typer.Option("--archive", metavar="URL", help="Copy the journal there: file:///..., s3://..."),
-    ] = None,
-    durability: Annotated[
-        str | None,
-        typer.Option("--durability", help="What an ACK waits for: stream, journal (default) or replicated."),
-    ] = None,
-    journal_partitions: Annotated[
-        int | None, typer.Option("--journal-partitions", help="Logs that the journal is spread over.")
-    ] = None,
-    journal_keep_days: Annotated[
-        float | None,
-        typer.Option(
-            "--journal-keep-days", help="Drop segments of the journal that are wholly older (sealed daily)."
-        ),
-    ] = None,
-    journal_keep_bytes: Annotated[
-        str | None,
-        typer.Option(
-            "--journal-keep-bytes",
-            metavar="SIZE",
-            help="Drop the oldest segments of a partition above this; each has an eighth, 1 MiB at least.",
-        ),
-    ] = None,
-    journal_replicas: Annotated[
-        int | None, typer.Option("--journal-replicas", help="Other servers that must have an update, too.")
-    ] = None,
-    journal_listen: Annotated[
-        str | None,
-        typer.Option(
-            "--journal-listen",
-            metavar="HOST[:PORT]",
-            help="Where other servers copy the journal from (replicated); 0.0.0.0 for every interface.",
-        ),
-    ] = None,
-    journal_advertise: Annotated[
-        str | None, typer.Option("--journal-advertise", metavar="HOST", help="The host that others are told.")
-    ] = None,
-    journal_secret_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--journal-secret-file",
-            metavar="FILE",
-            help="The secret of all servers that copy each other's journals (or LOROGO_JOURNAL_SECRET,"
-            " LOROGO_JOURNAL_SECRET_FILE).",
-        ),
-    ] = None,
-    keys: Keys = None,
-    nats_seed: NatsSeed = None,
-    open_: Open = False,
-    worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
-    verbose: Verbose = False,
+    settings: Chosen, worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None
 ) -> None:
     """Run document servers on a NATS that is already there."""
-    configure("info", verbose=verbose)
+    start_logs(settings, quiet=worker is not None)
     from lorogo_cli import serve as work
     from lorogo_cli.guard import Guard
     from lorogo_cli.settings import server_settings
-    from lorogo_transport.secret_files import read_secret
 
-    guard = Guard.of("serve", keys=keys, nats_seed=nats_seed, open_=open_)
-    settings = server_settings(
-        idle_seconds=idle_seconds,
-        history_days=history_days,
-        replicas=replicas,
-        wal_bytes_max=None if wal_bytes_max is None else parse_size(wal_bytes_max),
-        kept_presence_bytes_max=None
-        if kept_presence_bytes_max is None
-        else parse_size(kept_presence_bytes_max),
-        update_bytes_max=None if update_bytes_max is None else parse_size(update_bytes_max),
-        document_bytes_max=None if document_bytes_max is None else parse_size(document_bytes_max),
-        documents_max=documents_max,
-        compact_wal_bytes=None if compact_wal_bytes is None else parse_size(compact_wal_bytes),
-        archive=archive,
-        durability=durability,
-        journal_partitions=journal_partitions,
-        journal_keep_days=journal_keep_days,
-        journal_keep_bytes=None if journal_keep_bytes is None else parse_size(journal_keep_bytes),
-        journal_replicas=journal_replicas,
-        journal_listen=journal_listen,
-        journal_advertise=journal_advertise,
-        journal_secret=read_secret(
-            path=journal_secret_file, environment="LOROGO_JOURNAL_SECRET", what="the secret of journals"
-        ),
-    )
-    serving = work.Serving(nats, data.absolute(), settings, guard)
+    guard = Guard.of(settings)
+    secret = settings.secret("journal_secret_file", "the secret of journals")
+    chosen = server_settings(settings, journal_secret=secret)
+    serving = work.Serving(nats_of(settings), settings["data"].absolute(), chosen, guard)
     if worker is not None:
         run_async(work.worker, serving, worker)
-    elif workers == 1:
+    elif settings["workers"] == 1:
         run_async(work.alone, serving)
     else:
-        run_async(work.parent, serving, workers, sys.argv[1:])
+        run_async(work.parent, serving, settings["workers"], sys.argv[1:], handing(settings.file))
 
 
 @app.command()

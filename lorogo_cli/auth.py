@@ -5,39 +5,28 @@ from typing import Annotated
 
 import typer
 
+from lorogo_cli.config.choosing import Chosen
+from lorogo_cli.config.flags import takes
+from lorogo_cli.config.using import nats_of, start_logs
 from lorogo_cli.logs import configure
-from lorogo_cli.options import NATS_DEFAULT, Keys, Nats, Verbose
+from lorogo_cli.options import Verbose
 from lorogo_cli.runtime import run
 
 app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
-def auth(
-    context: typer.Context,
-    nats: Nats = NATS_DEFAULT,
-    keys: Keys = None,
-    seeds: Annotated[
-        Path | None,
-        typer.Option(
-            "--seeds",
-            metavar="DIR",
-            help="The folder with issuer.seed, auth.seed, auth-list.seed and system.seed (or each in the"
-            " environment: LOROGO_ISSUER_SEED_FILE and so on).",
-        ),
-    ] = None,
-    verbose: Verbose = False,
-) -> None:
+@takes("auth")
+def auth(settings: Chosen) -> None:
     """Let people with tokens into NATS, and nobody else, until Ctrl-C. Several of it may run.
 
     While none runs nobody new comes in; who is in stays. `lorogo auth setup DIR` makes all that it needs.
     """
-    if context.invoked_subcommand is not None:
-        return
-    configure("info", verbose=verbose)
+    start_logs(settings)
     from lorogo_cli import authorizing
+    from lorogo_cli.guard import keys_in
 
-    run(authorizing.auth, nats, keys, seeds)
+    run(authorizing.auth, nats_of(settings), keys_in(settings), settings["seeds"])
 
 
 @app.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 from lorogo_cli import closed_folder
 from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem
-from lorogo_cli.guard import Guard, keys_of, warn_of_minting
+from lorogo_cli.guard import Guard, warn_of_minting
 from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
@@ -17,14 +17,14 @@ from lorogo_transport import closed, seeds
 from lorogo_transport.auth_service import NEEDED, WrongSeed, check_issuer, running
 from lorogo_transport.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.errors import NotAuthorized, Unreachable
+from lorogo_transport.key_source import KeySource
 from lorogo_transport.secret_files import read_secret
 
 _NOT_OPEN = "; an open NATS needs no `lorogo auth`"
 
 
-async def auth(url: str, keys: Path | None, folder: Path | None) -> None:
+async def auth(url: str, found: KeySource | None, folder: Path | None) -> None:
     """Run until SIGTERM or Ctrl-C."""
-    found = keys_of(keys)
     if found is None:
         raise Problem(
             "`lorogo auth` needs the keys that verify tokens: --keys FILE; `lorogo auth setup DIR` makes them"

@@ -1,7 +1,6 @@
 """`lorogo gateway`: the door for browsers and curl, on a NATS that runs elsewhere."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -22,26 +21,9 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0  # between two looks at a NATS that does not answer
 
 
-async def gateway(
-    url: str,
-    guard: Guard,
-    host: str,
-    port: int,
-    *,
-    read_only: bool,
-    origins: Sequence[str],
-    host_names: Sequence[str],
-    **more: Any,
-) -> None:
+async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
     """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile, and nobody is let in."""
-    settings = chosen(
-        host=host,
-        port=port,
-        read_only=read_only,
-        origins=tuple(origins),
-        host_names=tuple(host_names),
-        **more,
-    )
+    host = settings.host
     with stop_signals() as stop:
         looking = await _look(guard, url)
         try:

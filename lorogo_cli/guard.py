@@ -10,14 +10,14 @@ from typing import TypedDict
 
 import structlog
 
+from lorogo_cli.config.choosing import Chosen
 from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
-from lorogo_cli.options import KEYS_ENVIRONMENT, SEED_ENVIRONMENT
+from lorogo_cli.options import KEYS_ENVIRONMENT
 from lorogo_protocol import subjects
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.key_source import KeySource
 from lorogo_transport.ports import Bus, Refusal
-from lorogo_transport.secret_files import read_secret
 from lorogo_transport.strangers import lets_strangers_in
 
 log = structlog.get_logger(__name__)
@@ -47,17 +47,21 @@ class Guard:
     seed: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, command: str, *, keys: Path | None, nats_seed: Path | None, open_: bool) -> "Guard":
-        """As the options and the environment say. Raises Problem, SecretUnusable, InvalidKey."""
-        found = keys_of(keys)
-        if found is None and not open_:
+    def of(cls, settings: Chosen) -> "Guard":
+        """As was chosen. Raises Problem, SecretUnusable, InvalidKey."""
+        found = keys_in(settings)
+        if found is None and not settings["open"]:
             raise Problem(
-                f"`lorogo {command}` needs the keys that verify tokens: --keys FILE (`lorogo auth setup DIR`"
-                " makes them), or --open if everybody who reaches it may read and change every document"
+                f"`lorogo {settings.section}` needs the keys that verify tokens: --keys FILE"
+                " (`lorogo auth setup DIR` makes them), or --open if everybody who reaches it may read and"
+                " change every document"
             )
-        if found is not None and open_:
-            raise Problem("--open contradicts --keys: with keys everybody needs a token")
-        seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+        if found is not None and settings["open"]:
+            raise Problem(
+                f"{settings.called('open')} contradicts {settings.called('keys_file')}:"
+                " with keys everybody needs a token"
+            )
+        seed = settings.secret("nats_seed_file", "the nkey seed")
         if seed is not None:
             _check_seed(seed)
         if found is not None:
@@ -149,6 +153,14 @@ def warn_of_minting(keys: KeySource) -> None:
             "--keys has a key that can mint tokens: give the public set, keys.jwks, which is enough here",
             keys=minting,
         )
+
+
+def keys_in(settings: Chosen) -> KeySource | None:
+    """The keys that were chosen. Raises SecretUnusable, InvalidKey."""
+    choice = settings.choices["keys_file"]
+    if choice.value is None:
+        return None
+    return KeySource.from_text(choice.value) if choice.held else KeySource.from_file(choice.value)
 
 
 def keys_of(path: Path | None) -> KeySource | None:

@@ -22,9 +22,15 @@ def level_of(default: str, *, verbose: bool, environment: str) -> str:
 
 def configure(default: str = "warning", *, verbose: bool = False) -> str:
     """Set up structlog, once per process; returns the level."""
+    level = level_of(default, verbose=verbose, environment=os.environ.get(ENVIRONMENT, ""))
+    begin(level)
+    return level
+
+
+def begin(level: str) -> None:
+    """Set up structlog with this level, once per process."""
     import structlog
 
-    level = level_of(default, verbose=verbose, environment=os.environ.get(ENVIRONMENT, ""))
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -45,4 +51,3 @@ def configure(default: str = "warning", *, verbose: bool = False) -> str:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    return level

@@ -1,4 +1,7 @@
-"""`--nats-ca`, `--nats-cert` and `--nats-key` for every command that has `--nats`."""
+"""`--nats-ca`, `--nats-cert` and `--nats-key` for every command that has `--nats`.
+
+Commands whose flags come from the table of settings (config/entries.py) have them already.
+"""
 
 import functools
 import inspect
@@ -25,24 +28,28 @@ _OPTIONS = {
 def with_nats_tls(app: typer.Typer) -> None:
     """Give all commands with `--nats` these options; what they name becomes part of the address."""
     for command in app.registered_commands:
-        if command.callback is not None and "nats" in inspect.signature(command.callback).parameters:
+        if command.callback is None:
+            continue
+        names = inspect.signature(command.callback).parameters
+        if "nats" in names and "nats_ca" not in names:
             command.callback = _with(command.callback)
-    whole = app.registered_callback  # of a command that has commands, as `lorogo auth` is
-    work = None if whole is None else whole.callback
-    if whole is not None and work is not None and "nats" in inspect.signature(work).parameters:
-        whole.callback = _with(work)
+
+
+def named_in(nats: str, *paths: Path | None) -> str:
+    """The address with these files, the authority's, our certificate's and its key's."""
+    if not any(paths):
+        return nats
+    from lorogo_transport.nats_tls import TlsFiles, name_files
+
+    files = TlsFiles(*(None if path is None else str(path.absolute()) for path in paths))
+    return name_files(nats, files)
 
 
 def _with(work: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(work)
     def command(*, nats: str | None, **options: Any) -> Any:
         named = [options.pop(name) for name in _OPTIONS]
-        if nats is not None and any(named):
-            from lorogo_transport.nats_tls import TlsFiles, name_files
-
-            files = TlsFiles(*(None if path is None else str(path.absolute()) for path in named))
-            nats = name_files(nats, files)
-        return work(nats=nats, **options)
+        return work(nats=None if nats is None else named_in(nats, *named), **options)
 
     signature = inspect.signature(work, eval_str=True)
     more = [

@@ -60,14 +60,6 @@ Keys = Annotated[
         help=f"The keys that verify tokens, a JWK set (or {KEYS_ENVIRONMENT}, {KEYS_ENVIRONMENT}_FILE).",
     ),
 ]
-Open = Annotated[
-    bool,
-    typer.Option(
-        "--open",
-        envvar=OPEN_ENVIRONMENT,
-        help="No keys: everybody who reaches it may read and change every document.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON, for scripts.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="All logs, and tracebacks (or LOROGO_LOG=debug).")]
 DocumentId = Annotated[str, typer.Argument(metavar="ID", help="The document.")]
@@ -83,40 +75,5 @@ Origins = Annotated[
         "--origin",
         metavar="ORIGIN",
         help="Pages from there may use the gateway, too, as in http://localhost:5173; may be repeated.",
-    ),
-]
-HostNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host-name",
-        metavar="NAME",
-        help="A name that it is reached by, as in docs.example.org; may be repeated. On loopback needed for"
-        " names other than localhost; elsewhere any will do if none is given.",
-    ),
-]
-TrustedProxies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trusted-proxy",
-        metavar="CIDR",
-        help="A proxy whose X-Forwarded-For or Forwarded is believed, as in 10.0.0.0/8; may be repeated.",
-    ),
-]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-cert",
-        metavar="FILE",
-        help="Serve https with this certificate (PEM, with its chain); read again when it changes.",
-    ),
-]
-TlsKey = Annotated[
-    Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="Its key; readable by its owner only."),
-]
-HstsDays = Annotated[
-    float,
-    typer.Option(
-        "--hsts-days", min=0, max=3650, help="Tell browsers to use https only, for so long; 0: say nothing."
     ),
 ]

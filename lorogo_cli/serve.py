@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,14 +162,22 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 # --- the parent of several workers -------------------------------------------------------------------
 
 
-async def parent(serving: Serving, workers: int, arguments: Sequence[str]) -> None:
-    """Run worker processes, start those that crash again, and stop them all gracefully."""
+async def parent(
+    serving: Serving, workers: int, arguments: Sequence[str], handed: Mapping[str, str] | None = None
+) -> None:
+    """Run worker processes, start those that crash again, and stop them all gracefully.
+
+    `handed` are variables for each of them, also for those that are started much later.
+    """
+    environment = {**os.environ, **(handed or {}), "PYTHONUNBUFFERED": "1"}
     _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
     with stop_signals() as stop:
         await _check(serving, workers)
         async with asyncio.TaskGroup() as group:
             fleet = [
-                group.create_task(_look_after(number, arguments, serving.settings.stop_seconds, stop))
+                group.create_task(
+                    _look_after(number, arguments, environment, serving.settings.stop_seconds, stop)
+                )
                 for number in range(workers)
             ]
         if any(task.result() == _BAD_INPUT for task in fleet):
@@ -199,7 +207,13 @@ async def _check(serving: Serving, workers: int) -> None:
             pass
 
 
-async def _look_after(number: int, arguments: Sequence[str], stop_seconds: float, stop: asyncio.Event) -> int:
+async def _look_after(
+    number: int,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    stop_seconds: float,
+    stop: asyncio.Event,
+) -> int:
     """One worker's life, and its next ones. Returns 0 after a stop, 2 if it can never run."""
     loop = asyncio.get_running_loop()
     failures = 0
@@ -214,7 +228,7 @@ async def _look_after(number: int, arguments: Sequence[str], stop_seconds: float
             str(number),
             stdin=asyncio.subprocess.PIPE,  # closes when we die, however we die
             start_new_session=True,  # Ctrl-C comes to us alone, and we tell them
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=environment,
         )
         log.info("worker started", worker=number, pid=process.pid)
         code = await _until_ended(process, stop, stop_seconds)

@@ -1,10 +1,15 @@
-"""What an operator may choose, in one frozen place, checked once at the door."""
+"""What an operator may choose, in one frozen place, checked once at the door.
+
+A field that is made by `count`, `seconds` and so on is a setting of files, variables and flags, too
+(lorogo_protocol/setting.py, docs/SETTINGS.md); the others are for programs.
+"""
 
 from dataclasses import dataclass, field
 
 from lorogo_protocol import limits
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
+from lorogo_protocol.setting import choice, count, seconds, size, text, wrong
 
 DAY_SECONDS = 24 * 3600.0
 _SEAL_SECONDS_MIN = 60.0
@@ -17,63 +22,123 @@ class InvalidSettings(LorogoError):
     code = "invalid-settings"
 
 
+def check_archive(url: str) -> None:
+    """Raise ValueError unless it looks like a URL."""
+    if "://" not in url:
+        raise ValueError("must be a URL, as in file:///backup/lorogo")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSettings:
     """The settings of one server process; the defaults are those of docs/PROTOCOL.md."""
 
     server_id: str = ""  # empty: a new one for this process
-    durability: str = "journal"
-    journal_partitions: int = 1
-    journal_segment_bytes: int = 128 * limits.MIB
-    journal_keep_seconds: float = 0.0  # 0: for ever
-    journal_keep_bytes: int = 0  # 0: without a limit
+
+    # What an ACK waits for, and the journal
+    durability: str = choice(
+        "journal",
+        "What an ACK waits for: the stream, this server's disk, or others' too.",
+        one_of=DURABILITIES,
+    )
+    journal_partitions: int = count(1, "Logs that the journal is spread over.", at_most=64)
+    journal_segment_bytes: int = size(
+        128 * limits.MIB, "How large a file of the journal grows.", at_least=limits.MIB
+    )
+    journal_keep_seconds: float = seconds(
+        0.0,
+        "Drop segments of the journal that are wholly older (sealed daily).",
+        meanings={0: "keep them for ever"},
+    )
+    journal_keep_bytes: int = size(
+        0,
+        "Drop the oldest segments of a partition above this; each has an eighth, 1 MiB at least.",
+        meanings={0: "no limit"},
+    )
     journal_host: str = (
         "127.0.0.1"  # where other servers copy the journal from: listened on, and told to them
     )
     journal_port: int = 0  # 0: any
-    journal_advertise: str = ""  # the host that others are told, if it is another
+    journal_advertise: str = text("", "The host that other servers are told, if it is another.")
     journal_place: str = ""  # servers of one place keep no copies for each other; empty: that of the folder
     journal_secret: str = field(
         default="", repr=False
     )  # shared by all servers; empty: the network is private
-    archive: str = ""  # an fsspec URL to which sealed segments are copied
-    archive_every_seconds: float = 300.0  # a segment is sealed at least so often, to be copied
-    journal_replicas: int = 1  # other servers that must have an update; durability "replicated" only
-    reconcile_every_seconds: float = 300.0
-    answers_every_seconds: float = 60.0  # the journal is told how senders were answered
+    archive: str = text(
+        "", "Copy sealed segments of the journal there: file:///..., s3://...", check=check_archive
+    )
+    archive_every_seconds: float = seconds(
+        300.0, "With an archive: a segment is sealed at least so often, to be copied."
+    )
+    journal_replicas: int = count(
+        1, "Other servers that must have an update, too, with durability replicated.", at_most=16
+    )
+    reconcile_every_seconds: float = seconds(300.0, "Journals and the stream are compared so often.")
+    answers_every_seconds: float = seconds(60.0, "The journal is told so often how senders were answered.")
 
+    # Of the protocol: the same for all servers and clients, so no operator chooses them
     renew_seconds: float = limits.RENEW_SECONDS
     lease_seconds: float = limits.LEASE_SECONDS
     stale_seconds: float = limits.STALE_SECONDS
     retries_max: int = limits.RETRIES_MAX
 
-    update_bytes_max: int = limits.UPDATE_BYTES_MAX
-    document_bytes_max: int = limits.DOCUMENT_BYTES_MAX  # 0: without a limit
-    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
-    unfinished_total_bytes_max: int = 4 * limits.UNFINISHED_BYTES_MAX  # of all documents, calls included
-    unfinished_seconds: float = limits.UNFINISHED_SECONDS
-    pending_bytes_max: int = limits.PENDING_BYTES_MAX
-    pending_updates_max: int = limits.PENDING_UPDATES_MAX
-    pending_seconds: float = limits.PENDING_SECONDS
-    accepted_inline_bytes_max: int = limits.ACCEPTED_INLINE_BYTES_MAX
-    presence_seconds: float = limits.PRESENCE_SECONDS
+    # Updates and documents
+    update_bytes_max: int = size(
+        limits.UPDATE_BYTES_MAX, "Limit of one update.", at_most=limits.UPDATE_BYTES_MAX
+    )
+    document_bytes_max: int = size(
+        limits.DOCUMENT_BYTES_MAX,
+        "Limit of one document: its snapshot and what was accepted since.",
+        meanings={0: "no limit"},
+    )
+    unfinished_bytes_max: int = size(
+        limits.UNFINISHED_BYTES_MAX,
+        "Chunks of a document whose updates are not whole; if update_bytes_max is given, four times that.",
+    )
+    unfinished_total_bytes_max: int = size(
+        4 * limits.UNFINISHED_BYTES_MAX, "The same of all documents of a worker, calls included."
+    )
+    unfinished_seconds: float = seconds(limits.UNFINISHED_SECONDS, "An update has so long to become whole.")
+    pending_bytes_max: int = size(
+        limits.PENDING_BYTES_MAX, "Updates of a document that wait for others they build on."
+    )
+    pending_updates_max: int = count(limits.PENDING_UPDATES_MAX, "How many of them.")
+    pending_seconds: float = seconds(limits.PENDING_SECONDS, "How long they wait.")
+    accepted_inline_bytes_max: int = size(
+        limits.ACCEPTED_INLINE_BYTES_MAX, "Larger accepted updates are announced only, and readers sync."
+    )
+    presence_seconds: float = seconds(
+        limits.PRESENCE_SECONDS, "Presence that is not renewed goes after this."
+    )
 
-    documents_max: int = 50_000
-    loads_max: int = 16
-    load_seconds_max: float = 300.0
-    idle_seconds: float = 300.0
-    stop_seconds: float = 20.0
+    # Loading and unloading
+    documents_max: int = count(50_000, "Documents open at once, per worker.")
+    loads_max: int = count(16, "Documents loaded at once, per worker.")
+    load_seconds_max: float = seconds(300.0, "A load that takes longer has failed.")
+    idle_seconds: float = seconds(300.0, "Unload documents that nobody used for so long.")
+    stop_seconds: float = seconds(20.0, "How long a stop may take, before what is left is given up.")
 
-    history_seconds: float = limits.HISTORY_SECONDS
-    compact_every_seconds: float = DAY_SECONDS
-    compact_wal_bytes: int = 16 * limits.MIB  # of one document
-    compact_idle_bytes: int = 256 * limits.KIB  # worth a snapshot when a document is unloaded
-    deleted_keep_seconds: float = 30 * DAY_SECONDS
-    snapshot_bytes_max: int = 1024 * limits.MIB
+    # History and snapshots
+    history_seconds: float = seconds(
+        limits.HISTORY_SECONDS, "How far back versions can be reached.", meanings={0: "no history"}
+    )
+    compact_every_seconds: float = seconds(DAY_SECONDS, "A document is compacted at least so often.")
+    compact_wal_bytes: int = size(16 * limits.MIB, "Compact a document whose WAL is larger.")
+    compact_idle_bytes: int = size(
+        256 * limits.KIB, "A WAL of so much is worth a snapshot when its document is unloaded."
+    )
+    deleted_keep_seconds: float = seconds(
+        30 * DAY_SECONDS, "What a deleted document was is kept so long, and can be restored."
+    )
+    snapshot_bytes_max: int = size(1024 * limits.MIB, "Stored snapshots above this are not loaded.")
 
-    replicas: int = 1
-    wal_bytes_max: int = -1
-    kept_presence_bytes_max: int = limits.KEPT_PRESENCE_BYTES_MAX  # of all documents; -1: no limit
+    # JetStream
+    replicas: int = choice(1, "Copies that JetStream keeps.", one_of=(1, 3, 5))
+    wal_bytes_max: int = size(-1, "Limit of the WAL.", meanings={-1: "no limit"})
+    kept_presence_bytes_max: int = size(
+        limits.KEPT_PRESENCE_BYTES_MAX,
+        "Limit of the presence that is kept, of all documents; JetStream sets it aside.",
+        meanings={-1: "no limit"},
+    )
 
     @property
     def segment_bytes(self) -> int:
@@ -96,48 +161,24 @@ class ServerSettings:
         return self.journal_keep_seconds > 0 or self.journal_keep_bytes > 0
 
     def __post_init__(self) -> None:
+        for problem in wrong(self):
+            raise InvalidSettings(problem)
         problems = [
             (not self.server_id or is_token(self.server_id), "server_id must be a nanoid-like token"),
-            (self.durability in DURABILITIES, f"durability must be one of {', '.join(DURABILITIES)}"),
-            (1 <= self.journal_partitions <= 64, "journal_partitions must be 1 to 64"),
-            (self.journal_segment_bytes >= limits.MIB, "journal_segment_bytes must be at least 1 MiB"),
-            (
-                self.journal_keep_seconds >= 0 and self.journal_keep_bytes >= 0,
-                "journal_keep_seconds and journal_keep_bytes must not be negative",
-            ),
-            (1 <= self.journal_replicas <= 16, "journal_replicas must be 1 to 16"),
             (0 <= self.journal_port < 65536, "journal_port must be a port, or 0 for any"),
             (bool(self.journal_host), "journal_host must be an address of this machine"),
-            (not self.archive or "://" in self.archive, "archive must be a URL, as in file:///backup/lorogo"),
-            (self.archive_every_seconds > 0, "archive_every_seconds must be positive"),
-            (self.reconcile_every_seconds > 0, "reconcile_every_seconds must be positive"),
-            (self.answers_every_seconds > 0, "answers_every_seconds must be positive"),
             (
                 0 < self.renew_seconds < self.lease_seconds < self.stale_seconds,
                 "renew_seconds < lease_seconds < stale_seconds must hold",
             ),
             (self.retries_max >= 0, "retries_max must not be negative"),
             (
-                0 < self.update_bytes_max <= limits.UPDATE_BYTES_MAX,
-                f"update_bytes_max must be positive, and not above the wire's {limits.UPDATE_BYTES_MAX}",
-            ),
-            (
                 self.unfinished_bytes_max <= self.unfinished_total_bytes_max,
-                "unfinished_total_bytes_max must hold what one document may have unfinished",
+                "unfinished_total_bytes_max must not be below unfinished_bytes_max, which is of one document",
             ),
-            (self.document_bytes_max >= 0, "document_bytes_max must be positive, or 0 for no limit"),
             (
                 self.update_bytes_max <= self.unfinished_bytes_max,
-                "unfinished_bytes_max must hold at least one update",
-            ),
-            (self.loads_max > 0 and self.documents_max > 0, "loads_max and documents_max must be positive"),
-            (self.idle_seconds > 0, "idle_seconds must be positive"),
-            (self.history_seconds >= 0, "history_seconds must not be negative"),
-            (self.replicas in (1, 3, 5), "replicas must be 1, 3 or 5"),
-            (self.wal_bytes_max == -1 or self.wal_bytes_max > 0, "wal_bytes_max must be positive, or -1"),
-            (
-                self.kept_presence_bytes_max == -1 or self.kept_presence_bytes_max > 0,
-                "kept_presence_bytes_max must be positive, or -1",
+                "unfinished_bytes_max must not be below update_bytes_max: it holds at least one update",
             ),
         ]
         for good, problem in problems:

@@ -97,6 +97,12 @@ def read_secret_file(path: Path | str, what: str) -> str:
 
 def read_file(path: Path | str, what: str) -> tuple[str, os.stat_result]:
     """The text of a small file, stripped, and its facts, whoever may read it. Raises SecretUnusable."""
+    text, status = read_whole(path, what)
+    return text.strip(), status
+
+
+def read_whole(path: Path | str, what: str) -> tuple[str, os.stat_result]:
+    """The text of a small file, with all its lines, and its facts. Raises SecretUnusable."""
     _check_name(path, what)
     try:
         descriptor = os.open(path, _FLAGS)
@@ -120,7 +126,7 @@ def read_file(path: Path | str, what: str) -> tuple[str, os.stat_result]:
     if len(content) > SECRET_BYTES_MAX:  # it grew meanwhile
         raise SecretUnusable(f"{what} cannot be read: {str(path)!r} has more than {SECRET_BYTES_MAX} bytes")
     try:
-        return content.decode("utf-8-sig").strip(), status
+        return content.decode("utf-8-sig"), status
     except UnicodeDecodeError:
         raise SecretUnusable(f"{what} cannot be read: {str(path)!r} is not text") from None
 

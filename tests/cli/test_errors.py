@@ -37,8 +37,11 @@ pytestmark = pytest.mark.nats
         (["doc", "import", "x", "."], "cannot be read: Is a directory"),
         (["doc", "import", "x", "-"], "stdin is empty"),
         (["serve", "--replicas", "2"], "replicas must be 1, 3 or 5"),
-        (["serve", "--idle-seconds", "0"], "--idle-seconds must be positive"),
-        (["serve", "--wal-bytes-max", "much"], "'much' is not a size"),
+        (["serve", "--idle-seconds", "0"], "--idle-seconds must be a number above 0, not '0'"),
+        (
+            ["serve", "--wal-bytes-max", "much"],
+            "--wal-bytes-max must be a size above 0 .* as 512KiB, 64MiB, 10GiB, not 'much'",
+        ),
         (["serve", "--workers", "0"], "--workers"),
         (["dev", "--port", "70000"], "--port"),
         (["doc", "get"], "Missing argument 'ID'; see `lorogo doc get --help`"),

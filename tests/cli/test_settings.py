@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from lorogo_cli.config.choosing import choose
 from lorogo_cli.errors import Problem
 from lorogo_cli.serve import _check_journal_port, _not_so
 from lorogo_cli.settings import server_settings
@@ -16,6 +17,13 @@ MIB = 1 << 20
 DAY = 86_400.0
 
 
+def typed(*, journal_secret: str | None = None, **options: Any) -> ServerSettings:
+    """The settings with these flags, by key, and nothing else."""
+    flags = {key: str(value) for key, value in options.items()}
+    chosen = choose("serve", typed=flags, environment={}, file=None)
+    return server_settings(chosen, journal_secret=journal_secret)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -24,13 +32,14 @@ DAY = 86_400.0
         ({"durability": "stream", "journal_listen": "x"}, "--journal-listen contradicts"),
         ({"journal_replicas": 2}, "--journal-replicas is for --durability replicated"),
         ({"durability": "journal", "journal_replicas": 2}, "--journal-replicas is for"),
-        ({"journal_keep_days": -1.0}, "--journal-keep-days and --journal-keep-bytes must not be negative"),
-        ({"history_days": -1.0}, "--history-days must not be negative"),
+        ({"journal_keep_days": -1.0}, "--journal-keep-days must be a number above 0 (0: keep them for ever)"),
+        ({"journal_keep_bytes": -1}, "--journal-keep-bytes must be a size above 0 (0: no limit)"),
+        ({"history_days": -1.0}, "--history-days must be a number above 0 (0: no history), not '-1.0'"),
         ({"archive": "/backup"}, "--archive must be a URL"),
         ({"replicas": 2}, "--replicas must be 1, 3 or 5"),
-        ({"kept_presence_bytes_max": 0}, "--kept-presence-bytes-max must be positive"),
-        ({"durability": "best"}, "--durability must be one of stream, journal, replicated"),
-        ({"durability": "replicated", "journal_listen": "x:y"}, "--journal-listen takes HOST or HOST:PORT"),
+        ({"kept_presence_bytes_max": 0}, "--kept-presence-bytes-max must be a size above 0 (-1: no limit)"),
+        ({"durability": "best"}, "--durability must be stream, journal or replicated, not 'best'"),
+        ({"durability": "replicated", "journal_listen": "x:y"}, "--journal-listen must be HOST or HOST:PORT"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_words_of_the_options(
@@ -38,13 +47,13 @@ def test_what_does_not_go_together_is_refused_in_words_of_the_options(
 ) -> None:
     """The sentence names what was typed, not what the server calls it."""
     with pytest.raises(Problem) as refused:
-        server_settings(**options)
+        typed(**options)
     assert str(refused.value).startswith(words)
 
 
 def test_a_secret_in_the_environment_is_no_contradiction() -> None:
     """It may be set for all servers, whatever they do."""
-    assert server_settings(durability="stream", journal_secret="x").durability == "stream"
+    assert typed(durability="stream", journal_secret="x").durability == "stream"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +73,7 @@ def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
     options: dict[str, Any], segment: int, seal: float
 ) -> None:
     """Only whole sealed segments expire: an eighth of the bytes each, and sealed daily at least."""
-    settings = server_settings(**options)
+    settings = typed(**options)
     assert (settings.segment_bytes, settings.seal_seconds) == (segment, seal)
 
 
@@ -79,7 +88,7 @@ def test_segments_are_so_small_and_so_young_that_a_limit_can_hold(
 )
 def test_a_journal_that_anybody_can_read_is_a_warning(listen: str, secret: str | None, warned: bool) -> None:
     """Without a secret, on an address that others reach: told where all is open, refused with keys."""
-    settings = server_settings(durability="replicated", journal_listen=listen, journal_secret=secret)
+    settings = typed(durability="replicated", journal_listen=listen, journal_secret=secret)
     with capture_logs() as said:
         _check_journal_port(settings, closed=False)
     assert [line["log_level"] for line in said] == ["warning"] * warned

@@ -298,7 +298,7 @@ async def test_no_ack_waits_for_a_record_of_answers_to_be_copied(tmp_path: Path)
 
 def test_the_interval_must_be_positive() -> None:
     """Settings are checked at the door."""
-    with pytest.raises(InvalidSettings, match="answers_every_seconds must be positive"):
+    with pytest.raises(InvalidSettings, match="answers_every_seconds must be a number above 0"):
         ServerSettings(answers_every_seconds=0)
 
 

@@ -1,0 +1,273 @@
+"""The table of all settings that operators choose: keys of files, variables and flags, by command.
+
+Words, defaults and what is allowed come from the fields of ServerSettings and GatewaySettings.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from lorogo_cli.logs import ENVIRONMENT as LOG_ENVIRONMENT
+from lorogo_cli.logs import LEVELS
+from lorogo_cli.options import (
+    KEYS_ENVIRONMENT,
+    NATS_DEFAULT,
+    NATS_ENVIRONMENT,
+    OPEN_ENVIRONMENT,
+    SEED_ENVIRONMENT,
+)
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.setting import Kind, Setting, described
+from lorogo_server.settings import DAY_SECONDS, ServerSettings
+
+CONFIG_ENVIRONMENT: Final = "LOROGO_CONFIG"
+JOURNAL_SECRET_ENVIRONMENT: Final = "LOROGO_JOURNAL_SECRET"
+PREFIX: Final = "LOROGO_"
+TOP: Final = ""  # keys that stand before the first section, for all commands
+SECTIONS: Final = ("serve", "gateway", "auth")
+
+#: fields that operators choose in days, and how they are called then
+_DAYS: Final = {
+    "history_seconds": "history_days",
+    "journal_keep_seconds": "journal_keep_days",
+    "deleted_keep_seconds": "deleted_keep_days",
+    "hsts_seconds": "hsts_days",
+}
+#: keys with a flag; all others are for files and variables
+_FLAGS: Final = {
+    "serve": (
+        "durability", "archive", "journal_partitions", "journal_keep_days", "journal_keep_bytes",
+        "journal_replicas", "journal_advertise", "update_bytes_max", "document_bytes_max", "documents_max",
+        "idle_seconds", "history_days", "compact_wal_bytes", "replicas", "wal_bytes_max",
+        "kept_presence_bytes_max",
+    ),
+    "gateway": (
+        "host", "port", "read_only", "metrics_open", "origins", "host_names", "trusted_proxies", "tls_cert",
+        "tls_key", "hsts_days",
+    ),
+}  # fmt: skip
+#: flags that are not called as their keys
+_FLAG_NAMES: Final = {
+    "origins": "--origin",
+    "host_names": "--host-name",
+    "trusted_proxies": "--trusted-proxy",
+    "keys_file": "--keys",
+    "nats_seed_file": "--nats-seed",
+}
+#: what stands for a value, for flags and for examples without a default
+_METAVARS: Final = {
+    "nats": "URL",
+    "archive": "URL",
+    "journal_listen": "HOST[:PORT]",
+    "journal_advertise": "HOST",
+    "host": "HOST",
+    "origins": "ORIGIN",
+    "host_names": "NAME",
+    "trusted_proxies": "CIDR",
+}
+_KIND_METAVARS: Final = {
+    Kind.SIZE: "SIZE",
+    Kind.COUNT: "N",
+    Kind.SECONDS: "SECONDS",
+    Kind.DAYS: "DAYS",
+    Kind.RATE: "N",
+    Kind.TEXT: "TEXT",
+    Kind.TEXTS: "TEXT",
+    Kind.FILE: "FILE",
+    Kind.FOLDER: "DIR",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One setting of one command: how it is called in each place."""
+
+    section: str
+    key: str
+    setting: Setting
+    variable: str
+    flag: str = ""  # without: none
+    shared: bool = False  # it may stand before the sections, too
+    secret: bool = False  # the variable holds it, {variable}_FILE and the key name a file
+    field: str = ""  # of the dataclass; without: none
+    unit: float = 1.0  # how much of the field one of the key is
+
+    @property
+    def metavar(self) -> str:
+        """What stands for a value."""
+        if self.setting.one_of:
+            return "|".join(map(str, self.setting.one_of))
+        return _METAVARS.get(self.key) or _KIND_METAVARS[self.setting.kind]
+
+    @property
+    def name(self) -> str:
+        """For people: as it is called on the command line, else in the file."""
+        return self.flag or self.key
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """All variables that say it, the one that wins first."""
+        return (self.variable, f"{self.variable}_FILE") if self.secret else (self.variable,)
+
+
+@cache
+def entries(section: str) -> dict[str, Entry]:
+    """The settings of a command, by key; of TOP: what all of them share."""
+    if section == TOP:
+        found = {key: one for name in SECTIONS for key, one in entries(name).items() if one.shared}
+        return {**found, **{key: one for key, one in entries("serve").items() if one.shared}}
+    made = {"serve": _serve, "gateway": _gateway, "auth": _auth}[section]()
+    return {one.key: one for one in made}
+
+
+def sections_of(key: str) -> list[str]:
+    """The commands that have a setting of that name."""
+    return [section for section in SECTIONS if key in entries(section)]
+
+
+def _serve() -> list[Entry]:
+    own = [
+        _own(
+            "serve",
+            "data",
+            Setting(kind=Kind.FOLDER, words="The server's own files.", default=".lorogo/server"),
+        ),
+        _own(
+            "serve",
+            "workers",
+            Setting(kind=Kind.COUNT, words="How many processes.", default=1, at_least=1, at_most=256),
+        ),
+    ]
+    made = _fields("serve", ServerSettings)
+    listen = Setting(
+        kind=Kind.TEXT,
+        words="Where other servers copy the journal from (replicated); 0.0.0.0 for every interface.",
+        default="127.0.0.1",
+        check=check_listen,
+    )
+    secret = Setting(
+        kind=Kind.FILE, words="The secret of all servers that copy each other's journals.", default=None
+    )
+    where = next(number for number, one in enumerate(made) if one.key == "journal_advertise")
+    made[where:where] = [
+        _own("serve", "journal_listen", listen),
+        _own("serve", "journal_secret_file", secret, variable=JOURNAL_SECRET_ENVIRONMENT, secret=True),
+    ]
+    return [*_shared("serve", "info"), _seed("serve"), _open("serve"), *own, *made]
+
+
+def _gateway() -> list[Entry]:
+    return [
+        *_shared("gateway", "warning"),
+        _seed("gateway"),
+        _open("gateway"),
+        *_fields("gateway", GatewaySettings),
+    ]
+
+
+def _auth() -> list[Entry]:
+    seeds = Setting(
+        kind=Kind.FOLDER,
+        words="The folder with issuer.seed, auth.seed, auth-list.seed and system.seed.",
+        default=None,
+    )
+    return [*_shared("auth", "info"), _own("auth", "seeds", seeds)]
+
+
+def _shared(section: str, log: str) -> list[Entry]:
+    """What each command needs to know of NATS and tokens."""
+    nats = Setting(
+        kind=Kind.TEXT, words="Where NATS is; several with commas.", default=NATS_DEFAULT, check=check_nats
+    )
+    files = {
+        "nats_ca": "Who signs the certificate of NATS, if not a public authority: PEM.",
+        "nats_cert": "Our own certificate for NATS, if it asks for one: PEM.",
+        "nats_key": "Its key; readable by its owner only.",
+    }
+    keys = Setting(kind=Kind.FILE, words="The keys that verify tokens, a JWK set.", default=None)
+    level = Setting(kind=Kind.TEXT, words="How much is logged.", default=log, one_of=LEVELS)
+    return [
+        _own(section, "nats", nats, variable=NATS_ENVIRONMENT, shared=True),
+        *(
+            _own(
+                section,
+                key,
+                Setting(kind=Kind.FILE, words=words, default=None),
+                variable=f"{PREFIX}{key.upper()}",
+                shared=True,
+            )
+            for key, words in files.items()
+        ),
+        _own(section, "keys_file", keys, variable=KEYS_ENVIRONMENT, shared=True, secret=True),
+        _own(section, "log", level, variable=LOG_ENVIRONMENT, shared=True, flag="--verbose"),
+    ]
+
+
+def _seed(section: str) -> Entry:
+    words = "The nkey seed by which NATS knows this service."
+    setting = Setting(kind=Kind.FILE, words=words, default=None)
+    return _own(section, "nats_seed_file", setting, variable=SEED_ENVIRONMENT, secret=True)
+
+
+def _open(section: str) -> Entry:
+    words = "No keys: everybody who reaches it may read and change every document."
+    setting = Setting(kind=Kind.SWITCH, words=words, default=False)
+    return _own(section, "open", setting, variable=OPEN_ENVIRONMENT, shared=True)
+
+
+def _own(
+    section: str, key: str, setting: Setting, *, variable: str = "", flag: str = "", **more: Any
+) -> Entry:
+    return Entry(
+        section=section,
+        key=key,
+        setting=setting,
+        variable=variable or f"{PREFIX}{section}_{key}".upper(),
+        flag=flag or _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}"),
+        **more,
+    )
+
+
+def _fields(section: str, settings: type[Any]) -> list[Entry]:
+    made = []
+    for field, about in described(settings).items():
+        key = _DAYS.get(field, field)
+        unit = DAY_SECONDS if field in _DAYS else 1.0
+        flag = _FLAG_NAMES.get(key, f"--{key.replace('_', '-')}") if key in _FLAGS[section] else ""
+        made.append(
+            Entry(
+                section=section,
+                key=key,
+                setting=about.in_units_of(unit, Kind.DAYS) if field in _DAYS else about,
+                variable=f"{PREFIX}{section}_{key}".upper(),
+                flag=flag,
+                field=field,
+                unit=unit,
+            )
+        )
+    return made
+
+
+def check_nats(url: str) -> None:
+    """Raise ValueError unless these are addresses of NATS."""
+    from lorogo_transport.addresses import parse_servers
+    from lorogo_transport.errors import Unreachable
+    from lorogo_transport.nats_tls import split
+
+    try:
+        parse_servers(split(url)[0])
+    except Unreachable:  # its words have the address, and that may have a password
+        raise ValueError("must be an address of NATS, as nats://host:4222, or several with commas") from None
+
+
+def check_listen(place: str) -> None:
+    """Raise ValueError unless it is HOST or HOST:PORT."""
+    split_listen(place)
+
+
+def split_listen(place: str) -> tuple[str, int]:
+    """HOST and PORT, 0 if there is none. Raises ValueError."""
+    host, _, port = place.partition(":")
+    if not host or (port and not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536)):
+        raise ValueError("must be HOST or HOST:PORT")
+    return host, int(port or 0)

@@ -1,0 +1,73 @@
+"""In which line of a TOML file each key stands: Python's own reader does not tell. Pure."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Final
+
+Path = tuple[str, ...]
+
+#: what may hide a bracket or the end of a line: texts of all four kinds, and comments
+_HIDING: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
+)
+_HEADER: Final = re.compile(r"\[\[?(.*?)\]\]?\s*(?:#.*)?$")
+_PARTS_MAX: Final = 16  # no key of ours has more; Python's reader takes very long over thousands
+_KEY: Final = re.compile(r"""((?:[^"'=#]|"(?:[^"\\]|\\.)*"|'[^']*')+)=""")
+
+
+def lines_of(text: str) -> dict[Path, list[int]]:
+    """The lines, from 1, of each key and section; more than one for what is there twice.
+
+    The text need not be good TOML: what cannot be made out is left out.
+    """
+    found: dict[Path, list[int]] = {}
+    section: Path = ()
+    for number, statement in _statements(text):
+        header = _HEADER.match(statement)
+        if header is not None:
+            section = _parts(header[1])
+            found.setdefault(section, []).append(number)
+        elif (key := _KEY.match(statement)) is not None and (parts := _parts(key[1])):
+            found.setdefault(section + parts, []).append(number)
+    return found
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each statement with the number of its first line; lists over several lines are whole."""
+    # in a copy of the same length nothing hides: texts are x, comments are spaces
+    bare = _HIDING.sub(_covered, text)
+    start = at = depth = lines = 0
+    first = 1
+    for piece in bare.split("\n"):
+        end = at + len(piece)
+        # a text over several lines is one piece of the copy, and more than one line of the text
+        lines += text.count("\n", at, end) + 1
+        if depth or "=" in piece:
+            depth += piece.count("[") + piece.count("{") - piece.count("]") - piece.count("}")
+        at = end + 1
+        if depth > 0:
+            continue  # a list goes on in the next line
+        if statement := text[start:end].strip():
+            yield first, statement
+        start, first, depth = at, lines + 1, 0
+
+
+def _covered(hiding: re.Match[str]) -> str:
+    return (" " if hiding[0].startswith("#") else "x") * len(hiding[0])
+
+
+def _parts(key: str) -> Path:
+    """The parts of a dotted key, without quotes; () if it is none."""
+    if key.count(".") > _PARTS_MAX:
+        return ()
+    try:
+        table = tomllib.loads(f"{key.strip()} = 0")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return ()
+    parts: list[str] = []
+    inner: object = table
+    while isinstance(inner, dict) and len(inner) == 1:
+        ((name, inner),) = inner.items()
+        parts.append(name)
+    return tuple(parts)

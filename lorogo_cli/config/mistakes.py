@@ -1,0 +1,84 @@
+"""What is wrong with a setting: where it stands, what is there, what would be right; and no secret."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lorogo_cli.errors import Problem, brief
+from lorogo_transport.secret_files import hidden, itself
+
+_SECRET_NAME: Final = re.compile(r"secret|seed|token|passw|credential|private|(^|_)keys?(_|$)", re.IGNORECASE)
+_NEAR: Final = 0.6  # how alike names are that may be meant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """One thing that is wrong; `str()` is its line."""
+
+    problem: str  # for a sentence that begins with the name
+    name: str = ""  # [gateway] port, LOROGO_GATEWAY_PORT, --port
+    shown: str = ""  # the value, as far as it may be seen
+    nearest: str = ""  # a name that there is, and that may be meant
+    file: str = ""
+    line: int = 0
+    section: str | None = None  # whose setting it is; None: anybody's
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
+        value = f", not {self.shown}" if self.shown else ""
+        near = f"; did you mean {self.nearest}?" if self.nearest else ""
+        joint = " " if self.name and self.problem.startswith(("must ", "is ", "has ", "belongs ")) else ": "
+        return f"{place}{self.name}{joint if self.name else ''}{self.problem}{value}{near}"
+
+    def facts(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "file": self.file or None,
+            "line": self.line or None,
+            "name": self.name or None,
+            "value": self.shown or None,
+            "problem": self.problem,
+            "nearest": self.nearest or None,
+        }
+
+
+class Mistaken(Problem):
+    """Settings that cannot be used; the sentence has the first mistake, `mistakes` all of them."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        file = next((one.file for one in mistakes if one.file), "")
+        more = f" (and {len(mistakes) - 1} more: `lorogo config check{' ' + file if file else ''}`"
+        super().__init__(f"{mistakes[0]}{more + ' lists them)' if len(mistakes) > 1 else ''}")
+        self.mistakes = tuple(mistakes)
+
+
+def shown(name: str, value: object) -> str:
+    """The value for people: short, and nothing of it if it may be a secret."""
+    text = value if isinstance(value, str) else str(value)
+    if isinstance(value, bool):
+        return text.lower()
+    if _SECRET_NAME.search(name) or has_password(text) or itself(text):
+        return "what is there"
+    return hidden(brief(value)) if isinstance(value, str) else _short(text)
+
+
+def has_password(text: str) -> bool:
+    """Whether it is an address with more than a host: a name and a password, or a token."""
+    return re.search(r"://[^/\s]*@", text) is not None or ("@" in text and "://" not in text)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The name that is most like it, if any is like it at all."""
+    names = list(known)
+    plain = name.lower().replace("-", "_")
+    for one in names:
+        if one.lower() == plain:
+            return one
+    begun = [one for one in names if one.lower().startswith(f"{plain}_") or one.lower() == f"{plain}s"]
+    return begun[0] if begun else next(iter(difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)), "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."

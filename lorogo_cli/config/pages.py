@@ -1,0 +1,147 @@
+"""What is written about settings: the tables of docs/SETTINGS.md, and a file with every key."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lorogo_cli.config.entries import SECTIONS, TOP, Entry, entries
+from lorogo_cli.config.variables import OTHERS
+
+_LINE: Final = 110
+
+#: headings, by section and the first key below each
+_HEADINGS: Final = {
+    ("serve", "nats_seed_file"): "Itself",
+    ("serve", "durability"): "What an ACK waits for, and the journal",
+    ("serve", "update_bytes_max"): "Updates and documents",
+    ("serve", "documents_max"): "Loading and unloading",
+    ("serve", "history_days"): "History and snapshots",
+    ("serve", "replicas"): "JetStream",
+    ("gateway", "nats_seed_file"): "Itself",
+    ("gateway", "frame_bytes_max"): "WebSocket, per connection unless it says otherwise",
+    ("gateway", "head_bytes_max"): "HTTP",
+    ("gateway", "address_connections_max"): "Of one address (of IPv6: its /64), all its connections together",
+    (
+        "gateway",
+        "token_connections_max",
+    ): "Of one token, all its connections; who has none is counted by address",
+    ("gateway", "tls_cert"): "TLS",
+    ("gateway", "sample_seconds"): "What operators see, and the end",
+}
+_ABOUT: Final = {
+    TOP: "For all commands. They stand before the first section; a section may say otherwise for its own.",
+    "serve": "Document servers.",
+    "gateway": "The door for browsers and curl.",
+    "auth": "Who lets people with tokens into NATS.",
+}
+_HEAD: Final = """\
+# Settings of lorogo: every one, with its default, commented out. `lorogo config example` prints this file.
+#
+#   lorogo serve --config FILE      or LOROGO_CONFIG=FILE; so do gateway and auth
+#   lorogo config check FILE        says what is wrong with it, and where
+#   lorogo config show              says what holds, and where it comes from
+#
+# A flag wins over a variable, that over this file, that over the default. Names of files begin in this file's
+# folder. Secrets stand in files of their own. docs/SETTINGS.md says more.
+"""
+
+
+def tables() -> str:
+    """The tables, in Markdown."""
+    return "\n".join(_tables()) + "\n"
+
+
+def example() -> str:
+    """A file with every setting, commented out."""
+    return _HEAD + "".join(_example())
+
+
+def _tables() -> Iterator[str]:
+    for section in (TOP, *SECTIONS):
+        yield f"## {f'[{section}]' if section else 'Before the sections'}"
+        yield ""
+        yield _ABOUT[section]
+        for heading, several in _groups(section):
+            yield ""
+            if heading:
+                yield f"### {heading}"
+                yield ""
+            yield "| key | default | may be | what | flag, variable |"
+            yield "|---|---|---|---|---|"
+            yield from map(_row, several)
+        yield ""
+    yield "## Other variables"
+    yield ""
+    yield "| variable | what |"
+    yield "|---|---|"
+    yield from (f"| `{name}` | {words} |" for name, words in sorted(OTHERS.items()))
+
+
+def _row(entry: Entry) -> str:
+    setting = entry.setting
+    said = "`, `".join(([entry.flag] if entry.flag else []) + list(entry.variables))
+    cells = (f"`{entry.key}`", _default(entry), setting.allowed(), setting.words, f"`{said}`")
+    return "| " + " | ".join(one.replace("|", "\\|") for one in cells) + " |"
+
+
+def _default(entry: Entry) -> str:
+    if entry.key == "log":
+        kinds = {name: entries(name)["log"].setting.default for name in SECTIONS}
+        return ", ".join(f"{name} `{level}`" for name, level in kinds.items())
+    default = entry.setting.default
+    if default in (None, (), ""):
+        return "-"
+    return "`" + _toml(entry).strip('"') + "`"
+
+
+def _example() -> Iterator[str]:
+    for section in (TOP, *SECTIONS):
+        yield f"\n# --- {_ABOUT[section].partition('. They')[0].rstrip('.')} {'-' * 20}\n"
+        if section:
+            yield f"[{section}]\n"
+        for heading, several in _groups(section):
+            if heading:
+                yield f"\n# --- {heading}\n"
+            for entry in several:
+                yield "\n"
+                yield from _described(entry)
+                yield f"#{entry.key} = {_toml(entry)}\n"
+
+
+def _described(entry: Entry) -> Iterator[str]:
+    setting = entry.setting
+    words = setting.words
+    if setting.one_of or setting.meanings or setting.at_most is not None or (setting.at_least or 0) > 1:
+        words += f" May be {setting.allowed()}."
+    for line in textwrap.wrap(words, _LINE - 2, break_long_words=False, break_on_hyphens=False):
+        yield f"# {line}\n"
+
+
+def _toml(entry: Entry) -> str:
+    default = entry.setting.default
+    match default:
+        case bool():
+            return "true" if default else "false"
+        case int() | float():
+            text = entry.setting.shown(default)
+            return text if text.lstrip("-").replace(".", "").isdigit() else json.dumps(text)
+        case tuple():
+            return "[]"
+        case None:
+            return json.dumps(entry.metavar)
+    return json.dumps(str(default))
+
+
+def _groups(section: str) -> Iterator[tuple[str, Sequence[Entry]]]:
+    """The settings in the order of the table, under their headings; in a section without those of TOP."""
+    heading, several = "", list[Entry]()
+    for key, entry in entries(section).items():
+        if section and entry.shared:
+            continue
+        if (section, key) in _HEADINGS:
+            if several:
+                yield heading, several
+            heading, several = _HEADINGS[section, key], []
+        several.append(entry)
+    yield heading, several

@@ -1,0 +1,82 @@
+"""Settings from the environment, and variables with our prefix that nobody reads. Pure."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, PREFIX, SECTIONS, Entry, entries
+from lorogo_cli.config.mistakes import Mistake, nearest, shown
+from lorogo_cli.config.reading import Unfit, from_text
+
+#: the text of the file, from `lorogo serve` to its workers: they must not read one that was changed meanwhile
+HANDED: Final = "LOROGO_CONFIG_HANDED"
+
+#: variables that are no settings of a service, and what they are for
+OTHERS: Final = {
+    CONFIG_ENVIRONMENT: "the file of settings, as `--config`",
+    "LOROGO_TOKEN": "your token, for commands that read and change documents; `_FILE` names its file",
+    "LOROGO_ISSUER_SEED": "of `lorogo auth`, without `seeds`; `_FILE` names its file",
+    "LOROGO_AUTH_SEED": "the same",
+    "LOROGO_AUTH_LIST_SEED": "the same",
+    "LOROGO_SYSTEM_SEED": "the same",
+    "LOROGO_LAKE": "where `lorogo pipeline` has its tables",
+    "LOROGO_LOG_SECRET": "of replicas that `lorogo log repair --from` asks",
+    "LOROGO_NATS_SERVER": "the nats-server that `lorogo dev`, `chaos` and `bench` start",
+    "LOROGO_TRACES": "editing traces for `lorogo chaos` and `bench`",
+}
+_WITH_FILE: Final = re.compile("LOROGO_(TOKEN|[A-Z_]+_SEED)")
+#: what Kubernetes sets in every container for a Service whose name begins with "lorogo"
+_SERVICE: Final = re.compile(
+    r"LOROGO_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)"
+)
+_PORT_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
+
+
+def find(entry: Entry, environment: Mapping[str, str]) -> tuple[str, Any] | None:
+    """The variable that says this setting, and its value; an empty one says nothing. Raises Unfit.
+
+    Of a secret, the variable itself holds it: its value is not looked at.
+    """
+    for variable in entry.variables:
+        text = environment.get(variable, "")
+        if not text.strip() or _of_kubernetes(variable, text):
+            continue
+        if entry.secret and variable == entry.variable:
+            return variable, text.strip()
+        return variable, from_text(entry, text)
+    return None
+
+
+def mistake(entry: Entry, environment: Mapping[str, str], error: Unfit) -> Mistake:
+    """What is wrong with the variable of a setting."""
+    variable = next(one for one in reversed(entry.variables) if environment.get(one, "").strip())
+    problem = str(error)
+    told = shown(variable, environment[variable]) if problem.startswith("must ") else ""
+    return Mistake(problem=problem, name=variable, shown=told, section=entry.section)
+
+
+def unknown(environment: Mapping[str, str]) -> list[Mistake]:
+    """The variables that begin as ours do and that nobody reads, with those that may be meant."""
+    ours = sorted(one.removeprefix(PREFIX) for one in known())
+    found = []
+    for name, value in sorted(environment.items()):
+        if name.startswith(PREFIX) and name not in known() and not _of_kubernetes(name, value):
+            near = nearest(name.removeprefix(PREFIX), ours)
+            problem = "is no variable of lorogo's"
+            found.append(Mistake(problem=problem, name=name, nearest=near and f"{PREFIX}{near}"))
+    return found
+
+
+@cache
+def known() -> frozenset[str]:
+    """All variables that some command reads."""
+    ours = {name for section in SECTIONS for one in entries(section).values() for name in one.variables}
+    files = {f"{name}_FILE" for name in OTHERS if _WITH_FILE.fullmatch(name)}
+    return frozenset(ours | OTHERS.keys() | files | {HANDED})
+
+
+def _of_kubernetes(name: str, value: str) -> bool:
+    if name.endswith("_PORT") and _PORT_VALUE.match(value):  # LOROGO_GATEWAY_PORT=tcp://10.0.0.11:8080
+        return True
+    return name not in known() and _SERVICE.fullmatch(name) is not None
