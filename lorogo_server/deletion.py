@@ -161,6 +161,7 @@ async def restore(host: Host) -> int:
             raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
         await host.lease.confirm()
         await _know_snapshot(host)
+        await host.read_to_the_end()  # what was stored until now is refused: its sender may have been told so
         restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
         # come back with the document.

@@ -621,18 +621,22 @@ class Host:
         await asyncio.sleep(_CATCH_UP_WAIT_SECONDS)
         return False
 
+    async def read_to_the_end(self) -> None:
+        """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError."""
+        self._catch_up = False
+        await read_on(
+            self.context.wal,
+            self.document_id,
+            self.loaded,
+            self.context.clock,
+            self._carry_out_read,
+            epoch=self.epoch,
+        )
+
     async def _read_missing(self) -> None:
         """Take what is in the stream after our position; copies of it in the queue become known."""
-        self._catch_up = False
         try:
-            await read_on(
-                self.context.wal,
-                self.document_id,
-                self.loaded,
-                self.context.clock,
-                self._carry_out_read,
-                epoch=self.epoch,
-            )
+            await self.read_to_the_end()
         except JournalStopped:
             raise  # what was read is in the document and on no disk: it is nobody's to answer for
         except LorogoError as error:

@@ -32,6 +32,7 @@ log = get_logger(__name__)
 _SLICE_SECONDS = 0.01  # of loading, before others get a turn
 _WAITING_NS = 120 * 1_000_000_000  # a sender of something older has given up
 _LAGGING_TRIES = 20
+_APART_NS = 3600 * 10**9  # clocks of servers and NATS
 _LAGGING_SECONDS = 0.25
 
 
@@ -224,8 +225,9 @@ async def read_on(
     if newest is None:
         return
     turn_ends = clock.now() + _SLICE_SECONDS
-    # What the stream's times are by our own clock, which may be wrong: the newest is not of the future.
-    ahead = max(clock.wall_ns(), newest.time_ns) / 1e9 - clock.now()
+    # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
+    # what is younger than that is given its time anew, or chunks that have just come would be too late.
+    ahead = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)

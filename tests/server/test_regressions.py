@@ -319,6 +319,35 @@ async def test_a_clock_that_is_ahead_trims_nothing(memory: World, lost: bool) ->
     await probe.accept("doc", late)
 
 
+async def test_chunks_are_not_late_because_clocks_are_apart(memory: World) -> None:
+    """The rest of an update comes while its owner, whose clock is half an hour ahead of NATS's, loads it."""
+    probe, update = memory.probe, Writer().type("in two parts")
+    first, *others = probe.split(update, size=len(update) // 2 + 1)
+    await memory.server(clock=ShiftedClock(1800.0))
+    await probe.put("doc", [first])
+    await probe.start("doc")
+    await probe.put("doc", others)
+    assert isinstance(await probe.answer(), Ack)
+
+
+async def test_what_was_stored_before_a_restore_stays_refused(memory: World) -> None:
+    """Whether the owner had read it already or not: a copy of it may have been refused before."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("kept"))
+    await probe.call("delete", "doc")
+    async with server.hosts["doc"].busy:
+        restoring = asyncio.create_task(probe.call("restore", "doc"))
+        await asyncio.sleep(0.05)  # it waits for its turn, before whoever takes what comes now
+        await probe.put("doc", probe.split(writer.type(" not")))
+    await restoring
+    answer = await probe.answer()
+    assert isinstance(answer, Nack)
+    assert answer.reason is Reason.DELETED
+    assert await probe.value("doc") == {"body": "kept"}
+
+
 async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
