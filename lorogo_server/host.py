@@ -94,6 +94,8 @@ class Host:
         self._checked = False
         self._turning = False  # messages are being taken just now
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None  # that wakes it, at `_alarm_at` by our clock
+        self._alarm_at = 0.0
         self._closing = asyncio.Event()
         self._why_closing = ""
         self._graceful = False
@@ -324,6 +326,7 @@ class Host:
             raise
         finally:
             self._answering = False
+            self._stop_alarm()
             await self._tasks.close()
             await self._leave()
             self._responder = None  # it holds us: a closed document is freed at once
@@ -502,7 +505,8 @@ class Host:
                 self._turning = True
                 await self._turn()
                 self._turning = False
-            await asyncio.sleep(0)
+            if self._to_do():
+                await asyncio.sleep(0)
 
     def _unfinished(self) -> bool:
         """Whether something is queued that came before a graceful stop."""
@@ -515,7 +519,7 @@ class Host:
 
     async def _wait(self) -> None:
         """Until there is something to do, or time itself has something to do."""
-        if self._has_turn() or self._catch_up or self._rewind or self._reload:
+        if self._to_do():
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
@@ -525,11 +529,29 @@ class Host:
         self._wake.clear()
         if self._closing.is_set():
             return
-        try:
-            async with asyncio.timeout(delay):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        self._ring_at(now + delay)
+        await self._wake.wait()
+
+    def _to_do(self) -> bool:
+        """Whether the next turn may begin at once."""
+        return self._has_turn() or self._catch_up or self._rewind or self._reload
+
+    def _ring_at(self, at: float) -> None:
+        """Be woken then, or before: an alarm that is set already stays, since setting one costs much."""
+        if self._alarm is None or at < self._alarm_at:
+            self._stop_alarm()
+            delay = at - self.context.clock.now()
+            self._alarm_at = at
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        self._wake.set()
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def _to_sweep(self) -> bool:
         """Whether something is held that goes with time; presence and exports wake us when they begin."""
