@@ -347,9 +347,10 @@ class Host:
 
     async def _start(self) -> None:
         bus, document_id, context = self.context.transport.bus, self.document_id, self.context
+        # What we ask next goes behind a subscription on the same connection, so its answer is the barrier: here
+        # that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
-        await bus.barrier()
         await self._unless_closing(self._first_load())
         responder = self._responder = Responder(
             bus,
@@ -364,7 +365,6 @@ class Host:
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
         await self._listen(subjects.awareness(document_id), self._on_awareness)
-        await bus.barrier()
         self.lease.up = True
         self._answering = not self._closing.is_set()  # before UP: whoever sees it pings at once
         await self.lease.confirm()
