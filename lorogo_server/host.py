@@ -347,8 +347,8 @@ class Host:
 
     async def _start(self) -> None:
         bus, document_id, context = self.context.transport.bus, self.document_id, self.context
-        # What we ask next goes behind a subscription on the same connection, so its answer is the barrier: here
-        # that of the load, and below that of the write which says UP (docs/decisions/0002).
+        # What we ask next goes behind a subscription on the same connection, so its answer is the barrier:
+        # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
         await self._unless_closing(self._first_load())
@@ -394,6 +394,7 @@ class Host:
         """Load what is stored, and put our token on it."""
         context = self.context
         self._heard_at = context.clock.now()
+        new = self.lease.new and self._loaded is None
         for _ in range(_LOAD_TRIES):
             if context.epochs.in_doubt:
                 await context.check_epoch()  # what our journal covers is told by sequences
@@ -409,7 +410,9 @@ class Host:
                 covered=self.journalling.covered,
                 accepted=self.journalling.covered,
                 taste=context.taste,
+                new_token=self.lease.token if new else 0,
             )
+            new = False
             if self._lost_tombstone(loaded):
                 raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
             if loaded.facts.lease > self.lease.token:
