@@ -138,6 +138,16 @@ class Host:
     def is_up(self) -> bool:
         return self._answering
 
+    def is_newer_than(self, revision: int) -> bool:
+        """Whether we load it or have it, by a write after this revision of its status: that one is the past.
+
+        When it is up, no status at all may also mean that the bucket is lost: that is to be looked at.
+        """
+        lease = self._lease
+        if lease is None or self._closing.is_set() or (self._answering and not revision):
+            return False
+        return lease.valid() and lease.revision > revision
+
     @property
     def is_settled(self) -> bool:
         """Whether the document in memory is what is stored, as far as we know."""
