@@ -140,6 +140,16 @@ class Host:
     def is_up(self) -> bool:
         return self._answering
 
+    def is_newer_than(self, revision: int) -> bool:
+        """Whether we load it or have it, by a write after this revision of its status: that one is the past.
+
+        When it is up, no status at all may also mean that the bucket is lost: that is to be looked at.
+        """
+        lease = self._lease
+        if lease is None or self._closing.is_set() or (self._answering and not revision):
+            return False
+        return lease.valid() and lease.revision > revision
+
     @property
     def is_settled(self) -> bool:
         """Whether the document in memory is what is stored, as far as we know."""
@@ -350,9 +360,10 @@ class Host:
 
     async def _start(self) -> None:
         bus, document_id, context = self.context.transport.bus, self.document_id, self.context
+        # What we ask next goes behind a subscription on the same connection, so its answer is the barrier:
+        # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
-        await bus.barrier()
         await self._unless_closing(self._first_load())
         responder = self._responder = Responder(
             bus,
@@ -367,7 +378,6 @@ class Host:
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
         await self._listen(subjects.awareness(document_id), self._on_awareness)
-        await bus.barrier()
         self.lease.up = True
         self._answering = not self._closing.is_set()  # before UP: whoever sees it pings at once
         await self.lease.confirm()
@@ -397,6 +407,7 @@ class Host:
         """Load what is stored, and put our token on it."""
         context = self.context
         self._heard_at = context.clock.now()
+        new = self.lease.new and self._loaded is None
         for _ in range(_LOAD_TRIES):
             if context.epochs.in_doubt:
                 await context.check_epoch()  # what our journal covers is told by sequences
@@ -412,7 +423,9 @@ class Host:
                 covered=self.journalling.covered,
                 accepted=self.journalling.covered,
                 taste=context.taste,
+                new_token=self.lease.token if new else 0,
             )
+            new = False
             if self._lost_tombstone(loaded):
                 raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
             if loaded.facts.lease > self.lease.token:

@@ -15,6 +15,7 @@ import nanoid
 
 from lorogo_log import Storage
 from lorogo_protocol import __version__, ids, subjects
+from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
@@ -58,6 +59,7 @@ _LEVEL_SECONDS = 10.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
 _INITS_MAX = 4096  # being answered at once
+_REVISION_DIGITS = 20
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 
 
@@ -459,6 +461,9 @@ class Server:
         except InvalidDocumentId as error:
             return await self._no(message, str(error))
         if (old := self.hosts.get(document_id)) is not None:
+            seen = message.headers.get(h.EXPECTED, "")
+            if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
+                return await self._no(message, "this server has taken it since")
             if old.is_up and old.lease.valid():
                 # Its status says otherwise, or the asker would not ask: read it and see.
                 try:
