@@ -39,6 +39,7 @@ from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taster, untasted
+from lorogo_server.tracing import tracing_of
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
@@ -107,12 +108,14 @@ class Server:
         storage: Storage | None = None,
         takes_inits: bool = True,
         authority: Verifier | None = None,
+        tracer_provider: object | None = None,
     ) -> None:
         """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
 
         `taster` reads the updates of others first, in a process of its own (`lorogo serve` has one).
         `authority` verifies the tokens that every call then needs; without one the server is open to all.
         `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
+        `tracer_provider` is OpenTelemetry's: updates become spans (docs/OBSERVABILITY.md).
         """
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
@@ -156,6 +159,7 @@ class Server:
             rights=Rights(authority),
             taste=untasted if taster is None else taster.taste,
             foretaste=None if taster is None else Foretaste(taster),
+            tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self.reconciler = self._make_reconciler(data)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)

@@ -203,6 +203,7 @@ def _receipt(host: Host, ack: Ack) -> Answer:
         "sequence": ack.sequence,
         "lease": ack.lease,
         "durability": ack.durability,
+        "log_id": ack.log_id,
     }
 
 

