@@ -20,7 +20,7 @@ async def trace(way: Way, log_id: str, document: str, since: str | None, *, as_j
     beyond(way, "the trace of an update")
     if not is_token(log_id):
         raise Problem(f"{brief(log_id)} is no log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
-    since_ns = 0 if since is None else parse_time(since, now_ns=time.time_ns())
+    since_ns = 0 if since is None else _parse_since(since)
     documents = [document] if document else []
     async with connected(way, *documents, serving=False) as client:
         found = await client.trace(log_id, document=document, since_ns=since_ns, on_all=_reading_all)
@@ -30,6 +30,15 @@ async def trace(way: Way, log_id: str, document: str, since: str | None, *, as_j
         for name, value in shown(found):
             say(f"{name + ':':<14}{value}")
     return found.known
+
+
+def _parse_since(text: str) -> int:
+    try:
+        return parse_time(text, now_ns=time.time_ns())
+    except Problem:
+        raise Problem(
+            f"{brief(text)} is no time: --since takes one (2026-11-16T10:30) or an age (2h)"
+        ) from None
 
 
 def _reading_all() -> None:

@@ -138,7 +138,7 @@ def verdict(found: Trace) -> str:
     if many and found.in_document is False:
         return f"accepted, and not in the document: {kept}; reconciliation brings it back"
     if many:
-        return f"accepted: {kept}; nobody serves the document, so whether it has it is not known"
+        return f"accepted: {kept}; nobody serves the document now to say whether it has it"
     if found.rejected:
         no = found.rejected[-1]
         return f"refused: {no.reason}: {no.message}" if no.message else f"refused: {no.reason}"

@@ -18,6 +18,7 @@ from lorogo_protocol import __version__, ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
+from lorogo_protocol.wire import WIRE
 from lorogo_server import compaction, streams, verbs, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
@@ -379,6 +380,7 @@ class Server:
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
             "journal_place": "" if self._copies is None else self._copies.place,
+            "wire": str(WIRE),
         }
         return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
 
