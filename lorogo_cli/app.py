@@ -33,7 +33,6 @@ from lorogo_cli.options import (
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.values import parse_size
 from lorogo_cli.way import Way
-from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
@@ -54,7 +53,9 @@ app.add_typer(token.app, name="token")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lorogo {__version__}")
+        from lorogo_transport.release import release
+
+        typer.echo(f"lorogo {release()}")
         raise typer.Exit
 
 

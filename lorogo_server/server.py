@@ -14,7 +14,7 @@ from typing import Self
 import nanoid
 
 from lorogo_log import Storage
-from lorogo_protocol import __version__, ids, subjects
+from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
@@ -46,6 +46,7 @@ from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
+from lorogo_transport.release import release
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
 from lorogo_transport.tasks import Tasks
@@ -382,7 +383,7 @@ class Server:
             "journal_place": "" if self._copies is None else self._copies.place,
             "wire": str(WIRE),
         }
-        return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
+        return ServiceInfo(subjects.SERVICE, release(), "lorogo document server", facts)
 
     def stats(self) -> Mapping[str, object]:
         """What this server has done, for the services protocol and for people."""

@@ -26,8 +26,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from lorogo_protocol import __version__
 from lorogo_protocol.tracing import send_span_id, trace_id
+from lorogo_transport.release import release
 
 __all__ = ["SpanContext", "Spans", "spans_of"]
 
@@ -48,7 +48,7 @@ def spans_of(provider: object) -> "Spans | None":
         raise TypeError(
             f"tracer_provider must be a TracerProvider of opentelemetry-sdk, not {type(provider).__name__}"
         )
-    tracer = provider.get_tracer("lorogo", __version__)
+    tracer = provider.get_tracer("lorogo", release())
     return Spans(tracer) if isinstance(tracer, Tracer) else None
 
 

@@ -54,7 +54,9 @@ def test_the_newest_tag_before_head_is_the_release_before(repository: Path) -> N
 def test_a_shallow_clone_says_what_would_help(repository: Path, tmp_path: Path) -> None:
     """It has no history to build from."""
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "shallow")
-    with pytest.raises(NotHere, match=r"is not here; the clone is shallow: `git fetch --unshallow` brings it"):
+    with pytest.raises(
+        NotHere, match=r"is not here; the clone is shallow: `git fetch --unshallow` brings it"
+    ):
         commit(tmp_path / "shallow")
 
 
