@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom dist release \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -209,6 +209,23 @@ sbom: $(BIN)/python ## a CycloneDX bill of materials in dist/
 
 wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
+dist: $(VENV)/.run $(BUILT)/index.html ## wheel and sdist in dist/, built three times: the same bytes each time
+	@$(BIN)/python tools/release.py build dist
+
+# `make release DRAFT=1` goes on though the changelog has no date yet, or something is not committed.
+DRAFT ?=
+release: $(VENV)/.run ## check the changelog, build, install the wheel into an empty environment, run the README's example
+	@$(BIN)/python tools/release.py check $(if $(DRAFT),--draft)
+	@$(MAKE) --no-print-directory dist
+	@echo "== install it into an empty environment"
+	@$(BIN)/python -m venv --clear build/release
+	@sed -n 's|^\([0-9a-f]*\)  \(.*\.whl\)$$|dist/\2 --hash=sha256:\1|p' dist/SHA256SUMS > build/release/wheel.txt
+	@build/release/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements-run.lock
+	@build/release/bin/python -m pip install --quiet --no-deps --require-hashes -r build/release/wheel.txt
+	@build/release/bin/python -m pip check --quiet
+	@build/release/bin/python -I tools/try_release.py README.md \
+	  "$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)"
 
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
 	rm -rf $(VENV) build dist $(BUILT) web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis \

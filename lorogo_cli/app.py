@@ -33,7 +33,6 @@ from lorogo_cli.options import (
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.values import parse_size
 from lorogo_cli.way import Way
-from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
@@ -54,7 +53,9 @@ app.add_typer(token.app, name="token")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lorogo {__version__}")
+        from lorogo_transport.release import release
+
+        typer.echo(f"lorogo {release()}")
         raise typer.Exit
 
 
@@ -325,6 +326,36 @@ def feed(
     from lorogo_cli import feed as work
 
     run_async(work.follow, Way.of(nats, token_file, nats_seed), since, document or [], position, as_json=json)
+
+
+@app.command()
+def trace(
+    log_id: Annotated[str, typer.Argument(metavar="LOG_ID", help="As logs, receipts and tables have it.")],
+    document: Annotated[
+        str, typer.Option("--document", metavar="ID", help="Whose update it is; saves reading.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Journals from a time (2026-11-16T10:30) or age (2h) on."
+        ),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say what became of one update: in the WAL, in journals, in the snapshot, or refused and why.
+
+    Starts no document. Exit code 1: nobody knows the update.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import trace as work
+
+    known = run_async(work.trace, Way.of(nats, token_file, nats_seed), log_id, document, since, as_json=json)
+    if not known:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,8 +1,6 @@
 """Logs of the command: to stderr, for people in a terminal and as JSON lines elsewhere."""
 
-import logging
 import os
-import sys
 
 from lorogo_cli.errors import Problem, brief
 
@@ -22,27 +20,8 @@ def level_of(default: str, *, verbose: bool, environment: str) -> str:
 
 def configure(default: str = "warning", *, verbose: bool = False) -> str:
     """Set up structlog, once per process; returns the level."""
-    import structlog
+    from lorogo_transport.logs import to_stderr
 
     level = level_of(default, verbose=verbose, environment=os.environ.get(ENVIRONMENT, ""))
-    processors: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if sys.stderr.isatty():
-        plain = structlog.dev.plain_traceback
-        processors.append(structlog.dev.ConsoleRenderer(exception_formatter=plain, sort_keys=False))
-    else:
-        processors += [
-            structlog.processors.format_exc_info,
-            structlog.processors.EventRenamer("message"),
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    to_stderr(level)
     return level

@@ -14,6 +14,7 @@ from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Identity
 from lorogo_cli.runtime import stop_signals
+from lorogo_cli.telemetry import telemetry
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
@@ -84,8 +85,17 @@ async def _serve(
         async with transport, AsyncExitStack() as stack:
             await serving.guard.check_server(transport.bus)
             authority = None if keys is None else Authority(keys, transport, SystemClock())
+            spans = await stack.enter_async_context(telemetry("lorogo-server"))
             await stack.enter_async_context(
-                Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
+                Server(
+                    transport,
+                    settings,
+                    pulse=pulse,
+                    taster=Taster(),
+                    data=folder,
+                    authority=authority,
+                    tracer_provider=spans,
+                )
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)

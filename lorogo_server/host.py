@@ -749,6 +749,9 @@ class Host:
         loaded.unanswered = []  # only now: until then they bound what is covered
 
     async def _carry_out_all(self, effects: list[Effect]) -> None:
+        """Of what time has done."""
+        if effects:
+            self._heard_at = self.context.clock.now()
         for effect in effects:
             await self._carry_out(effect)
 
@@ -769,23 +772,35 @@ class Host:
                     if announce and new:
                         safe = await self._journal(effect)
                         await answers.announce(effect)
+                    if self.context.tracing is not None:
+                        self.context.tracing.accepted(
+                            self.log, self.document_id, effect, self.epoch, self._heard_at
+                        )
                     answers.ack_when_safe(
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
                     counters.accepted += 1
                     counters.accepted_bytes += len(update.payload)
                 case Again(log_id, digest, inbox, sequence):
+                    if self.context.tracing is not None:
+                        self.context.tracing.again(self.log, effect)
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():
+                    self._trace_refused(effect)
                     if answers.leaves(effect):
                         self.loaded.intake.leave(effect.sequences)
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
+                    self._trace_refused(refused)
                     await answers.refuse(refused, self.epoch)
                     self._reload = True
         except TransportError as error:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
             self.log.info("answer not sent", problem=str(error))
+
+    def _trace_refused(self, no: Refused) -> None:
+        if self.context.tracing is not None:
+            self.context.tracing.refused(self.document_id, no, self._heard_at)
 
     async def _journal(self, accepted: Accepted) -> Awaitable[object]:
         """Queue it for the disk; from here on nothing counts as safe before it is."""
