@@ -124,7 +124,7 @@ def test_make_release_tries_what_it_built() -> None:
         "dist",
         "venv --clear",
         "requirements-run.lock",
-        "wheel.txt",
+        "-r build/release/wheel.txt",
         "try_release.py",
     ]
     places = [recipe.index(word) for word in order]

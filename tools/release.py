@@ -55,7 +55,7 @@ def sections(changelog: str) -> list[Section]:
     ends = [one.start() for one in found[1:]] + [len(changelog)]
     return [
         Section(one["version"], one["when"].strip(), _told(changelog[one.end() : end]))
-        for one, end in zip(found, ends, strict=True)
+        for one, end in zip(found, ends, strict=False)  # without any there is an end too many
     ]
 
 

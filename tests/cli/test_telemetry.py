@@ -56,8 +56,8 @@ class Collector(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:  # type: ignore[override]  # it says nothing
-        pass
+    def log_message(self, *_: object) -> None:
+        pass  # it says nothing
 
 
 @pytest.fixture

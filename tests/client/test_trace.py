@@ -24,56 +24,56 @@ REFUSED = Quarantined("doc", "invalid-update", "it does not decode", 41, 0, 10)
 KNOWN = Trace("x", "doc")
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (Trace("x"), "not known: it did not reach NATS, or what kept it has expired"),
+VERDICTS = [
+    (Trace("x"), "not known: it did not reach NATS, or what kept it has expired"),
+    (
+        replace(KNOWN, wal=(WAL,), journals=(JOURNAL,)),
+        "accepted: in the WAL at 41, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, wal=(WAL,), journals=(JOURNAL, replace(JOURNAL, server="other"))),
+        "accepted: in the WAL at 41, in the journals of 2 servers",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=False)),
+        "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), in_document=True, snapshot=Covered(1, 40, deleted=False)),
+        "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), in_document=False),
+        "accepted, and not in the document: in the journal of 1 server; reconciliation brings it back",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 40, deleted=False)),
+        "accepted: in the journal of 1 server; nobody serves the document now to say whether it has it",
+    ),
+    (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
+    (
+        replace(KNOWN, rejected=(REFUSED,), journals=(JOURNAL,), wal=(WAL,)),  # it waited, and came again
+        "accepted: in the WAL at 41, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, wal=(WAL,)),
         (
-            replace(KNOWN, wal=(WAL,), journals=(JOURNAL,)),
-            "accepted: in the WAL at 41, in the journal of 1 server",
+            "in the WAL at 41, and in no journal that answered: not accepted yet, or accepted with"
+            " durability stream"
         ),
-        (
-            replace(KNOWN, wal=(WAL,), journals=(JOURNAL, replace(JOURNAL, server="other"))),
-            "accepted: in the WAL at 41, in the journals of 2 servers",
-        ),
-        (
-            replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=False)),
-            "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
-        ),
-        (
-            replace(KNOWN, journals=(JOURNAL,), in_document=True, snapshot=Covered(1, 40, deleted=False)),
-            "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
-        ),
-        (
-            replace(KNOWN, journals=(JOURNAL,), in_document=False),
-            "accepted, and not in the document: in the journal of 1 server; reconciliation brings it back",
-        ),
-        (
-            replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 40, deleted=False)),
-            "accepted: in the journal of 1 server; nobody serves the document now to say whether it has it",
-        ),
-        (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
-        (
-            replace(KNOWN, rejected=(REFUSED,), journals=(JOURNAL,), wal=(WAL,)),  # it waited, and came again
-            "accepted: in the WAL at 41, in the journal of 1 server",
-        ),
-        (
-            replace(KNOWN, wal=(WAL,)),
-            (
-                "in the WAL at 41, and in no journal that answered: not accepted yet, or accepted with"
-                " durability stream"
-            ),
-        ),
-        (
-            replace(KNOWN, wal=(replace(WAL, whole=False),)),
-            "some of its chunks are in the WAL, others are missing: it was never whole",
-        ),
-        (
-            replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=True)),
-            "its document is deleted; the update is in the journal of 1 server",
-        ),
-    ],
-)
+    ),
+    (
+        replace(KNOWN, wal=(replace(WAL, whole=False),)),
+        "some of its chunks are in the WAL, others are missing: it was never whole",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=True)),
+        "its document is deleted; the update is in the journal of 1 server",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "words"), VERDICTS)
 def test_what_is_known_in_one_sentence(found: Trace, words: str) -> None:
     """The best that can be said, and never more."""
     assert verdict(found) == words
