@@ -25,6 +25,7 @@ PAGES = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "docs/DEPLOY.md",
     "docs/PROTOCOL.md",
     "docs/SECURITY.md",
 ]

@@ -71,6 +71,19 @@ def installed(folder: Path, accounts: Path) -> Path:
     return folder
 
 
+def said_of(conf: str) -> str:
+    """A file of deploy/nats without its comments."""
+    lines = (NATS / conf).read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+def wanted(conf: str) -> set[str]:
+    """The variables that a configuration and what it includes take from the environment."""
+    text = said_of(conf)
+    found = set(re.findall(r"\$(\w+)", text))
+    return found.union(*(wanted(name) for name in re.findall(r"include \./(?!accounts)(\S+)", text)))
+
+
 def checked(conf: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """What `nats-server -t` says of it."""
     return subprocess.run(
@@ -125,17 +138,11 @@ class NatsServer:
 
 
 @contextmanager
-def single(conf: Path, store: Path, log: Path) -> Iterator[tuple[NatsServer, str]]:
-    """single.conf, started on a free port of loopback; and its address."""
-    (port,) = free_ports(1)
-    settings = {
-        "NATS_LISTEN": f"127.0.0.1:{port}",
-        "NATS_STORE": str(store),
-        "NATS_FILE_STORE": "1GB",
-    }
+def nats_running(conf: Path, settings: Mapping[str, str], log: Path, port: int) -> Iterator[NatsServer]:
+    """A nats-server that listens there, and is gone afterwards."""
     server = NatsServer(conf, settings, log)
     try:
         until("nats-server", lambda: server.listens(port))
-        yield server, f"nats://127.0.0.1:{port}"
+        yield server
     finally:
         server.kill()

@@ -12,6 +12,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
+from lorogo_cli.values import parse_size
 from lorogo_server import ServerSettings
 from tests.deploy.support import DEPLOY, ROOT, compose, understood
 from tools import dockerfile
@@ -148,6 +149,8 @@ def test_the_options_fit_each_other() -> None:
     for name in ("server-1", "server-2"):
         options = understood(SERVICES[name]["command"])
         assert options["replicas"] == 3
+        room = parse_size(SERVICES["nats-1"]["environment"]["NATS_FILE_STORE"])
+        assert 2 * parse_size(options["wal_bytes_max"]) < room  # snapshots need some, too
         assert SERVICES[name]["volumes"] == [f"{name}:{options['data']}"]
     gateway = understood(SERVICES["gateway"]["command"])
     assert SERVICES["gateway"]["ports"] == [f"127.0.0.1:{gateway['port']}:{gateway['port']}"]
@@ -218,6 +221,8 @@ def test_promtool_takes_it(tmp_path: Path) -> None:
     if promtool is None:
         pytest.skip("no promtool here")
     shutil.copytree(DEPLOY / "prometheus", tmp_path / "prometheus")
+    with (tmp_path / "prometheus" / "alerts.yml").open("a") as alerts:
+        alerts.write("")  # there, whether there are any or not
     found = subprocess.run(
         [promtool, "check", "config", tmp_path / "prometheus" / "prometheus.yml"],
         capture_output=True,

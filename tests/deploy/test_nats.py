@@ -1,4 +1,7 @@
-"""deploy/nats: what its files say is taken by the real nats-server, alone and as a cluster of three."""
+"""deploy/nats: what its files say is taken by the real nats-server, and three of it are a cluster.
+
+One alone, with the auth callout, is started in test_systemd.py.
+"""
 
 import json
 import re
@@ -10,9 +13,17 @@ import pytest
 
 from lorogo_cli import closed_folder
 from lorogo_protocol import limits
-from lorogo_transport.jetstream import connect
 from tests.cli.support import Running, lorogo, said, said_json, until
-from tests.deploy.support import NATS, NatsServer, checked, compose, free_ports, installed, single
+from tests.deploy.support import (
+    NATS,
+    NatsServer,
+    checked,
+    compose,
+    free_ports,
+    installed,
+    said_of,
+    wanted,
+)
 
 CONFS = sorted(path.name for path in NATS.glob("*.conf"))
 SETTINGS = {
@@ -25,19 +36,6 @@ SETTINGS = {
     "NATS_STORE": "/nowhere",
     "NATS_FILE_STORE": "1GB",
 }
-
-
-def said_of(conf: str) -> str:
-    """The file without its comments."""
-    lines = (NATS / conf).read_text(encoding="utf-8").splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-
-
-def wanted(conf: str) -> set[str]:
-    """The variables that a configuration and what it includes take from the environment."""
-    text = said_of(conf)
-    found = set(re.findall(r"\$(\w+)", text))
-    return found.union(*(wanted(name) for name in re.findall(r"include \./(?!accounts)(\S+)", text)))
 
 
 @pytest.mark.parametrize("conf", ["single.conf", "cluster.conf"])
@@ -82,43 +80,7 @@ def test_messages_of_ours_fit() -> None:
 
 @pytest.mark.nats
 @pytest.mark.slow
-async def test_one_nats_server_serves_people_with_tokens(tmp_path: Path) -> None:
-    """single.conf with the auth callout: an edit is ACKed, strangers stay out, SIGTERM ends it with 0."""
-    said(lorogo("auth", "setup", "keys", cwd=tmp_path))
-    keys = tmp_path / "keys"
-    folder = installed(tmp_path / "nats", keys / "accounts.conf")
-    running: list[Running] = []
-    with single(folder / "single.conf", tmp_path / "store", tmp_path / "nats.log") as (nats, url):
-        env = {"LOROGO_NATS": url, "LOROGO_OPEN": "", "LOROGO_KEYS_FILE": str(keys / "keys.jwks")}
-
-        def start(name: str, *words: str) -> Running:
-            running.append(Running(words, cwd=tmp_path, name=name, env=env))
-            return running[-1]
-
-        try:
-            start("auth", "auth", "--seeds", "keys").wait_for("Ctrl-C")
-            serve = start("serve", "serve", "--nats-seed", "keys/server.seed", "--data", "data")
-            serve.wait_for_log("serving")
-            mint = ["--key", "keys/tokens.jwk", "--subject", "ana", "--expires", "1h", "--out", "ana.token"]
-            said(lorogo("token", "mint", *mint, "--grant", "plans=write", cwd=tmp_path))
-            token = {"LOROGO_NATS": url, "LOROGO_TOKEN_FILE": "ana.token"}
-            edited = ("doc", "set", "plans", "title", '"x"')
-            until("an ACK", lambda: lorogo(*edited, cwd=tmp_path, env=token).returncode == 0)
-            assert said_json(lorogo("doc", "get", "plans", cwd=tmp_path, env=token)) == {"title": "x"}
-            stranger = lorogo("doc", "get", "plans", cwd=tmp_path, env={"LOROGO_NATS": url})
-            assert b"wants credentials" in stranger.stderr
-            seed = (keys / "operator.seed").read_text().strip()
-            async with await connect(url, seed=seed, inbox_prefix="_INBOX_operator") as transport:
-                assert transport.bus.max_payload == 1_048_576
-            assert serve.stop() == 0
-        finally:
-            for one in running:
-                one.kill()
-        assert nats.stop() == 0, nats.log.read_text()
-
-
-@pytest.mark.nats
-@pytest.mark.slow
+@pytest.mark.timeout(300)  # a dozen processes, one after the other
 def test_three_nats_servers_are_a_cluster_that_bears_the_loss_of_one(tmp_path: Path) -> None:
     """With the environment of docker-compose.yml, on loopback: edits are ACKed with three, and with two."""
     folder = installed(tmp_path / "nats", NATS / "open.conf")
