@@ -28,7 +28,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom dist release \
+.PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -161,6 +161,7 @@ lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	@$(COMPILE) --group build --group sources --extra all --extra dev -o requirements.lock >/dev/null
 	@$(COMPILE) --group build --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@$(COMPILE) --group build --extra fuzz -c requirements.lock -o locks/fuzz.lock >/dev/null
+	@$(COMPILE) --group sources --extra pipeline --extra connect -c requirements.lock -o locks/pipeline.lock >/dev/null
 	@for group in audit locking node; do \
 	  $(COMPILE_GROUP) --group pyproject.toml:$$group -o locks/$$group.lock >/dev/null || exit 1; done
 	@echo "== requirements.lock, requirements-run.lock and those in locks/ are written"
@@ -226,6 +227,12 @@ release: $(VENV)/.run ## check the changelog, build, install the wheel into an e
 	@build/release/bin/python -m pip check --quiet
 	@build/release/bin/python -I tools/try_release.py README.md \
 	  "$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)"
+
+# Every step of the Dockerfile in build/image, a gigabyte, with the Python and Node of this machine; some minutes.
+# `make image-here IMAGES=pipeline` builds Spark's, another two.
+IMAGES ?= server gateway
+image-here: $(VENV)/.run ## the images of the Dockerfile without an engine, built and started; not a part of `make test`
+	@sh web/with-node.sh $(BIN)/python tools/image_here.py build/image $(IMAGES) --nats-server $(BIN)/nats-server
 
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
 	rm -rf $(VENV) build dist $(BUILT) web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis \

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import auth, doc, log, pipeline, token
+from lorogo_cli import auth, doc, health, log, pipeline, token
 from lorogo_cli.errors import INTERRUPTED, one_line
 from lorogo_cli.logs import ENVIRONMENT, configure
 from lorogo_cli.nats_tls import with_nats_tls
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 app.add_typer(auth.app, name="auth")
 app.add_typer(doc.app, name="doc")
+app.add_typer(health.app, name="health")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
@@ -568,7 +569,7 @@ def bench(
 # --- errors -------------------------------------------------------------------------------------------
 
 
-for commands in (app, auth.app, doc.app, log.app, pipeline.app, token.app):
+for commands in (app, auth.app, doc.app, health.app, log.app, pipeline.app, token.app):
     with_nats_tls(commands)
 
 

@@ -19,11 +19,11 @@ from prometheus_client.core import (
 )
 
 from lorogo_gateway.collector import Census, Look
-from lorogo_gateway.figures import counts, is_ready, number, reasons
+from lorogo_gateway.figures import counts, number, reasons
 from lorogo_protocol import latency
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.discovery import ServerStats
+from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
 
 _REASONS: Final = frozenset(reason.value for reason in Reason)

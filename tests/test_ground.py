@@ -127,6 +127,7 @@ def test_trying_it_needs_no_spark() -> None:
         ("requirements.lock", {"all", "dev"}, {"build", "sources"}),
         ("requirements-run.lock", {"run"}, {"build"}),
         ("locks/fuzz.lock", {"fuzz"}, {"build"}),
+        ("locks/pipeline.lock", {"pipeline", "connect"}, {"sources"}),
     ],
 )
 def test_a_lock_pins_what_pyproject_asks_for(lock: str, extras: set[str], groups: set[str]) -> None:
@@ -149,6 +150,7 @@ def test_the_two_locks_agree() -> None:
     everything = locked("requirements.lock").items()
     assert locked("requirements-run.lock").items() <= everything
     assert locked("requirements-run.lock").items() <= locked("locks/fuzz.lock").items()
+    assert locked("locks/pipeline.lock").items() <= everything
 
 
 @pytest.mark.parametrize("group", ["audit", "locking", "node"])

@@ -26,6 +26,7 @@ PAGES = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/OBSERVABILITY.md",
+    "docs/DEPLOY.md",
     "docs/PROTOCOL.md",
     "docs/RELEASING.md",
     "docs/SECURITY.md",

@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from lorogo_client import Client
 from lorogo_gateway.collector import Collector, Look
-from lorogo_gateway.figures import is_ready
 from lorogo_gateway.http.facts import Sockets
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.feed import Feeds
@@ -23,6 +22,7 @@ from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
 from lorogo_protocol.tokens import TokenRefused
+from lorogo_transport.discovery import is_ready
 
 _READY_AGE_SECONDS = 1.0  # how old an answer may be
 _READY_SECONDS = 3.0  # that it may take
