@@ -64,8 +64,8 @@ def tried(
         ended("gateway", gate)
         say("SIGTERM: the gateway ends with 0")
     for image in (server, gateway):
-        if more := sorted(written(image) - before[image.root]):
-            raise Failed(f"written to outside of /data and /tmp: {more[:5]}")
+        if elsewhere := sorted(written(image) - before[image.root]):
+            raise Failed(f"written to outside of /data and /tmp: {elsewhere[:5]}")
     say("nothing was written outside of /data and /tmp")
 
 
@@ -87,6 +87,7 @@ def edited(port: int) -> None:
     where = f"/v1/documents/{_DOCUMENT}"
     patch = json.dumps([{"op": "add", "path": "/title", "value": "Hello"}])
     kind = {"content-type": "application/json-patch+json"}
+    found = ""
     for method, body, path in (("PATCH", patch, where), ("GET", None, f"{where}?path=$.title")):
         connection = HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
         try:
