@@ -234,6 +234,14 @@ def serve(
             " LOROGO_JOURNAL_SECRET_FILE).",
         ),
     ] = None,
+    health_listen: Annotated[
+        str | None,
+        typer.Option(
+            "--health-listen",
+            metavar="HOST:PORT",
+            help="Answer GET /healthz and /readyz there; of several workers each takes the next port.",
+        ),
+    ] = None,
     keys: Keys = None,
     nats_seed: NatsSeed = None,
     open_: Open = False,
@@ -244,6 +252,7 @@ def serve(
     configure("info", verbose=verbose)
     from lorogo_cli import serve as work
     from lorogo_cli.guard import Guard
+    from lorogo_cli.probes import Listen
     from lorogo_cli.settings import server_settings
     from lorogo_transport.secret_files import read_secret
 
@@ -272,7 +281,8 @@ def serve(
             path=journal_secret_file, environment="LOROGO_JOURNAL_SECRET", what="the secret of journals"
         ),
     )
-    serving = work.Serving(nats, data.absolute(), settings, guard)
+    health = None if health_listen is None else Listen.parse(health_listen)
+    serving = work.Serving(nats, data.absolute(), settings, guard, health)
     if worker is not None:
         run_async(work.worker, serving, worker)
     elif workers == 1:

@@ -13,6 +13,7 @@ import structlog
 from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Identity
+from lorogo_cli.probes import Listen, Standing, probes
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
 from lorogo_protocol import limits, subjects
@@ -43,6 +44,7 @@ class Serving:
     data: Path
     settings: ServerSettings
     guard: Guard
+    health: Listen | None = None  # where probes are answered
 
     @property
     def identity(self) -> Identity:
@@ -53,29 +55,39 @@ class Serving:
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
     _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
+    standing = Standing()
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
-        await serving.guard.check_nats(serving.url)
-        try:
-            transport = await connect(serving.url, name="lorogo server", **serving.identity)
-        except Unreachable as error:
-            raise serving.guard.not_let_in(error) from None
-        await _serve(transport, serving, server_id, 0, stop)
+        async with probes(serving.health, standing):
+            await serving.guard.check_nats(serving.url)
+            try:
+                transport = await connect(serving.url, name="lorogo server", **serving.identity)
+            except Unreachable as error:
+                raise serving.guard.not_let_in(error) from None
+            await _serve(transport, serving, server_id, 0, standing, stop)
 
 
 async def worker(serving: Serving, number: int) -> None:
     """One of several servers; ends too when its parent is gone, which closes our stdin."""
     with stop_signals() as stop, identity.held(serving.data, number, new_nanoid) as server_id:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        standing = Standing()
+        health = None if serving.health is None else serving.health.of_worker(number)
         try:
-            transport = await _connect_patiently(serving, stop)
-            if transport is not None:
-                await _serve(transport, serving, server_id, number, stop)
+            async with probes(health, standing):
+                transport = await _connect_patiently(serving, stop)
+                if transport is not None:
+                    await _serve(transport, serving, server_id, number, standing, stop)
         finally:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 
 
 async def _serve(
-    transport: JetStreamTransport, serving: Serving, server_id: str, number: int, stop: asyncio.Event
+    transport: JetStreamTransport,
+    serving: Serving,
+    server_id: str,
+    number: int,
+    standing: Standing,
+    stop: asyncio.Event,
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
@@ -86,7 +98,7 @@ async def _serve(
             await serving.guard.check_server(transport.bus)
             authority = None if keys is None else Authority(keys, transport, SystemClock())
             spans = await stack.enter_async_context(telemetry("lorogo-server"))
-            await stack.enter_async_context(
+            server = await stack.enter_async_context(
                 Server(
                     transport,
                     settings,
@@ -103,6 +115,7 @@ async def _serve(
                 log.info(
                     "open: whoever reaches NATS may read and write every document; --keys asks for tokens"
                 )
+            standing.server = server
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
@@ -205,6 +218,8 @@ async def _check(serving: Serving, workers: int) -> None:
     except TransportError as error:
         raise Problem(one_line(_not_so(error, serving.settings))) from None
     for number in range(workers):
+        if serving.health is not None:
+            serving.health.of_worker(number)
         with identity.held(serving.data, number, new_nanoid):
             pass
 

@@ -324,8 +324,22 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it takes documents and can ACK."""
-        working = self.journal is None or not self.journal.stopped
-        return working and not self._stopping and self.context.transport.bus.connected
+        return not (self._stopping or self.broken) and self.context.transport.bus.connected
+
+    @property
+    def broken(self) -> bool:
+        """Whether its journal has stopped, for good: only a new start helps."""
+        return self.journal is not None and bool(self.journal.stopped) and not self._stopping
+
+    @property
+    def hindrances(self) -> tuple[str, ...]:
+        """Why it is not ready, in codes; nothing: it is."""
+        found = {
+            "stopping": self._stopping,
+            "journal-stopped": self.broken,
+            "nats-disconnected": not self.context.transport.bus.connected,
+        }
+        return tuple(code for code, true in found.items() if true)
 
     def _journal_stopped(self, why: str) -> None:
         """Nothing can be ACKed any more: let others have the documents, and take no more."""
