@@ -113,7 +113,7 @@ class Reader:
         assert path.resolve().is_relative_to(self.folder.resolve()), name
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text(encoding="utf-8").rstrip("\n") + PARTS if path.exists() else ""
-        path.write_text(before + text, encoding="utf-8")
+        path.write_text(before + self._ours(text), encoding="utf-8")
 
     async def _type(self, kind: str, words: str, block: Block) -> None:
         name = words if kind == "terminal" else ""

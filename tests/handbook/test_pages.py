@@ -14,6 +14,7 @@ PAGES = sorted(path.stem for path in HANDBOOK.glob("*.md") if path.stem not in E
 
 @pytest.mark.nats
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [name for name in PAGES if blocks(HANDBOOK / f"{name}.md")])
 async def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
     """From top to bottom, on a machine with a `lorogo dev`; a block that is neither run nor marked fails."""
