@@ -169,8 +169,9 @@ class Reader:
 
     def _ours(self, text: str) -> str:
         """The text with the ports that are free here."""
-        text = re.sub(r"((?:127\.0\.0\.1|localhost):)4222", rf"\g<1>{self.nats_port}", text)
-        return re.sub(r"((?:127\.0\.0\.1|localhost):)8080", rf"\g<1>{self.web_port}", text)
+        before = r"((?:127\.0\.0\.1|localhost):|--port )"
+        text = re.sub(rf"{before}4222\b", rf"\g<1>{self.nats_port}", text)
+        return re.sub(rf"{before}8080\b", rf"\g<1>{self.web_port}", text)
 
     def _usual(self, text: str) -> str:
         """What is printed, with the ports of the page and without colours."""
