@@ -12,12 +12,14 @@ with its block, and shows everything that is printed.
 import asyncio
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 60.0
+SHELL = shutil.which("bash") or "sh"
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -34,7 +36,8 @@ def same(shown: list[str], printed: list[str]) -> bool:
     return bool(printed) and matches(shown[0], printed[0]) and same(shown[1:], printed[1:])
 
 
-def _hears_interrupts() -> None:
+def hears_interrupts() -> None:
+    """For a child: a shell that runs the tests in its background lets them ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -83,14 +86,14 @@ class Terminal:
 
     async def _start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *("bash", "-c", self._command),
+            *(SHELL, "-c", self._command),
             cwd=self._folder,
             env=self._environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_hears_interrupts,  # tests may run in the background of a shell
+            preexec_fn=hears_interrupts,
         )
         self._unread = []
 
@@ -149,7 +152,7 @@ class Terminal:
             raise AssertionError(f"`{self._command}` did not end; it printed {self._unread}") from None
         self._process = None
         if goes_on:
-            assert code in (0, -signal.SIGINT), f"`{self._command}` ended with {code}: {self._unread}"
+            assert code in (0, -signal.SIGINT, 130), f"`{self._command}` ended with {code}: {self._unread}"
             return
         assert code == exit_code, f"`{self._command}` ended with {code}: {self._unread}"
         while shown and not shown[-1].strip():

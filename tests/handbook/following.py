@@ -18,6 +18,7 @@ import inspect
 import io
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -28,10 +29,11 @@ from typing import Any
 import lorogo_client
 from lorogo_protocol.errors import LorogoError
 from tests.cli.support import environment
-from tests.handbook.console import Terminal, same
+from tests.handbook.console import SHELL, Terminal, same
 from tests.handbook.markdown import ROOT, Block
 from tests.handbook.reasons import check
 
+SCRIPT_SECONDS = 120.0
 PARTS = "\n\n\n"  # between two blocks of one file
 _MARKS = re.compile(r"(terminal|exit code|file|not run): (.+)")
 
@@ -40,6 +42,26 @@ def port() -> int:
     """One that nobody has now."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
+
+
+def treatment(block: Block, *, below_python: bool) -> tuple[str, str]:
+    """What becomes of a block, and with which words. AssertionError if nobody would run it."""
+    mark = _MARKS.fullmatch(block.mark)
+    assert mark is not None or not block.mark, f"{block.where}: <!-- {block.mark} --> means nothing"
+    match mark[1] if mark else "", block.language:
+        case "not run", _:
+            return "leave", mark[2] if mark else ""
+        case "file", _:
+            return "write", mark[2] if mark else ""
+        case (("" | "terminal" | "exit code"), "console"):
+            return "type", block.mark
+        case "", "python":
+            return ("program" if "asyncio.run(" in block.text else "run"), ""
+        case "", "text" if below_python:
+            return "compare", ""
+        case _, language:
+            kind = language or "no language"
+            raise AssertionError(f"{block.where}: a block of {kind} that is neither run nor marked")
 
 
 class Reader:
@@ -64,8 +86,6 @@ class Reader:
             for block in found:
                 try:
                     await self._do(block)
-                except AssertionError as error:
-                    raise AssertionError(f"{block.where}: {error}") from error
                 except Exception as error:
                     error.add_note(f"in {block.where}")
                     raise
@@ -84,29 +104,25 @@ class Reader:
         return (self.folder / name).read_text(encoding="utf-8")
 
     async def _do(self, block: Block) -> None:
-        kind, words = "", ""
-        if block.mark:
-            mark = _MARKS.fullmatch(block.mark)
-            assert mark is not None, f"<!-- {block.mark} --> means nothing"
-            kind, words = mark[1], mark[2]
         printed, self._printed = self._printed, None
-        match kind, block.language:
-            case "not run", _:
+        match treatment(block, below_python=printed is not None):
+            case "leave", words:
                 check(words, block)
-            case "file", _:
+            case "write", words:
                 self._write(words, block.text)
-            case (("" | "terminal" | "exit code"), "console"):
-                await self._type(kind, words, block)
-            case "", "python" if "asyncio.run(" in block.text:
+            case "type", words:
+                await self._type(words, block)
+            case "program", _:
                 await self._run_program(block)
-            case "", "python":
+            case "run", _:
                 await self._run(block)
-            case "", "text" if printed is not None:
+            case "compare", _:
                 shown = block.text.rstrip("\n").split("\n")
-                assert same(shown, printed), f"the page shows {shown}, printed is {printed}"
-            case _:
-                kind = block.language or "no language"
-                raise AssertionError(f"a block of {kind} that nobody runs (tests/handbook/following.py)")
+                assert printed is not None and same(shown, printed), (
+                    f"the page shows {shown}, printed is {printed}"
+                )
+            case unknown:
+                raise AssertionError(unknown)
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -115,11 +131,12 @@ class Reader:
         before = path.read_text(encoding="utf-8").rstrip("\n") + PARTS if path.exists() else ""
         path.write_text(before + self._ours(text), encoding="utf-8")
 
-    async def _type(self, kind: str, words: str, block: Block) -> None:
-        name = words if kind == "terminal" else ""
+    async def _type(self, words: str, block: Block) -> None:
+        kind, _, rest = words.partition(": ")
+        name = rest if kind == "terminal" else ""
         terminal = self._terminal(name)
         lines = [self._ours(line) for line in block.text.rstrip("\n").split("\n")]
-        code = int(words) if kind == "exit code" else 0
+        code = int(rest) if kind == "exit code" else 0
         await terminal.follow(
             [line if line.startswith(("$ ", "> ")) else self._usual(line) for line in lines],
             goes_on=bool(name),
@@ -130,6 +147,33 @@ class Reader:
         if name not in self._terminals:
             self._terminals[name] = Terminal(self.folder, self._environment, self._usual)
         return self._terminals[name]
+
+    async def run_script(self, text: str) -> str:
+        """What a script for the shell prints; whatever it started in its background is gone afterwards."""
+        out, err = self.folder / "script.out", self.folder / "script.err"
+        with out.open("wb") as out_file, err.open("wb") as err_file:
+            process = await asyncio.create_subprocess_exec(
+                *(SHELL, "-eu", "-c", self._ours(text)),
+                cwd=self.folder,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out_file,
+                stderr=err_file,
+                start_new_session=True,
+            )
+        code: int | None = None
+        try:
+            async with asyncio.timeout(SCRIPT_SECONDS):
+                code = await process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        printed = out.read_text(encoding="utf-8")
+        assert code == 0, (code, printed, err.read_text(encoding="utf-8"))
+        return self._usual(printed)
 
     async def _run_program(self, block: Block) -> None:
         path = self.folder / f"line-{block.line}.py"
