@@ -29,6 +29,7 @@ endif
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
 .PHONY: help run pages install test lint format lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
+  docs reference \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -162,6 +163,7 @@ lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	@$(COMPILE) --group build --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@$(COMPILE) --group build --extra fuzz -c requirements.lock -o locks/fuzz.lock >/dev/null
 	@$(COMPILE) --group sources --extra pipeline --extra connect -c requirements.lock -o locks/pipeline.lock >/dev/null
+	@$(COMPILE) --group build --extra docs -c requirements.lock -o locks/docs.lock >/dev/null
 	@for group in audit locking node; do \
 	  $(COMPILE_GROUP) --group pyproject.toml:$$group -o locks/$$group.lock >/dev/null || exit 1; done
 	@echo "== requirements.lock, requirements-run.lock and those in locks/ are written"
@@ -207,6 +209,24 @@ audit: build/audit/.done ## what is known against the locked packages; exit code
 
 sbom: $(BIN)/python ## a CycloneDX bill of materials in dist/
 	@$(BIN)/python tools/sbom.py dist/lorogo-sbom.json
+
+# ------------------------------------------------------------------------------------ handbook
+
+SITE ?= build/site
+build/docs/.done: $(BIN)/python locks/docs.lock
+	@echo "== an environment to make the handbook in"
+	@$(BIN)/python -m venv --clear build/docs
+	@build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/docs.lock
+	@touch $@
+
+# Made anew each time: what is left of a page that went away would be in the site. A warning is an error.
+docs: build/docs/.done ## the handbook as a site in build/site, all links checked; it loads nothing from elsewhere
+	@rm -rf $(SITE)
+	@build/docs/bin/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . $(SITE)
+	@build/docs/bin/python tools/site_check.py $(SITE)
+
+reference: $(VENV)/.dev ## write the pages of the handbook that are made of the code
+	@$(BIN)/python tools/reference.py
 
 wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .

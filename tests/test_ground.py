@@ -18,7 +18,7 @@ PACKAGES = sorted(folder.name for folder in ROOT.glob("lorogo_*") if folder.is_d
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"bench", "dev", "fuzz"}
+FOR_DEVELOPERS = {"bench", "dev", "docs", "fuzz"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
 ADDRESS = re.compile(r"://|--(?:extra-)?index-url|--find-links")
 
@@ -128,6 +128,7 @@ def test_trying_it_needs_no_spark() -> None:
         ("requirements-run.lock", {"run"}, {"build"}),
         ("locks/fuzz.lock", {"fuzz"}, {"build"}),
         ("locks/pipeline.lock", {"pipeline", "connect"}, {"sources"}),
+        ("locks/docs.lock", {"docs"}, {"build"}),
     ],
 )
 def test_a_lock_pins_what_pyproject_asks_for(lock: str, extras: set[str], groups: set[str]) -> None:
