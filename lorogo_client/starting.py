@@ -17,7 +17,6 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import lease, subjects
 from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.replies import number
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
 from lorogo_transport.discovery import find_servers
@@ -38,6 +37,7 @@ log = get_logger(__name__)
 _SEEN_MAX = 100_000
 _LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
 _FIND_SECONDS = 0.5  # for the first server to say that it is there
+_TOKEN_DIGITS = 20
 
 
 @dataclass(slots=True)
@@ -314,7 +314,8 @@ class _Attempt:
                 self._tries = 0
                 self.why = "a server is loading it"
                 if expected is not None:
-                    self._started = number(answer.headers, h.LEASE, 0)
+                    token = answer.headers.get(h.LEASE, "")
+                    self._started = int(token) if token.isdecimal() and len(token) <= _TOKEN_DIGITS else 0
                 return True
             self.why = answer.headers.get(h.MESSAGE) or reason
             if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there

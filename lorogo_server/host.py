@@ -89,6 +89,7 @@ class Host:
         self._queued_bytes = 0
         self._heard_at = 0.0  # when what is being acted on was here
         self._catch_up = False  # a copy was dropped or missed
+        self._read_for = 0  # the copy whose gap was to be read last
         self._rewind = False  # the epoch changed: read everything again
         self._reload = False
         self._checked = False
@@ -428,7 +429,8 @@ class Host:
             new = False
             if self._lost_tombstone(loaded):
                 raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
-            if loaded.facts.lease > self.lease.token:
+            overtaken = loaded.claimed and not self.lease.valid()  # claimed before the WAL was read
+            if overtaken or loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
@@ -619,8 +621,10 @@ class Host:
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
             case Known():
                 return True
+            case Missing() if self._read_for == stored.sequence:
+                return await self._settle_doubt(copy)  # all was read, and it still follows what is not there
             case Missing():
-                self._catch_up = True
+                self._catch_up, self._read_for = True, stored.sequence
                 return False
             case Doubtful():
                 return await self._settle_doubt(copy)
@@ -643,8 +647,9 @@ class Host:
             if copy.stored.sequence <= follower.position:
                 return True  # an old copy
             there = await self.context.wal.get(copy.stored.sequence)
-            if there is None or there.time_ns != copy.stored.time_ns:
-                return True  # not in the stream: somebody made it up, or it was deleted since
+            told = copy.stored
+            if there is None or (there.subject, there.time_ns) != (told.subject, told.time_ns):
+                return True  # not in the stream: somebody made it up, or it was lost or deleted since
         except TransportError as error:
             self.log.warning("could not ask the stream", problem=str(error))
             return await self._pause_then_catch_up()
@@ -659,14 +664,18 @@ class Host:
     async def read_to_the_end(self) -> None:
         """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError."""
         self._catch_up = False
-        await read_on(
-            self.context.wal,
-            self.document_id,
-            self.loaded,
-            self.context.clock,
-            self._carry_out_read,
-            epoch=self.epoch,
-        )
+        try:
+            await read_on(
+                self.context.wal,
+                self.document_id,
+                self.loaded,
+                self.context.clock,
+                self._carry_out_read,
+                epoch=self.epoch,
+            )
+        except BaseException:
+            self._catch_up = True  # whoever asked: it is still to be read
+            raise
 
     async def _read_missing(self) -> None:
         """Take what is in the stream after our position; copies of it in the queue become known."""

@@ -294,8 +294,11 @@ async def _read_through(
                 turn_ends = clock.now() + _SLICE_SECONDS
         if loaded.follower.position >= newest.sequence:
             return
-        if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile
-            return
+        if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile; others may be before it
+            again = await wal.last(subject)
+            if again is None or again.sequence <= loaded.follower.position:
+                return
+            newest = again
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
     raise LoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
 
