@@ -274,6 +274,7 @@ class Reconciler:
             elif complete is False:
                 lost.append(name)
         self._doubt = ""
+        self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now
