@@ -153,9 +153,17 @@ def _hatchling(source: Path, target: Path, *kinds: str, moment: str) -> None:
     for kind in kinds:
         command += ["-t", kind]
     environment = {**os.environ, **({"SOURCE_DATE_EPOCH": moment} if moment else {})}
-    subprocess.run(
-        command, cwd=source, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=_BUILD_SECONDS
+    result = subprocess.run(
+        command,
+        cwd=source,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
     )
+    if result.returncode:
+        raise SystemExit(f"hatchling could not build {', '.join(kinds)}:\n{result.stdout}{result.stderr}")
 
 
 def _sums(folder: Path) -> dict[str, str]:
