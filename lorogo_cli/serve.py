@@ -12,7 +12,7 @@ import structlog
 
 from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
-from lorogo_cli.guard import Guard, Identity
+from lorogo_cli.guard import Guard, Identity, Unanswered
 from lorogo_cli.probes import Listen, Standing, probes
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
@@ -24,7 +24,7 @@ from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.errors import StorageFull, TransportError, Unreachable
+from lorogo_transport.errors import NotAuthorized, StorageFull, TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect
 
 log = structlog.get_logger(__name__)
@@ -58,12 +58,9 @@ async def alone(serving: Serving) -> None:
     standing = Standing()
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
         async with probes(serving.health, standing):
-            await serving.guard.check_nats(serving.url)
-            try:
-                transport = await connect(serving.url, name="lorogo server", **serving.identity)
-            except Unreachable as error:
-                raise serving.guard.not_let_in(error) from None
-            await _serve(transport, serving, server_id, 0, standing, stop)
+            transport = await _connect_first(serving, stop)
+            if transport is not None:
+                await _serve(transport, serving, server_id, 0, standing, stop)
 
 
 async def worker(serving: Serving, number: int) -> None:
@@ -154,6 +151,25 @@ def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
     if closed:
         raise Problem(words)
     log.warning(words, listen=host)
+
+
+async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+    """One that answers probes waits for NATS, for whoever watches it sees that; another says so and ends.
+
+    None if it is to stop meanwhile.
+    """
+    failures = 0
+    while not stop.is_set():
+        try:
+            await serving.guard.check_nats(serving.url)
+            return await connect(serving.url, name="lorogo server", **serving.identity)
+        except (Unanswered, Unreachable) as error:
+            if serving.health is None or isinstance(error, NotAuthorized):
+                raise serving.guard.not_let_in(error) if isinstance(error, Unreachable) else error from None
+            log.warning("waiting for NATS", problem=one_line(error))
+        await _pause(stop, restart_seconds(failures))
+        failures += 1
+    return None
 
 
 async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:

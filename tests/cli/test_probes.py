@@ -176,6 +176,31 @@ async def test_serve_tells_how_it_stands(fresh_nats: EmbeddedNats, tmp_path: Pat
         serve.kill()
 
 
+@pytest.mark.nats
+@pytest.mark.slow
+async def test_a_server_that_is_watched_waits_for_nats(tmp_path: Path) -> None:
+    """It says that it is starting, and is ready when NATS has come; without probes it would end."""
+    async with EmbeddedNats(tmp_path / "nats") as before:
+        port = before.port  # free again in a moment
+    nats = {"LOROGO_NATS": f"nats://127.0.0.1:{port}"}
+    words = await asyncio.to_thread(
+        lambda: refused(lorogo("serve", "--data", "other", cwd=tmp_path, env=nats))
+    )
+    assert "nothing answers" in words
+    serve = Running(["serve", "--health-listen", "127.0.0.1:0"], cwd=tmp_path, name="serve", env=nats)
+    try:
+        await asyncio.to_thread(serve.wait_for_log, "waiting for NATS")
+        ((address,),) = [line["listen"] for line in serve.wait_for_log("health is told")]
+        probed = int(address.rpartition(":")[2])
+        assert await ask(probed, "/readyz") == (503, ill("starting"))
+        assert await ask(probed, "/healthz") == (200, WELL)
+        async with EmbeddedNats(tmp_path / "nats", port=port):
+            assert await asyncio.to_thread(until, "readiness", lambda: _ready(probed)) == WELL
+            assert await asyncio.to_thread(serve.stop, signal.SIGTERM) == 0
+    finally:
+        serve.kill()
+
+
 def _ready(port: int) -> Any:
     answer = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=SECONDS)
     return answer.json() if answer.status_code == 200 else None

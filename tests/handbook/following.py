@@ -28,6 +28,7 @@ from typing import Any
 
 import lorogo_client
 from lorogo_protocol.errors import LorogoError
+from lorogo_transport.embedded import find_nats_server
 from tests.cli.support import environment
 from tests.handbook.console import SHELL, Terminal, same
 from tests.handbook.markdown import ROOT, Block
@@ -223,10 +224,10 @@ class Reader:
         return text.replace(f":{self.nats_port}", ":4222").replace(f":{self.web_port}", ":8080")
 
     def _made_environment(self) -> dict[str, str]:
-        """A shell in which `lorogo` and `python` are ours, as after `. .venv/bin/activate`."""
+        """A shell with our `lorogo`, `python` and `nats-server`, as after `. .venv/bin/activate`."""
         bin_folder = self.folder / ".bin"
         bin_folder.mkdir()
-        beside = Path(sys.executable).parent
+        self._script(bin_folder / "nats-server", f'exec "{find_nats_server()}" "$@"')
         self._script(bin_folder / "python", f'exec "{sys.executable}" "$@"')
         ports = f"--port {self.nats_port} --web-port {self.web_port}"
         self._script(
@@ -234,7 +235,7 @@ class Reader:
             f'case "$1" in dev) shift; set -- dev {ports} "$@";; esac\n'
             f'exec "{sys.executable}" -m lorogo_cli "$@"',
         )
-        path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", ""), str(beside)])
+        path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", os.defpath)])
         address = f"nats://127.0.0.1:{self.nats_port}"
         return environment(
             PATH=path, LOROGO_NATS=address, LOROGO_OPEN="", NO_COLOR="1", HOME=str(self.folder)
