@@ -61,10 +61,10 @@ async def test_a_lost_node_is_seen(tmp_path: Path) -> None:
                     while True:
                         try:
                             state = await transport.stream(NAME).state()
+                            if state.replicas_current == current:
+                                return state
                         except TransportError:
-                            continue  # it has no leader yet
-                        if state.replicas_current == current:
-                            return state
+                            pass  # it has no leader yet, or we are not connected
                         await asyncio.sleep(0.1)
 
             assert (await until(3)).replicas == 3
