@@ -663,7 +663,7 @@ class Host:
 
     async def read_to_the_end(self) -> None:
         """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError."""
-        self._catch_up = False
+        self._catch_up = read = False
         try:
             await read_on(
                 self.context.wal,
@@ -673,9 +673,9 @@ class Host:
                 self._carry_out_read,
                 epoch=self.epoch,
             )
-        except BaseException:
-            self._catch_up = True  # whoever asked: it is still to be read
-            raise
+            read = True
+        finally:
+            self._catch_up |= not read  # whoever asked: it is still to be read
 
     async def _read_missing(self) -> None:
         """Take what is in the stream after our position; copies of it in the queue become known."""
