@@ -28,7 +28,8 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom \
+.PHONY: help run pages install test lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
+  docs reference \
   check-format check-types check-arrows check-web check-tests
 
 help: ## this list
@@ -164,6 +165,8 @@ lock: $(BIN)/python ## write the locks anew from pyproject.toml
 	@$(COMPILE) --group build --group sources --extra all --extra dev -o requirements.lock >/dev/null
 	@$(COMPILE) --group build --extra run -c requirements.lock -o requirements-run.lock >/dev/null
 	@$(COMPILE) --group build --extra fuzz -c requirements.lock -o locks/fuzz.lock >/dev/null
+	@$(COMPILE) --group sources --extra pipeline --extra connect -c requirements.lock -o locks/pipeline.lock >/dev/null
+	@$(COMPILE) --group build --extra docs -c requirements.lock -o locks/docs.lock >/dev/null
 	@for group in audit locking node; do \
 	  $(COMPILE_GROUP) --group pyproject.toml:$$group -o locks/$$group.lock >/dev/null || exit 1; done
 	@echo "== requirements.lock, requirements-run.lock and those in locks/ are written"
@@ -210,8 +213,49 @@ audit: build/audit/.done ## what is known against the locked packages; exit code
 sbom: $(BIN)/python ## a CycloneDX bill of materials in dist/
 	@$(BIN)/python tools/sbom.py dist/lorogo-sbom.json
 
+# ------------------------------------------------------------------------------------ handbook
+
+SITE ?= build/site
+build/docs/.done: $(BIN)/python locks/docs.lock
+	@echo "== an environment to make the handbook in"
+	@$(BIN)/python -m venv --clear build/docs
+	@build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r locks/docs.lock
+	@touch $@
+
+# Made anew each time: what is left of a page that went away would be in the site. A warning is an error.
+docs: build/docs/.done ## the handbook as a site in build/site, all links checked; it loads nothing from elsewhere
+	@rm -rf $(SITE)
+	@build/docs/bin/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . $(SITE)
+	@build/docs/bin/python tools/site_check.py $(SITE)
+
+reference: $(VENV)/.dev ## write the pages of the handbook that are made of the code
+	@$(BIN)/python tools/reference.py
+
 wheel: $(VENV)/.run $(BUILT)/index.html ## a wheel with the pages in it, in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
+dist: $(VENV)/.run $(BUILT)/index.html ## wheel and sdist in dist/, built three times: the same bytes each time
+	@$(BIN)/python tools/release.py build dist
+
+# `make release DRAFT=1` goes on though the changelog has no date yet, or something is not committed.
+DRAFT ?=
+release: $(VENV)/.run ## check the changelog, build, install the wheel into an empty environment, run the README's example
+	@$(BIN)/python tools/release.py check $(if $(DRAFT),--draft)
+	@$(MAKE) --no-print-directory dist
+	@echo "== install it into an empty environment"
+	@$(BIN)/python -m venv --clear build/release
+	@sed -n 's|^\([0-9a-f]*\)  \(.*\.whl\)$$|dist/\2 --hash=sha256:\1|p' dist/SHA256SUMS > build/release/wheel.txt
+	@build/release/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements-run.lock
+	@build/release/bin/python -m pip install --quiet --no-deps --require-hashes -r build/release/wheel.txt
+	@build/release/bin/python -m pip check --quiet
+	@build/release/bin/python -I tools/try_release.py README.md \
+	  "$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)"
+
+# Every step of the Dockerfile in build/image, a gigabyte, with the Python and Node of this machine; some minutes.
+# `make image-here IMAGES=pipeline` builds Spark's, another two.
+IMAGES ?= server gateway
+image-here: $(VENV)/.run ## the images of the Dockerfile without an engine, built and started; not a part of `make test`
+	@sh web/with-node.sh $(BIN)/python tools/image_here.py build/image $(IMAGES) --nats-server $(BIN)/nats-server
 
 clean: ## remove .venv, caches and build leftovers (documents in .lorogo stay)
 	rm -rf $(VENV) build dist $(BUILT) web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis \

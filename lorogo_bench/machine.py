@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 
 from lorogo_bench.usage import machine_busy_seconds, own_busy_seconds
-from lorogo_protocol import __version__
 from lorogo_transport.embedded import EmbeddedError, find_nats_server
+from lorogo_transport.release import release
 
 _PACKAGES = ("loro", "nats-py", "uvloop")
 _MIB = 1 << 20
@@ -17,7 +17,7 @@ _MIB = 1 << 20
 
 def versions() -> dict[str, str]:
     """Of what is measured."""
-    found = {"lorogo": __version__, "Python": platform.python_version()}
+    found = {"lorogo": release(), "Python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)

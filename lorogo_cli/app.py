@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lorogo_cli import auth, doc, log, pipeline, token
+from lorogo_cli import auth, doc, health, log, pipeline, token
 from lorogo_cli.config import commands as config
 from lorogo_cli.config.choosing import Chosen
 from lorogo_cli.config.flags import handing, takes
@@ -29,7 +29,6 @@ from lorogo_cli.options import (
 )
 from lorogo_cli.runtime import run as run_async
 from lorogo_cli.way import Way
-from lorogo_protocol import __version__
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
@@ -44,6 +43,7 @@ app = typer.Typer(
 app.add_typer(auth.app, name="auth")
 app.add_typer(config.app, name="config")
 app.add_typer(doc.app, name="doc")
+app.add_typer(health.app, name="health")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
@@ -51,7 +51,9 @@ app.add_typer(token.app, name="token")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lorogo {__version__}")
+        from lorogo_transport.release import release
+
+        typer.echo(f"lorogo {release()}")
         raise typer.Exit
 
 
@@ -112,12 +114,15 @@ def serve(
     start_logs(settings, quiet=worker is not None)
     from lorogo_cli import serve as work
     from lorogo_cli.guard import Guard
+    from lorogo_cli.listen import Listen
     from lorogo_cli.settings import server_settings
 
     guard = Guard.of(settings)
     secret = settings.secret("journal_secret_file", "the secret of journals")
     chosen = server_settings(settings, journal_secret=secret)
-    serving = work.Serving(nats_of(settings), settings["data"].absolute(), chosen, guard)
+    listen = settings["health_listen"]
+    health = None if listen is None else Listen.parse(listen)
+    serving = work.Serving(nats_of(settings), settings["data"].absolute(), chosen, guard, health)
     if worker is not None:
         run_async(work.worker, serving, worker)
     elif settings["workers"] == 1:
@@ -172,6 +177,36 @@ def feed(
     from lorogo_cli import feed as work
 
     run_async(work.follow, Way.of(nats, token_file, nats_seed), since, document or [], position, as_json=json)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})  # one id in 64 begins with "-"
+def trace(
+    log_id: Annotated[str, typer.Argument(metavar="LOG_ID", help="As logs, receipts and tables have it.")],
+    document: Annotated[
+        str, typer.Option("--document", metavar="ID", help="Whose update it is; saves reading.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Journals from a time (2026-11-16T10:30) or age (2h) on."
+        ),
+    ] = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say what became of one update: in the WAL, in journals, in the snapshot, or refused and why.
+
+    Starts no document. Exit code 1: nobody knows the update.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli import trace as work
+
+    known = run_async(work.trace, Way.of(nats, token_file, nats_seed), log_id, document, since, as_json=json)
+    if not known:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -384,7 +419,7 @@ def bench(
 # --- errors -------------------------------------------------------------------------------------------
 
 
-for commands in (app, auth.app, doc.app, log.app, pipeline.app, token.app):
+for commands in (app, auth.app, doc.app, health.app, log.app, pipeline.app, token.app):
     with_nats_tls(commands)
 
 

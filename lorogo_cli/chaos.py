@@ -19,8 +19,8 @@ from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.values import show_json
-from lorogo_protocol import __version__
 from lorogo_transport.embedded import EmbeddedError, find_nats_server
+from lorogo_transport.release import release
 
 _WORDS_WIDTH = 27  # of 80 columns: 16 are for the name, 4 between them
 _POSSIBLE_WIDTH = 33
@@ -144,7 +144,7 @@ def _show(outcome: Outcome, versions: dict[str, str]) -> None:
 
 def _versions() -> dict[str, str]:
     """Of what was drilled."""
-    found = {"lorogo": __version__, "Python": platform.python_version()}
+    found = {"lorogo": release(), "Python": platform.python_version()}
     found["loro"] = importlib.metadata.version("loro")
     try:
         told = subprocess.run(

@@ -15,6 +15,7 @@ from lorogo_transport import closed
 from lorogo_transport.secret_files import read_secret_file, write_file, write_secret
 
 CONF = "nats.conf"
+ACCOUNTS = "accounts.conf"  # the part of it that says who may come in, for configurations of your own
 SIGNING_KEY = "tokens.jwk"  # mints tokens: for the app's backend, and nobody else
 KEY_SET = "keys.jwks"  # verifies them: for lorogo serve, gateway and auth
 STORE = "jetstream"
@@ -47,11 +48,13 @@ def make(path: Path, *, listen: str = "127.0.0.1:4222") -> ClosedFolder:
     make_private(path, empty=True)
     seeds = closed.new_seeds(secrets.token_bytes)
     key = new_key("EdDSA", None)
-    conf = closed.server_conf(closed.public_keys(seeds), store=str(path / STORE), listen=listen)
+    accounts = closed.accounts(closed.public_keys(seeds))
+    conf = closed.server_conf(ACCOUNTS, store=str(path / STORE), listen=listen)
     for name, seed in seeds.items():
         write_secret(path / f"{name}.seed", seed, f"the seed of {name}")
     write_secret(path / SIGNING_KEY, json.dumps(key.private(), indent=2), "the key that mints tokens")
-    write_file(path / CONF, conf.rstrip(), "the configuration", mode=0o600, replace=False)
+    for name, text in ((ACCOUNTS, accounts), (CONF, conf)):
+        write_file(path / name, text.rstrip(), "the configuration", mode=0o600, replace=False)
     # the last: a folder without it is half made
     write_file(
         path / KEY_SET,

@@ -16,6 +16,7 @@ from lorogo_cli.options import NATS_DEFAULT, NATS_ENVIRONMENT
 from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
 from lorogo_cli.runtime import stop_signals
+from lorogo_cli.telemetry import telemetry
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
@@ -71,9 +72,17 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
     """A server and a gateway that ask nobody who they are; gives the screen."""
     settings = ServerSettings(server_id=server_id)
     async with (
+        telemetry("lorogo-dev") as spans,
         await connect(nats.url, name="lorogo dev") as transport,
-        Server(transport, settings, pulse=Pulse(nats.url), taster=Taster(), data=data),
-        running(nats.url, web) as address,
+        Server(
+            transport,
+            settings,
+            pulse=Pulse(nats.url),
+            taster=Taster(),
+            data=data,
+            tracer_provider=spans,
+        ),
+        running(nats.url, web, tracer_provider=spans) as address,
     ):
         yield screen(nats.url, address)
 

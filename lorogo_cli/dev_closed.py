@@ -13,6 +13,7 @@ from lorogo_cli.closed_folder import ClosedFolder
 from lorogo_cli.guard import Guard
 from lorogo_cli.options import NATS_DEFAULT
 from lorogo_cli.program import typed
+from lorogo_cli.telemetry import telemetry
 from lorogo_client import tokens
 from lorogo_gateway import running as gateway
 from lorogo_gateway.pages import Pages
@@ -43,6 +44,7 @@ async def running(
     clock = SystemClock()
     token = await asyncio.to_thread(_operator_token, keys)
     async with AsyncExitStack() as stack:
+        spans = await stack.enter_async_context(telemetry("lorogo-dev"))
         transport = await stack.enter_async_context(
             await connect(nats.url, name="lorogo dev", **server_guard.identity(subjects.SERVER_INBOX))
         )
@@ -50,7 +52,15 @@ async def running(
         pulse = Pulse(nats.url, seed=server_seed)
         settings = ServerSettings(server_id=server_id)
         await stack.enter_async_context(
-            Server(transport, settings, pulse=pulse, taster=Taster(), data=data, authority=authority)
+            Server(
+                transport,
+                settings,
+                pulse=pulse,
+                taster=Taster(),
+                data=data,
+                authority=authority,
+                tracer_provider=spans,
+            )
         )
         await stack.enter_async_context(
             authority
@@ -60,7 +70,7 @@ async def running(
             await connect(nats.url, name="lorogo dev", **web_guard.identity(subjects.GATEWAY_INBOX))
         )
         watch = await stack.enter_async_context(Authority(source, door, clock))
-        address = await stack.enter_async_context(gateway.running(door, web, watch))
+        address = await stack.enter_async_context(gateway.running(door, web, watch, tracer_provider=spans))
         yield screen(nats.url, address, keys, token)
 
 

@@ -63,7 +63,7 @@ def line(item: FeedItem) -> str:
     what = "erased"
     match item:
         case Update():
-            what = f"{show_size(len(item.payload))}  at {item.sequence}"
+            what = f"{show_size(len(item.payload))}  at {item.sequence}  {item.log_id}"
         case Gap():
             count = sum(end - first for _, first, end in item.missing)
             what = f"GAP: {count} changes before this are in no journal that answers"

@@ -9,6 +9,7 @@ from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.guard import Guard, Unanswered
 from lorogo_cli.output import say
 from lorogo_cli.runtime import stop_signals
+from lorogo_cli.telemetry import telemetry
 from lorogo_protocol import subjects
 
 try:
@@ -32,9 +33,11 @@ async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
                     "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
                     " (`lorogo auth setup DIR` makes it)"
                 )
-            async with running(
-                url, settings, keys=guard.keys, identity=guard.identity(subjects.GATEWAY_INBOX)
-            ) as address:
+            identity = guard.identity(subjects.GATEWAY_INBOX)
+            async with (
+                telemetry("lorogo-gateway") as spans,
+                running(url, settings, keys=guard.keys, identity=identity, tracer_provider=spans) as address,
+            ):
                 say(f"lorogo gateway on {address}    (Ctrl-C stops it)")
                 if guard.keys is None:
                     say(

@@ -14,6 +14,12 @@ def folder(data: Path, worker: int) -> Path:
     return data / f"worker-{worker}"
 
 
+def known(data: Path) -> frozenset[str]:
+    """The ids of all workers that ever ran there, whether they run now or not."""
+    found = (identity.read(home.parent) for home in data.glob("worker-*/server-id"))
+    return frozenset(one for one in found if one is not None)
+
+
 @contextmanager
 def held(data: Path, worker: int, new_id: Callable[[], str], *, option: str = "--data") -> Iterator[str]:
     """The server id of that worker, ours alone inside the block. Raises Problem if it is in use."""

@@ -1,8 +1,6 @@
 """Logs of the command: to stderr, for people in a terminal and as JSON lines elsewhere."""
 
-import logging
 import os
-import sys
 
 from lorogo_cli.errors import Problem, brief
 
@@ -29,25 +27,6 @@ def configure(default: str = "warning", *, verbose: bool = False) -> str:
 
 def begin(level: str) -> None:
     """Set up structlog with this level, once per process."""
-    import structlog
+    from lorogo_transport.logs import to_stderr
 
-    processors: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if sys.stderr.isatty():
-        plain = structlog.dev.plain_traceback
-        processors.append(structlog.dev.ConsoleRenderer(exception_formatter=plain, sort_keys=False))
-    else:
-        processors += [
-            structlog.processors.format_exc_info,
-            structlog.processors.EventRenamer("message"),
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    to_stderr(level)

@@ -163,6 +163,30 @@ def report(
 
 
 @app.command()
+def nightly(
+    lake: Lake = "lake",
+    journal: Journals = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    tz: Annotated[
+        str, typer.Option("--tz", metavar="ZONE", help="Days and hours of this time zone.")
+    ] = "UTC",
+    json: Json = False,
+    master: Master = None,
+    remote: Remote = None,
+    conf: Conf = None,
+    verbose: Verbose = False,
+) -> None:
+    """What a night should do, on one Spark: ingest, erase what the journals call erased, fold, report.
+
+    For cron and its like: what is found wrong (exit code 1) does not keep the rest from being done.
+    """
+    from lorogo_cli import pipeline_jobs as jobs
+
+    door = jobs.Door(lake, master, remote, conf or [], as_json=json, verbose=verbose)
+    _leave(jobs.nightly(door, journal or [], out, tz))
+
+
+@app.command()
 def audit(
     journal: Journals = None,
     nats: Nats = NATS_DEFAULT,

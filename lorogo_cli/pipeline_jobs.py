@@ -23,7 +23,9 @@ from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time
 
 if TYPE_CHECKING:
+    from lorogo_pipeline.erase import Erased
     from lorogo_pipeline.ingest import Ingested
+    from lorogo_pipeline.materialise import Materialised
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
@@ -240,7 +242,12 @@ def materialise(
         done = pipeline.materialise(as_of_ns=as_of_ns, documents=documents, tables=tables or TARGETS)
     if door.as_json:
         say_json(done.to_json(), pretty=False)
-        return not done.incomplete
+    else:
+        _show_materialised(done)
+    return not done.incomplete
+
+
+def _show_materialised(done: Materialised) -> None:
     say_table(
         [
             "AS OF",
@@ -268,7 +275,6 @@ def materialise(
         ],
     )
     _tell("not whole", done.problems)
-    return not done.incomplete
 
 
 def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
@@ -298,6 +304,35 @@ def report(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
         say(f"{out}: {show_size(size)}, made in {seconds:.1f}s ({started:.1f}s of it to start Spark)")
     _tell("damaged, the rest was read", damage)
     return not damage
+
+
+def nightly(door: Door, journals: Sequence[str], out: Path, tz: str) -> bool:
+    """True if nothing was damaged, every document is whole, and what was to be erased is gone."""
+    if not journals:
+        raise Problem("name the journals to read: --journal DIR, once for each server and archive")
+    began = time.monotonic()
+    with _opened(door, journals=tuple(journals), makes_lake=True) as pipeline:
+        read = pipeline.ingest()
+        gone = pipeline.erase()
+        folded = pipeline.materialise()
+        page, facts = pipeline.report(now=datetime.now(UTC), tz=tz, problems=read.damage)
+    _write_whole(out, page)
+    seconds = time.monotonic() - began
+    if door.as_json:
+        told = {
+            "ingested": read.to_json(),
+            "erased": gone.to_json(),
+            "materialised": folded.to_json(),
+            "report": {"out": str(out), **facts},
+            "seconds": seconds,
+        }
+        say_json(told, pretty=False)
+    else:
+        _show_ingested(door, read)
+        _show_erased(door, gone)
+        _show_materialised(folded)
+        say(f"{out}: {show_size(len(page.encode()))}; all of it took {seconds:.1f}s")
+    return not read.damage and gone.proved and not folded.incomplete
 
 
 def _write_whole(out: Path, text: str) -> None:
@@ -417,10 +452,15 @@ def erase(door: Door, documents: Sequence[str], *, unknown: bool, yes: bool) -> 
         done = pipeline.erase(documents, unknown=unknown)
     if door.as_json:
         say_json(done.to_json(), pretty=False)
-        return done.proved
+    else:
+        _show_erased(door, done)
+    return done.proved
+
+
+def _show_erased(door: Door, done: Erased) -> None:
     if not done.documents:
         say("nothing to erase: no journal said that a document was erased, and none was named")
-        return True
+        return
     say_table(
         ["TABLE", "ROWS BEFORE", "ROWS AFTER", "FILES REWRITTEN", "FILES REMOVED", "FILES CHECKED"],
         [
@@ -440,7 +480,6 @@ def erase(door: Door, documents: Sequence[str], *, unknown: bool, yes: bool) -> 
         say(f"proved: no file below {door.lake} holds a row of {names} any more")
     else:
         warn(f"something of {names} is still there: run it again when no other job writes")
-    return done.proved
 
 
 def export(door: Door, out: Path, format_: str, *, as_of: str | None, documents: list[str] | None) -> bool:

@@ -12,8 +12,11 @@ import structlog
 
 from lorogo_cli import identity
 from lorogo_cli.errors import Problem, one_line
-from lorogo_cli.guard import Guard, Identity
+from lorogo_cli.guard import Guard, Identity, Unanswered
+from lorogo_cli.listen import Listen
+from lorogo_cli.probes import Standing, probes
 from lorogo_cli.runtime import stop_signals
+from lorogo_cli.telemetry import telemetry
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
@@ -22,7 +25,7 @@ from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.errors import StorageFull, TransportError, Unreachable
+from lorogo_transport.errors import NotAuthorized, StorageFull, TransportError, Unreachable
 from lorogo_transport.jetstream import JetStreamTransport, connect
 
 log = structlog.get_logger(__name__)
@@ -42,6 +45,7 @@ class Serving:
     data: Path
     settings: ServerSettings
     guard: Guard
+    health: Listen | None = None  # where probes are answered
 
     @property
     def identity(self) -> Identity:
@@ -52,29 +56,36 @@ class Serving:
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
     _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
+    standing = Standing()
     with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
-        await serving.guard.check_nats(serving.url)
-        try:
-            transport = await connect(serving.url, name="lorogo server", **serving.identity)
-        except Unreachable as error:
-            raise serving.guard.not_let_in(error) from None
-        await _serve(transport, serving, server_id, 0, stop)
+        async with probes(serving.health, standing):
+            transport = await _connect_first(serving, stop)
+            if transport is not None:
+                await _serve(transport, serving, server_id, 0, standing, stop)
 
 
 async def worker(serving: Serving, number: int) -> None:
     """One of several servers; ends too when its parent is gone, which closes our stdin."""
     with stop_signals() as stop, identity.held(serving.data, number, new_nanoid) as server_id:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        standing = Standing()
+        health = None if serving.health is None else serving.health.of_worker(number)
         try:
-            transport = await _connect_patiently(serving, stop)
-            if transport is not None:
-                await _serve(transport, serving, server_id, number, stop)
+            async with probes(health, standing):
+                transport = await _connect_patiently(serving, stop)
+                if transport is not None:
+                    await _serve(transport, serving, server_id, number, standing, stop)
         finally:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 
 
 async def _serve(
-    transport: JetStreamTransport, serving: Serving, server_id: str, number: int, stop: asyncio.Event
+    transport: JetStreamTransport,
+    serving: Serving,
+    server_id: str,
+    number: int,
+    standing: Standing,
+    stop: asyncio.Event,
 ) -> None:
     settings = replace(serving.settings, server_id=server_id)
     folder = identity.folder(serving.data, number)
@@ -84,8 +95,17 @@ async def _serve(
         async with transport, AsyncExitStack() as stack:
             await serving.guard.check_server(transport.bus)
             authority = None if keys is None else Authority(keys, transport, SystemClock())
-            await stack.enter_async_context(
-                Server(transport, settings, pulse=pulse, taster=Taster(), data=folder, authority=authority)
+            spans = await stack.enter_async_context(telemetry("lorogo-server"))
+            server = await stack.enter_async_context(
+                Server(
+                    transport,
+                    settings,
+                    pulse=pulse,
+                    taster=Taster(),
+                    data=folder,
+                    authority=authority,
+                    tracer_provider=spans,
+                )
             )
             if authority is not None:  # behind the server, which makes the bucket of what is revoked
                 await stack.enter_async_context(authority)
@@ -93,6 +113,7 @@ async def _serve(
                 log.info(
                     "open: whoever reaches NATS may read and write every document; --keys asks for tokens"
                 )
+            standing.server = server
             await stop.wait()
     except TransportError as error:
         raise _not_so(error, settings) from error
@@ -131,6 +152,25 @@ def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
     if closed:
         raise Problem(words)
     log.warning(words, listen=host)
+
+
+async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+    """One that answers probes waits for NATS, for whoever watches it sees that; another says so and ends.
+
+    None if it is to stop meanwhile.
+    """
+    failures = 0
+    while not stop.is_set():
+        try:
+            await serving.guard.check_nats(serving.url)
+            return await connect(serving.url, name="lorogo server", **serving.identity)
+        except (Unanswered, Unreachable) as error:
+            if serving.health is None or isinstance(error, NotAuthorized):
+                raise serving.guard.not_let_in(error) if isinstance(error, Unreachable) else error from None
+            log.warning("waiting for NATS", problem=one_line(error))
+        await _pause(stop, restart_seconds(failures))
+        failures += 1
+    return None
 
 
 async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
@@ -203,6 +243,8 @@ async def _check(serving: Serving, workers: int) -> None:
     except TransportError as error:
         raise Problem(one_line(_not_so(error, serving.settings))) from None
     for number in range(workers):
+        if serving.health is not None:
+            serving.health.of_worker(number)
         with identity.held(serving.data, number, new_nanoid):
             pass
 

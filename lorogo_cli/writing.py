@@ -165,6 +165,7 @@ def say_receipt(document_id: str, receipt: Receipt, *, as_json: bool) -> None:
                 "sequence": receipt.sequence,
                 "lease": receipt.lease,
                 "durability": receipt.durability,
+                "log_id": receipt.log_id,
             },
             pretty=False,
         )

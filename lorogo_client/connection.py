@@ -24,12 +24,14 @@ from lorogo_client.room import Room
 from lorogo_client.session import Session
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.place import StoredDocument
+from lorogo_client.trace import Trace, trace
+from lorogo_client.tracing import tracing_of
 from lorogo_client.waiting import Door
 from lorogo_protocol import calls, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
-from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.ids import check_document_id, is_token
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
@@ -65,6 +67,7 @@ def connect(
     clock: Clock | None = None,
     rng: random.Random | None = None,
     new_id: Callable[[], str] = new_nanoid,
+    tracer_provider: object | None = None,
 ) -> "Door[Client]":
     """A client, to enter with `async with`, or to await and close yourself.
 
@@ -80,6 +83,9 @@ def connect(
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
     Then Unreachable is not raised: NATS is tried in the background until it answers. One process at a
     time: raises StoreLocked, StoreFailed. `storage` is what it lies on, if not the disk.
+
+    `tracer_provider` is OpenTelemetry's (its SDK's): each update becomes a span, with those of its owner
+    below it (docs/OBSERVABILITY.md). Raises TypeError, and ImportError without `lorogo[otel]`.
     """
     if seed is not None and not isinstance(seed, str):
         raise TypeError("`seed` is the text of an nkey seed: for a file give Path(...).read_text().strip()")
@@ -88,6 +94,7 @@ def connect(
     if guarded:
         chosen = dataclasses.replace(chosen, start="server")
     now = clock or SystemClock()
+    tracing = tracing_of(tracer_provider, now)
 
     async def enter() -> Client:
         async with AsyncExitStack() as undo:
@@ -102,6 +109,7 @@ def connect(
                 holder=Holder(token, now, seconds=chosen.connect_seconds),
                 store=kept,
                 guarded=guarded,
+                tracing=tracing,
             )
             dial = None
             if isinstance(where, str):
@@ -293,6 +301,35 @@ class Client:
         if self.guarded:
             raise beyond_token("a list of all documents")
         return Statuses(self.transport).all()
+
+    async def trace(
+        self,
+        log_id: str,
+        *,
+        document: str = "",
+        since_ns: int = 0,
+        on_all: Callable[[], None] = lambda: None,
+    ) -> Trace:
+        """What is known of one update: in the WAL, in journals, refused. Starts no document.
+
+        `document` and `since_ns` save reading; without a document that anybody names, the whole WAL is read,
+        which `on_all` is told of. Raises ValueError, InvalidDocumentId, TransportError, and NotAllowed with a
+        token.
+        """
+        if not is_token(log_id):
+            raise ValueError(f"{log_id[:80]!r} is no log id: 1 to 64 characters of A-Z a-z 0-9 _ -")
+        if document:
+            check_document_id(document)
+        if self.guarded:
+            raise beyond_token("the trace of an update")
+        return await trace(
+            self.transport,
+            self._context.caller,
+            log_id,
+            document=document,
+            since_ns=since_ns,
+            on_all=on_all,
+        )
 
     def stored_documents(self) -> list[StoredDocument]:
         """What the local store holds; those with `unsaved` go on when they are opened."""

@@ -9,6 +9,7 @@ from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
+from lorogo_client.tracing import Tracing
 from lorogo_protocol.calls import Body
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
@@ -40,6 +41,7 @@ class Context:
     holder: Holder
     badge: Badge
     store: "LocalStore | None" = None
+    tracing: Tracing | None = None  # None: nobody looks at single updates
 
     @property
     def bus(self) -> Bus:

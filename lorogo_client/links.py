@@ -21,6 +21,7 @@ from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
+from lorogo_client.tracing import Tracing
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
@@ -66,6 +67,7 @@ class Shared:
     holder: Holder
     store: "LocalStore | None"
     guarded: bool  # only what a token may do
+    tracing: Tracing | None = None
 
 
 class Link:
@@ -87,6 +89,7 @@ class Link:
             holder=shared.holder,
             badge=badge,
             store=shared.store,
+            tracing=shared.tracing,
         )
         self._stop_watching: Callable[[], None] = lambda: None
 

@@ -13,6 +13,7 @@ class Receipt:
     lease: int
     durability: str  # stream, journal or replicated
     frontiers: bytes
+    log_id: str = ""  # of the update that was ACKed last: `lorogo trace` tells what became of it
 
 
 def from_answer(body: calls.Body) -> Receipt:
@@ -22,4 +23,5 @@ def from_answer(body: calls.Body) -> Receipt:
         lease=calls.need(body, "lease", int),
         durability=calls.need(body, "durability", str),
         frontiers=calls.need(body, "frontiers", bytes),
+        log_id=calls.maybe(body, "log_id", str) or "",  # older servers do not say it
     )

@@ -116,7 +116,7 @@ class Lane:
         futures, self._futures = self._futures, {}
         self._outbox.clear()
         for log_id, future in futures.items():
-            self._context.replies.forget(log_id)
+            self._over(log_id)
             fail(future, error)
         self._progress()
 
@@ -143,6 +143,8 @@ class Lane:
     async def _send(self, flight: Flight) -> None:
         context = self._context
         inbox = context.replies.expect(flight.log_id, self._on_reply)
+        if context.tracing is not None:
+            context.tracing.sent(self._document_id, flight)
         try:
             await send(context, self._document_id, flight, inbox)
         except StorageFull as error:
@@ -150,7 +152,12 @@ class Lane:
         except TooLarge as error:
             self._settle(flight.log_id, TooLargeUpdate(flight.log_id, Reason.TOO_LARGE, str(error)))
         except TransportError as error:
-            log.info("an update was not sent", document=self._document_id, problem=str(error))
+            log.info(
+                "an update was not sent",
+                document=self._document_id,
+                log_id=flight.log_id,
+                problem=str(error),
+            )
             self._outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
             self._owner.doubt()
             self._soon()
@@ -186,6 +193,8 @@ class Lane:
 
     def _on_reply(self, reply: Reply) -> None:
         context = self._context
+        if context.tracing is not None:
+            context.tracing.answered(self._document_id, reply)
         if isinstance(reply, Ack):
             self._owner.heard_lease(reply.lease)
         again = not self._outbox.awaits(reply.log_id)
@@ -197,7 +206,8 @@ class Lane:
             return
         if isinstance(reply, Ack):
             if verdict is Next.SETTLED:
-                self._settle(flight.log_id, Receipt(reply.sequence, reply.lease, reply.durability, b""))
+                receipt = Receipt(reply.sequence, reply.lease, reply.durability, b"", reply.log_id)
+                self._settle(flight.log_id, receipt)
             else:
                 self._owner.find()
                 self._soon()
@@ -226,7 +236,7 @@ class Lane:
 
     def _settle(self, log_id: str, outcome: Receipt | LorogoError) -> None:
         self._outbox.drop(log_id)
-        self._context.replies.forget(log_id)
+        self._over(log_id)
         future = self._futures.pop(log_id, None)
         if future is not None:
             if isinstance(outcome, Receipt):
@@ -237,6 +247,11 @@ class Lane:
         self._progress()
         if self._outbox.queued:
             self._wake.set()  # the window may be open again
+
+    def _over(self, log_id: str) -> None:
+        self._context.replies.forget(log_id)
+        if self._context.tracing is not None:
+            self._context.tracing.over(log_id)
 
     def _progress(self) -> None:
         if self._waiters:

@@ -82,6 +82,8 @@ class Sender:
         inbox = context.replies.expect(flight.log_id, self._on_reply)
         if self._pace.limited:
             self._pace.sent(len(flight.payload), context.clock.now())
+        if context.tracing is not None:
+            context.tracing.sent(self._document_id, flight)
         try:
             await send(context, self._document_id, flight, inbox)
         except StorageFull as error:
@@ -99,6 +101,8 @@ class Sender:
 
     def _on_reply(self, reply: Reply) -> None:
         context = self._context
+        if context.tracing is not None:
+            context.tracing.answered(self._document_id, reply)
         flight = self._mirror.answered(reply, now=context.clock.now(), jitter=context.rng.random())
         if flight is not None:
             self._forget(flight.log_id)
@@ -107,3 +111,5 @@ class Sender:
     def _forget(self, log_id: str) -> None:
         self._expected.discard(log_id)
         self._context.replies.forget(log_id)
+        if self._context.tracing is not None:
+            self._context.tracing.over(log_id)

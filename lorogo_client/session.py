@@ -116,7 +116,7 @@ class Session:
         ack = self._mirror.receipt
         if ack is None:
             return None
-        return Receipt(ack.sequence, ack.lease, ack.durability, self.version().frontiers)
+        return Receipt(ack.sequence, ack.lease, ack.durability, self.version().frontiers, ack.log_id)
 
     async def stored(self, timeout: float | None = None) -> None:
         """Commit, and return when every local edit is in the local store: it survives this process.

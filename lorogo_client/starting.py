@@ -17,7 +17,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import lease, subjects
 from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
-from lorogo_protocol.status import Failed, Starting, Up
+from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
 from lorogo_transport.discovery import find_servers
 from lorogo_transport.errors import (
@@ -37,6 +37,7 @@ log = get_logger(__name__)
 _SEEN_MAX = 100_000
 _LOOK_SECONDS = 0.5  # how long to trust that a change of the status will be heard
 _FIND_SECONDS = 0.5  # for the first server to say that it is there
+_TOKEN_DIGITS = 20
 
 
 @dataclass(slots=True)
@@ -177,15 +178,16 @@ class _Attempt:
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
         self._told: Entry | None = None
-        self._operation = ""  # of our own STARTING
+        self._operation = ""  # of our own STARTING, or of a server's for us
         self._started = 0  # its revision
+        self._leaves_move = True  # to the server
         self._tries = 0
         self._looked = False
         self._nobody = ""  # why nobody listens although there are servers
         self.why = ""
 
     async def by_client(self) -> Entry:
-        """The client makes the STARTING move itself."""
+        """The client reads the status, and makes the STARTING move itself where somebody had the document."""
         starter, document_id = self._starter, self._document_id
         answered_revision = 0
         while True:
@@ -215,6 +217,12 @@ class _Attempt:
                 case Start(count, expected):
                     await self._listen()  # before the move: whatever follows it is heard
                     self._operation, self._started = starter.new_id(), 0
+                    if self._leaves_move and (entry is None or isinstance(entry.status, Down)):
+                        # nobody has it: the server that takes it makes the move with the same write
+                        if await self._init(self._operation, expected):
+                            answered_revision = self._started
+                            await self._look(_LOOK_SECONDS)
+                        continue
                     status = Starting(self._operation, count, starter.clock.wall_ns())
                     self._started = await self._move(status, expected, entry)
                     if self._started and await self._init(self._operation):
@@ -281,13 +289,17 @@ class _Attempt:
         starter.sightings.saw(self._document_id, revision, starter.clock.now())
         return revision
 
-    async def _init(self, operation: str) -> bool:
-        """Ask servers to take it; True if one answered that it does. Pauses if none did."""
+    async def _init(self, operation: str, expected: int | None = None) -> bool:
+        """Ask servers to take it; True if one answered that it does. Pauses if none did.
+
+        `expected`: the move is left to the server, over this revision; then `_started` is that of its write.
+        """
         starter = self._starter
         try:
             answer = await starter.bus.request(
                 subjects.init(self._document_id),
                 operation.encode(),
+                headers=None if expected is None else {h.EXPECTED: str(expected)},
                 timeout=starter.settings.init_seconds,
             )
         except NoResponders:
@@ -301,12 +313,18 @@ class _Attempt:
             if reason is None:
                 self._tries = 0
                 self.why = "a server is loading it"
+                if expected is not None:
+                    token = answer.headers.get(h.LEASE, "")
+                    self._started = int(token) if token.isdecimal() and len(token) <= _TOKEN_DIGITS else 0
                 return True
             self.why = answer.headers.get(h.MESSAGE) or reason
             if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there
                 raise DocumentFailed(self._document_id, trace)
             if reason == Reason.FAILED.value and not operation:
                 log.info("a server could not start a document", document=self._document_id, why=self.why)
+            if expected is not None:
+                self._leaves_move = False  # somebody was faster, or it is a server that cannot: look again
+                return False
         await self._pause()
         return False
 

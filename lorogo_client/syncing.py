@@ -7,6 +7,7 @@ from lorogo_client.replica import LocalReplica, is_shallow
 from lorogo_protocol import calls, crdt
 from lorogo_protocol.calls import Body, Refused
 from lorogo_protocol.reasons import Reason
+from lorogo_protocol.wire import WIRE, later
 
 _NO_HEADS = b"\x00"  # the frontiers of an empty document
 _MODES = ("current", "updates", "snapshot", "vector")
@@ -81,10 +82,12 @@ def fresh_replica(answer: Synced) -> crdt.Replica:
 
 async def _call(context: Context, document_id: str, body: Body, token: str = "") -> dict[str, object]:
     seconds = context.settings.reply_seconds
-    return await context.call("sync", document_id, body, timeout=seconds, token=token)
+    return await context.call("sync", document_id, {**body, "wire": WIRE}, timeout=seconds, token=token)
 
 
 def _checked(answer: Body) -> Synced:
+    if problem := later(answer.get("wire"), "the document's server", advice="update lorogo here"):
+        raise Refused(Reason.INVALID_REQUEST, problem)
     mode = calls.need(answer, "mode", str)
     if mode not in _MODES or mode == "vector":
         raise Refused(Reason.INVALID_REQUEST, f"the owner answered a sync with the mode {mode[:20]!r}")

@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from lorogo_client import Client
 from lorogo_gateway.collector import Collector
 from lorogo_gateway.http import documents, facts, machines
+from lorogo_gateway.http.counting import Counting, Responses
 from lorogo_gateway.http.feed import Feeds
 from lorogo_gateway.http.headers import Headers
 from lorogo_gateway.http.hosts import Hosts
@@ -37,6 +38,7 @@ class Gateway:
         """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
         self.guard = Guard(authority)
         self.limiter = Limiter(settings)
+        self.responses = Responses()
         self.sockets = Sockets(client, settings, self.guard, self.limiter)
         self.feeds = Feeds(client, settings, self.guard, self.limiter)
         self.collector = Collector(client.transport, settings)
@@ -52,6 +54,7 @@ class Gateway:
             feeds=self.feeds,
             sockets=self.sockets.stats,
             refused=self.limiter.refusals.facts,
+            responses=self.responses.facts,
             guard=self.guard,
             metrics_open=settings.metrics_open,
         )
@@ -63,6 +66,7 @@ class Gateway:
                 *(pages or Pages(read_only=settings.read_only)).routes(),
             ],
             middleware=[
+                Middleware(Counting, self.responses, machines.PATHS),
                 Middleware(Limits, self.limiter, tokens=not self.guard.open),
                 Middleware(Headers, settings),
                 Middleware(Hosts, settings),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lorogo_protocol import latency
-from lorogo_transport.discovery import ServerStats
+from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
 
 Stats = Mapping[str, Any]
@@ -179,11 +179,6 @@ def sample(
         acks_waiting=together("acks_waiting"),
         loads_waiting=together("loads_waiting"),
     )
-
-
-def is_ready(stats: Stats) -> bool:
-    """Whether the server takes documents and can ACK: connected, and its journal, if it has one, is open."""
-    return stats.get("ready") is True and stats.get("journal", "open") == "open"
 
 
 @dataclass(frozen=True, slots=True)

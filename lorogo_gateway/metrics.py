@@ -19,11 +19,11 @@ from prometheus_client.core import (
 )
 
 from lorogo_gateway.collector import Census, Look
-from lorogo_gateway.figures import counts, is_ready, number, reasons
+from lorogo_gateway.figures import counts, number, reasons
 from lorogo_protocol import latency
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.discovery import ServerStats
+from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
 
 _REASONS: Final = frozenset(reason.value for reason in Reason)
@@ -44,6 +44,7 @@ _COUNTERS: Final = (
     ("lorogo_compactions", "compactions", "Snapshots that were written"),
     ("lorogo_updates_republished", "republished", "Updates that NATS had lost and got back from a journal"),
     ("lorogo_updates_lost", "lost_for_good", "ACKed updates that NATS lost and that cannot come back"),
+    ("lorogo_tombstones_contradicted", "tombstones_contradicted", "Deleted documents that live again"),
 )
 
 #: gauges of servers
@@ -54,6 +55,14 @@ _GAUGES: Final = (
     ("lorogo_journal_damage", "journal_damage", "Damages found in the journal since the start"),
     ("lorogo_archive_waiting", "archive_waiting", "Segments that wait to be archived"),
     ("lorogo_reconcile_waiting", "reconcile_waiting", "Documents known to be incomplete in the stream"),
+)
+
+#: gauges of servers that have something of the kind: no figure is better than a false zero
+_GAUGES_OF_SOME: Final = (
+    ("lorogo_journal_disk_free_bytes", "disk_free_bytes", "What is left on the disk of the journal"),
+    ("lorogo_journal_disk_size_bytes", "disk_size_bytes", "The disk of the journal"),
+    ("lorogo_journal_replicas", "journal_replicas", "Other servers that have all of the journal"),
+    ("lorogo_journal_replicas_wanted", "journal_replicas_wanted", "Other servers that must have an update"),
 )
 
 #: queues of servers: label, items, bytes
@@ -98,6 +107,7 @@ class Own:
     feed_events: int = 0
     sockets: Mapping[str, Any] | None = None
     refused: Mapping[str, int] = field(default_factory=dict)  # by reason, of limiting.reasons.Why
+    responses: Mapping[str, int] = field(default_factory=dict)  # by class of their status, as in 5xx
 
 
 def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
@@ -134,6 +144,12 @@ def _of_servers(look: Look) -> Iterator[Metric]:
         gauge = GaugeMetricFamily(name, about_it, labels=["server"])
         for server in servers:
             gauge.add_metric([server.server_id], number(server.stats, key))
+        yield gauge
+    for name, key, about_it in _GAUGES_OF_SOME:
+        gauge = GaugeMetricFamily(name, about_it, labels=["server"])
+        for server in servers:
+            if (size := _size(server.stats, key)) is not None:
+                gauge.add_metric([server.server_id], size)
         yield gauge
     yield _by_reason("lorogo_nacks", "Senders that were told no, and why", servers, "nacked")
     yield _by_reason("lorogo_calls_refused", "Calls that were told no, and why", servers, "calls_refused")
@@ -204,6 +220,10 @@ def _of_streams(look: Look) -> Iterator[Metric]:
 def _of_stream(name: str, about: str, state: StreamState) -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{name}_size_bytes", f"Bytes in {about}", state.bytes)
     yield GaugeMetricFamily(f"{name}_messages", f"Messages in {about}", state.messages)
+    yield GaugeMetricFamily(f"{name}_replicas", f"Nodes of NATS that keep {about}", state.replicas)
+    yield GaugeMetricFamily(
+        f"{name}_replicas_current", f"Of these, those that have all of {about}", state.replicas_current
+    )
     if state.bytes_max > 0:
         yield GaugeMetricFamily(f"{name}_limit_bytes", f"The most bytes that {about} takes", state.bytes_max)
 
@@ -235,6 +255,12 @@ def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
     for reason, count in own.refused.items():
         refused.add_metric([reason], count)
     yield refused
+    responses = CounterMetricFamily(
+        "lorogo_gateway_http_responses", "Answers over HTTP, not those to probes", labels=["status"]
+    )
+    for status, count in own.responses.items():
+        responses.add_metric([status], count)
+    yield responses
     sockets = own.sockets
     if sockets is None:
         return
@@ -250,6 +276,13 @@ def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
             for value in sorted(by_label):
                 family.add_metric([_label(value)], number(by_label, value))
             yield family
+
+
+def _size(stats: Mapping[str, Any], key: str) -> int | None:
+    """A figure, or of names how many; None: the server does not tell."""
+    if isinstance(names := stats.get(key), list):
+        return len(names)
+    return None if stats.get(key) is None else number(stats, key)
 
 
 def _label(value: object) -> str:

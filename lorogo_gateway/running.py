@@ -27,6 +27,7 @@ async def running(
     *,
     keys: KeySource | None = None,
     identity: Mapping[str, Any] | None = None,
+    tracer_provider: object | None = None,
 ) -> AsyncIterator[str]:
     """Serve until it is left; gives the address. NATS is tried in the background until it answers.
 
@@ -42,10 +43,12 @@ async def running(
             transport = await stack.enter_async_context(dialled)
             if keys is not None:
                 authority = await stack.enter_async_context(Authority(keys, transport, SystemClock()))
-            yield await stack.enter_async_context(running(transport, settings, authority))
+            yield await stack.enter_async_context(
+                running(transport, settings, authority, tracer_provider=tracer_provider)
+            )
         return
     async with (
-        lorogo_client.connect(where) as client,
+        lorogo_client.connect(where, tracer_provider=tracer_provider) as client,
         Gateway(client, settings, authority) as gateway,
         listening(gateway.app, settings, gateway.limiter) as address,
     ):

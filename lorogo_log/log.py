@@ -69,6 +69,7 @@ class LoopWaker:
                 continue  # cancelled: the record is written all the same
             if error is not None:
                 future.set_exception(error)
+                future.exception()  # the log's end is told elsewhere, too: who queued many may look at one
             elif count:
                 future.set_result(range(first + start, first + start + count))
             else:

@@ -2,7 +2,3 @@
 
 Pure: no asyncio, no NATS, no files, no clock, no chance. docs/PROTOCOL.md is its source of truth.
 """
-
-__version__ = "0.1.0"
-
-__all__ = ["__version__"]

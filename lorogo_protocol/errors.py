@@ -9,6 +9,7 @@
     │   └── HistoryTrimmed          it needs history from before the shallow start
     ├── InvalidKey                  yours: not a key that mints or verifies tokens (lorogo_protocol.tokens)
     ├── InvalidGrants               yours: a token cannot grant that (lorogo_protocol.grants)
+    ├── LaterWire                   made by a later version of lorogo (lorogo_protocol.wire)
     ├── TokenRefused                the token is not good: malformed, expired, early, revoked, unchecked
     └── Refused                     the server answered no, with a reason (see lorogo_protocol.reasons)
 

@@ -7,49 +7,49 @@ KIB = 1024
 MIB = 1024 * KIB
 
 # Sizes
-DOCUMENT_ID_CHARS_MAX = 128
-LOG_ID_CHARS_MAX = 64
-CHUNK_BYTES_MAX = 128 * KIB
+DOCUMENT_ID_CHARS_MAX = 128  # it is a subject token, a KV key and an object name
+LOG_ID_CHARS_MAX = 64  # of log ids, operation ids, server ids and trace ids
+CHUNK_BYTES_MAX = 128 * KIB  # of an update or a long call, in one message
 CHUNK_HEADER_BYTES_RESERVED = 2 * KIB  # what NATS headers may take of max_payload
-UPDATE_BYTES_MAX = 64 * MIB
+UPDATE_BYTES_MAX = 64 * MIB  # it is held in memory whole
 DOCUMENT_BYTES_MAX = 256 * MIB  # of a document as it is stored, and what was accepted since
 UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
 UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
-UNFINISHED_UPDATES_MAX = 1024
+UNFINISHED_UPDATES_MAX = 1024  # per document
 PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document
-PENDING_UPDATES_MAX = 256
+PENDING_UPDATES_MAX = 256  # per document
 ACCEPTED_INLINE_BYTES_MAX = 8 * MIB  # larger accepted updates are announced, readers sync
-AWARENESS_BYTES_MAX = 64 * KIB
+AWARENESS_BYTES_MAX = 64 * KIB  # of presence in one message
 PRESENT_BYTES_MAX = MIB  # the presence of a document, merged, before what was said first goes
-PRESENT_ENTRIES_MAX = 10_000
+PRESENT_ENTRIES_MAX = 10_000  # of a document
 KEPT_PRESENCE_BYTES_MAX = 128 * MIB  # of all documents together: JetStream sets it aside
 MESSAGE_CHARS_MAX = 500  # the sentence in LORO_MESSAGE
 WINDOW_BYTES = 4 * MIB  # of a chunked reply, before the receiver must say go on
 
 # Times
-RENEW_SECONDS = 3.0
+RENEW_SECONDS = 3.0  # how often an owner renews its lease
 LEASE_SECONDS = 4.0  # an owner trusts its lease this long after sending a renewal that came back
 STALE_SECONDS = 5.0  # others may take over after seeing no renewal for this long
-REPLY_SECONDS = 5.0
-UNFINISHED_SECONDS = 60.0
+REPLY_SECONDS = 5.0  # without an answer an update is sent again
+UNFINISHED_SECONDS = 60.0  # for the chunks of an update without a final one
 CHUNK_GRACE_SECONDS = 1.0  # after the final chunk, for those that come late
-PENDING_SECONDS = 60.0
-REMEMBER_ACKED_SECONDS = 600.0
-REMEMBER_ACKED_MAX = 100_000
-PRESENCE_SECONDS = 30.0
-REJECTED_KEEP_SECONDS = 7 * 24 * 3600.0
-HISTORY_SECONDS = 30 * 24 * 3600.0
+PENDING_SECONDS = 60.0  # for what an update builds on to come
+REMEMBER_ACKED_SECONDS = 600.0  # a final chunk that comes again is ACKed again
+REMEMBER_ACKED_MAX = 100_000  # of log ids, before the oldest goes
+PRESENCE_SECONDS = 30.0  # until an entry that is not renewed goes
+REJECTED_KEEP_SECONDS = 7 * 24 * 3600.0  # for quarantined updates
+HISTORY_SECONDS = 30 * 24 * 3600.0  # what a compacted document keeps of its past
 
 # Counts
-RETRIES_MAX = 3
+RETRIES_MAX = 3  # failed loads, before a document is in ERROR
 
 # Tokens. A CONNECT line of NATS has 4 KiB: the token, the documents that it is for, and the rest.
-TOKEN_BYTES_MAX = 2_560
-TOKEN_SUBJECT_CHARS_MAX = 128
+TOKEN_BYTES_MAX = 2_560  # of the text
+TOKEN_SUBJECT_CHARS_MAX = 128  # of `sub`
 TOKEN_DOCUMENTS_BYTES_MAX = 1_024  # the ids in `user`, with their commas
 TOKEN_DOCUMENTS_MAX = 32  # of them: each is work for who lets the connection in
-GRANTS_MAX = 256
+GRANTS_MAX = 256  # ids and patterns in a token
 CALLOUT_SUBSCRIPTIONS_MAX = 10_000  # of a connection with a token
 REVOKED_BYTES_MAX = 64 * MIB  # of the list of what is revoked: JetStream sets it aside
 

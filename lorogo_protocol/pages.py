@@ -55,10 +55,13 @@ class Ask:
     documents: frozenset[str] | None = None
     bytes_max: int = PAGE_BYTES_DEFAULT
     wait_seconds: float = 0.0
+    log_id: str = ""  # only updates with this one, and nothing else; empty: everything
 
     def body(self) -> dict[str, object]:
         """As it travels."""
+        one: dict[str, object] = {"log_id": self.log_id} if self.log_id else {}
         return {
+            **one,
             "journal": self.journal,
             "after": self.after,
             "epoch": self.start.epoch,
@@ -74,6 +77,7 @@ def parse_ask(body: calls.Body) -> Ask:
     """The question, within the bounds; Refused(invalid-request) if it makes no sense."""
     journal = calls.need(body, "journal", str)
     documents = calls.maybe(body, "documents", list)
+    log_id = calls.maybe(body, "log_id", str) or ""
     wait = body.get("wait_seconds") or 0.0
     numbers = [calls.maybe(body, name, int) or 0 for name in ("epoch", "sequence", "time_ns", "bytes_max")]
     if not is_token(journal) or not isinstance(wait, int | float) or min(numbers) < 0 or not wait >= 0:
@@ -82,6 +86,8 @@ def parse_ask(body: calls.Body) -> Ask:
         len(documents) > DOCUMENTS_MAX or not all(isinstance(one, str) for one in documents)
     ):
         raise Refused(Reason.INVALID_REQUEST, f"'documents' must be at most {DOCUMENTS_MAX} ids")
+    if log_id and not is_token(log_id):
+        raise Refused(Reason.INVALID_REQUEST, "'log_id' is not one")
     epoch, sequence, time_ns, bytes_max = numbers
     return Ask(
         journal,
@@ -90,6 +96,7 @@ def parse_ask(body: calls.Body) -> Ask:
         None if documents is None else frozenset(documents),
         min(bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX),
         min(float(wait), WAIT_SECONDS_MAX),
+        log_id,
     )
 
 

@@ -11,30 +11,30 @@ class Reason(StrEnum):
     """A code that programs branch on; the sentence beside it is for people."""
 
     # updates
-    DIGEST_MISMATCH = "digest-mismatch"
-    CHUNK_MISSING = "chunk-missing"
-    TOO_LARGE = "too-large"
-    INVALID_UPDATE = "invalid-update"
-    MISSING_DEPENDENCIES = "missing-dependencies"
-    HISTORY_TRIMMED = "history-trimmed"
-    DELETED = "deleted"
-    NOT_OWNER = "not-owner"
-    STORAGE_FULL = "storage-full"
-    DOCUMENT_FULL = "document-full"
+    DIGEST_MISMATCH = "digest-mismatch"  # the bytes are not those that were digested
+    CHUNK_MISSING = "chunk-missing"  # chunks did not come, or the count is wrong
+    TOO_LARGE = "too-large"  # above a limit of an update, or of a call
+    INVALID_UPDATE = "invalid-update"  # not an update of Loro
+    MISSING_DEPENDENCIES = "missing-dependencies"  # it builds on changes that the owner has not
+    HISTORY_TRIMMED = "history-trimmed"  # it builds on history older than the document keeps
+    DELETED = "deleted"  # the document is deleted
+    NOT_OWNER = "not-owner"  # the answering server is losing the document
+    STORAGE_FULL = "storage-full"  # the WAL takes no more
+    DOCUMENT_FULL = "document-full"  # the document would be larger than it may be
     # before the WAL: client, gateway, NATS permissions
-    RATE_LIMITED = "rate-limited"
-    READ_ONLY = "read-only"
+    RATE_LIMITED = "rate-limited"  # too much in too short a time
+    READ_ONLY = "read-only"  # whoever sent it may only read
     # calls
-    PERMISSION_DENIED = "permission-denied"
-    INVALID_REQUEST = "invalid-request"
-    INVALID_DOCUMENT_ID = "invalid-document-id"
-    UNKNOWN_VERB = "unknown-verb"
-    NOT_FOUND = "not-found"
-    CONFLICT = "conflict"
-    PATCH_FAILED = "patch-failed"
-    UNKNOWN_VERSION = "unknown-version"
-    BUSY = "busy"
-    FAILED = "failed"
+    PERMISSION_DENIED = "permission-denied"  # the token does not allow it
+    INVALID_REQUEST = "invalid-request"  # an argument is missing or of another type
+    INVALID_DOCUMENT_ID = "invalid-document-id"  # the text cannot name a document
+    UNKNOWN_VERB = "unknown-verb"  # there is no such call
+    NOT_FOUND = "not-found"  # what was asked for is not there
+    CONFLICT = "conflict"  # it is not in a state in which this can be done
+    PATCH_FAILED = "patch-failed"  # the patch does not apply; nothing of it was done
+    UNKNOWN_VERSION = "unknown-version"  # the document has no such version, or no longer
+    BUSY = "busy"  # ask again: not now, or it is not known whether it was done
+    FAILED = "failed"  # it went wrong; the sentence and the log of the server say how
 
     @property
     def retriable(self) -> bool:

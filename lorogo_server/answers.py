@@ -149,7 +149,7 @@ class Answers:
                     await self._ack(first)
                 except TransportError as error:
                     # The sender asks again: nothing is lost by an unsent message.
-                    self._log.info("answer not sent", problem=str(error))
+                    self._log.info("answer not sent", log_id=first.log_id, problem=str(error))
                 del unsafe[key]
             self._all_said.set()
             self._work.clear()
@@ -175,6 +175,8 @@ class Answers:
             nack = Nack(log_id, digest, Reason.NOT_OWNER, _IN_DOUBT)
             if await self._reply(one.inbox, nack):
                 context.tally.refused(nack.reason)
+            if context.tracing is not None:
+                context.tracing.answered(self._log, self._document_id, one.sequence, nack)
             return
         ack = Ack(log_id, digest, one.sequence, context.journal.durability, self._lease.token)
         waiting = self._submitted.pop(log_id, None) if self._submitted else None
@@ -182,6 +184,8 @@ class Answers:
             waiting.set_result(ack)
         if await self._reply(one.inbox, ack) or waiting is not None:
             context.tally.acked(int((context.clock.now() - one.heard_at) * 1e6))
+        if context.tracing is not None:
+            context.tracing.answered(self._log, self._document_id, one.sequence, ack)
 
     def leaves(self, no: Refused) -> bool:
         """Whether what is refused stays in the WAL: no stored snapshot has the trim line yet."""
@@ -190,7 +194,13 @@ class Answers:
     async def refuse(self, no: Refused, epoch: int) -> None:
         """Say no, and move what can never be accepted out of the WAL; `epoch` is that of its sequences."""
         self._context.counters.refused += 1
-        self._log.info("update refused", log_id=no.log_id, reason=no.reason.value, problem=no.message)
+        self._log.info(
+            "update refused",
+            log_id=no.log_id,
+            sequence=max(no.sequences, default=0),
+            reason=no.reason.value,
+            problem=no.message,
+        )
         nack = Nack(no.log_id, no.digest, no.reason, no.message)
         unstored = self.leaves(no)
         if unstored or not (self._is_up() and self._lease.valid()):
@@ -218,7 +228,7 @@ class Answers:
 
     async def submit(self, payload: bytes, timeout: float) -> Ack:
         """Send an update of the server's own through the WAL, like anybody's, and wait for its ACK."""
-        log_id = self._context.new_id()
+        log_id, begun_ns = self._context.new_id(), self._context.clock.wall_ns()
         size = chunks.chunk_bytes(self._bus.max_payload)
         waiting: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._submitted[log_id] = waiting
@@ -228,9 +238,12 @@ class Answers:
                     await self._context.wal.append(
                         subjects.wal(self._document_id), chunk.data, headers=chunk.headers()
                     )
-                return await waiting
+                ack = await waiting
         finally:
             self._submitted.pop(log_id, None)
+        if self._context.tracing is not None:
+            self._context.tracing.submitted(self._document_id, len(payload), begun_ns, ack)
+        return ack
 
     def give_up(self) -> None:
         """The host closes: nobody will hear of what is still on its way."""

@@ -17,6 +17,7 @@ from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taste, untasted
+from lorogo_server.tracing import Tracing
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
@@ -84,4 +85,5 @@ class Context:
     rights: Rights = field(default_factory=Rights)
     taste: Taste = untasted
     foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes
+    tracing: Tracing | None = None  # None: nobody looks at single updates
     counters: Counters = field(default_factory=Counters)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import subjects
+from lorogo_protocol.wire import LaterWire, later
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, StreamState, Transport
@@ -202,10 +203,21 @@ def _encode(known: Known) -> bytes:
 def _decode(stored: Stored | None) -> Known | None:
     if stored is None:
         return None
+    _check_wire(stored.data)
     known = _parsed(stored.data)
     if known is None:
         log.warning("the epoch record does not parse; writing it again", record=stored.data[:100])
     return known
+
+
+def _check_wire(data: bytes) -> None:
+    """Raises LaterWire if servers of a later version have marked this NATS as theirs: we must not write."""
+    try:
+        theirs = json.loads(data).get("wire")
+    except (ValueError, AttributeError):
+        return  # not a record at all
+    if problem := later(theirs, "a server that was here", advice="start lorogo of a later version"):
+        raise LaterWire(problem)
 
 
 def _parsed(data: bytes) -> Known | None:

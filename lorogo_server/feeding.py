@@ -165,7 +165,7 @@ class _Builder:
         return Page(tuple(self.entries), str(self.position), not self.full)
 
     def _add(self, batch: Batch) -> None:
-        wanted = self._ask.documents
+        wanted, log_id = self._ask.documents, self._ask.log_id.encode()
         for found in batch.records():
             if self._size >= self._ask.bytes_max:
                 self.full = True
@@ -174,12 +174,18 @@ class _Builder:
             document = found.key.decode()
             if wanted is not None and document not in wanted:
                 continue
+            if log_id and log_id not in found.payload:
+                continue  # most of them, without being decoded
             try:
                 record = records.decode_document(found.value)
             except records.MalformedRecord as error:
                 log.warning("a record of the journal is skipped", sequence=found.sequence, problem=str(error))
                 continue
             if record is None or not self._ask.start.wants(found.time, record):
+                continue
+            if log_id and not (
+                isinstance(record, records.UpdateRecord) and record.log_id == self._ask.log_id
+            ):
                 continue
             if isinstance(record, records.BaseRecord):
                 self._size += len(record.vector)

@@ -43,7 +43,7 @@ class Follower:
 
     def look(self, sequence: int, previous: int, time_ns: int) -> Step:
         """What a copy means for us."""
-        if previous == self.position < sequence:
+        if previous == self.position < sequence and time_ns >= self._time_ns:
             return _NEXT
         if sequence == self.position and self._time_ns in (0, time_ns):
             return Known()
@@ -51,7 +51,7 @@ class Follower:
             return Doubtful()
         if previous > self.position:
             return Missing(self.position + 1)
-        return Doubtful()
+        return Doubtful()  # or it is older than what it follows: of a past that the stream has lost
 
     @property
     def time_ns(self) -> int:

@@ -89,11 +89,14 @@ class Host:
         self._queued_bytes = 0
         self._heard_at = 0.0  # when what is being acted on was here
         self._catch_up = False  # a copy was dropped or missed
+        self._read_for = 0  # the copy whose gap was to be read last
         self._rewind = False  # the epoch changed: read everything again
         self._reload = False
         self._checked = False
         self._turning = False  # messages are being taken just now
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None  # that wakes it, at `_alarm_at` by our clock
+        self._alarm_at = 0.0
         self._closing = asyncio.Event()
         self._why_closing = ""
         self._graceful = False
@@ -137,6 +140,16 @@ class Host:
     @property
     def is_up(self) -> bool:
         return self._answering
+
+    def is_newer_than(self, revision: int) -> bool:
+        """Whether we load it or have it, by a write after this revision of its status: that one is the past.
+
+        When it is up, no status at all may also mean that the bucket is lost: that is to be looked at.
+        """
+        lease = self._lease
+        if lease is None or self._closing.is_set() or (self._answering and not revision):
+            return False
+        return lease.valid() and lease.revision > revision
 
     @property
     def is_settled(self) -> bool:
@@ -324,6 +337,7 @@ class Host:
             raise
         finally:
             self._answering = False
+            self._stop_alarm()
             await self._tasks.close()
             await self._leave()
             self._responder = None  # it holds us: a closed document is freed at once
@@ -347,9 +361,10 @@ class Host:
 
     async def _start(self) -> None:
         bus, document_id, context = self.context.transport.bus, self.document_id, self.context
+        # What we ask next goes behind a subscription on the same connection, so its answer is the barrier:
+        # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
-        await bus.barrier()
         await self._unless_closing(self._first_load())
         responder = self._responder = Responder(
             bus,
@@ -364,7 +379,6 @@ class Host:
         await self._listen(subjects.ping(document_id), self._on_ping)
         await self._listen(subjects.calls(document_id), responder.on_message)
         await self._listen(subjects.awareness(document_id), self._on_awareness)
-        await bus.barrier()
         self.lease.up = True
         self._answering = not self._closing.is_set()  # before UP: whoever sees it pings at once
         await self.lease.confirm()
@@ -394,6 +408,7 @@ class Host:
         """Load what is stored, and put our token on it."""
         context = self.context
         self._heard_at = context.clock.now()
+        new = self.lease.new and self._loaded is None
         for _ in range(_LOAD_TRIES):
             if context.epochs.in_doubt:
                 await context.check_epoch()  # what our journal covers is told by sequences
@@ -409,10 +424,13 @@ class Host:
                 covered=self.journalling.covered,
                 accepted=self.journalling.covered,
                 taste=context.taste,
+                new_token=self.lease.token if new else 0,
             )
+            new = False
             if self._lost_tombstone(loaded):
                 raise TombstoneLost("NATS has lost its tombstone, which a journal must bring back")
-            if loaded.facts.lease > self.lease.token:
+            overtaken = loaded.claimed and not self.lease.valid()  # claimed before the WAL was read
+            if overtaken or loaded.facts.lease > self.lease.token:
                 # A newer owner has it, and we were not told; or tokens of a bucket that is gone were higher.
                 await self.lease.confirm()
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
@@ -502,7 +520,8 @@ class Host:
                 self._turning = True
                 await self._turn()
                 self._turning = False
-            await asyncio.sleep(0)
+            if self._to_do():
+                await asyncio.sleep(0)
 
     def _unfinished(self) -> bool:
         """Whether something is queued that came before a graceful stop."""
@@ -515,7 +534,7 @@ class Host:
 
     async def _wait(self) -> None:
         """Until there is something to do, or time itself has something to do."""
-        if self._has_turn() or self._catch_up or self._rewind or self._reload:
+        if self._to_do():
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
@@ -525,11 +544,29 @@ class Host:
         self._wake.clear()
         if self._closing.is_set():
             return
-        try:
-            async with asyncio.timeout(delay):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        self._ring_at(now + delay)
+        await self._wake.wait()
+
+    def _to_do(self) -> bool:
+        """Whether the next turn may begin at once."""
+        return self._has_turn() or self._catch_up or self._rewind or self._reload
+
+    def _ring_at(self, at: float) -> None:
+        """Be woken then, or before: an alarm that is set already stays, since setting one costs much."""
+        if self._alarm is None or at < self._alarm_at:
+            self._stop_alarm()
+            delay = at - self.context.clock.now()
+            self._alarm_at = at
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        self._wake.set()
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def _to_sweep(self) -> bool:
         """Whether something is held that goes with time; presence and exports wake us when they begin."""
@@ -584,8 +621,10 @@ class Host:
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
             case Known():
                 return True
+            case Missing() if self._read_for == stored.sequence:
+                return await self._settle_doubt(copy)  # all was read, and it still follows what is not there
             case Missing():
-                self._catch_up = True
+                self._catch_up, self._read_for = True, stored.sequence
                 return False
             case Doubtful():
                 return await self._settle_doubt(copy)
@@ -608,8 +647,9 @@ class Host:
             if copy.stored.sequence <= follower.position:
                 return True  # an old copy
             there = await self.context.wal.get(copy.stored.sequence)
-            if there is None or there.time_ns != copy.stored.time_ns:
-                return True  # not in the stream: somebody made it up, or it was deleted since
+            told = copy.stored
+            if there is None or (there.subject, there.time_ns) != (told.subject, told.time_ns):
+                return True  # not in the stream: somebody made it up, or it was lost or deleted since
         except TransportError as error:
             self.log.warning("could not ask the stream", problem=str(error))
             return await self._pause_then_catch_up()
@@ -621,9 +661,9 @@ class Host:
         await asyncio.sleep(_CATCH_UP_WAIT_SECONDS)
         return False
 
-    async def _read_missing(self) -> None:
-        """Take what is in the stream after our position; copies of it in the queue become known."""
-        self._catch_up = False
+    async def read_to_the_end(self) -> None:
+        """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError."""
+        self._catch_up = read = False
         try:
             await read_on(
                 self.context.wal,
@@ -633,6 +673,14 @@ class Host:
                 self._carry_out_read,
                 epoch=self.epoch,
             )
+            read = True
+        finally:
+            self._catch_up |= not read  # whoever asked: it is still to be read
+
+    async def _read_missing(self) -> None:
+        """Take what is in the stream after our position; copies of it in the queue become known."""
+        try:
+            await self.read_to_the_end()
         except JournalStopped:
             raise  # what was read is in the document and on no disk: it is nobody's to answer for
         except LorogoError as error:
@@ -710,6 +758,9 @@ class Host:
         loaded.unanswered = []  # only now: until then they bound what is covered
 
     async def _carry_out_all(self, effects: list[Effect]) -> None:
+        """Of what time has done."""
+        if effects:
+            self._heard_at = self.context.clock.now()
         for effect in effects:
             await self._carry_out(effect)
 
@@ -730,23 +781,35 @@ class Host:
                     if announce and new:
                         safe = await self._journal(effect)
                         await answers.announce(effect)
+                    if self.context.tracing is not None:
+                        self.context.tracing.accepted(
+                            self.log, self.document_id, effect, self.epoch, self._heard_at
+                        )
                     answers.ack_when_safe(
                         safe, update.log_id, update.digest, update.inbox, update.sequence, self._heard_at
                     )
                     counters.accepted += 1
                     counters.accepted_bytes += len(update.payload)
                 case Again(log_id, digest, inbox, sequence):
+                    if self.context.tracing is not None:
+                        self.context.tracing.again(self.log, effect)
                     answers.ack_when_safe(answers.last, log_id, digest, inbox, sequence, self._heard_at)
                 case Refused():
+                    self._trace_refused(effect)
                     if answers.leaves(effect):
                         self.loaded.intake.leave(effect.sequences)
                     await answers.refuse(effect, self.epoch)
                 case Poisoned(refused):
+                    self._trace_refused(refused)
                     await answers.refuse(refused, self.epoch)
                     self._reload = True
         except TransportError as error:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.
             self.log.info("answer not sent", problem=str(error))
+
+    def _trace_refused(self, no: Refused) -> None:
+        if self.context.tracing is not None:
+            self.context.tracing.refused(self.document_id, no, self._heard_at)
 
     async def _journal(self, accepted: Accepted) -> Awaitable[object]:
         """Queue it for the disk; from here on nothing counts as safe before it is."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_token
 
+_ID = "server-id"
+
 
 class HomeUnusable(LorogoError):
     """The folder of a server cannot be used; says why."""
@@ -38,12 +40,21 @@ def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
         except BlockingIOError:
             raise HomeInUse(f"{home} is in use by another server") from None
         try:
-            server_id = _read_or_make(home / "server-id", new_id)
+            server_id = _read_or_make(home / _ID, new_id)
         except OSError as error:
             raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None
         yield server_id
     finally:
         os.close(lock)
+
+
+def read(home: Path) -> str | None:
+    """The server id of that folder, whoever holds it; None: there is none, or it cannot be read."""
+    try:
+        server_id = (home / _ID).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+    return server_id if is_token(server_id) else None
 
 
 def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:

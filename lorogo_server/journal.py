@@ -154,6 +154,8 @@ class DiskJournal:
         self.stopped = ""  # why it takes nothing more
         self.damage: list[str] = []
         self.disk_bytes = 0  # of its files, when they were last looked at
+        self.disk_free_bytes: int | None = None  # left on its disk, then; None: not looked yet
+        self.disk_size_bytes: int | None = None
         self._partitions = partitions
         self._segment_bytes = segment_bytes
         self._queue_bytes = queue_bytes
@@ -289,10 +291,13 @@ class DiskJournal:
             return True
 
     async def measure(self) -> None:
-        """Look how large its files are; what cannot be seen is left as it was."""
+        """Look how large its files are, and what its disk has left; what cannot be seen stays as it was."""
         if self.storage is None:
             with suppress(OSError):
                 self.disk_bytes = await asyncio.to_thread(_folder_bytes, self.folder)
+            with suppress(OSError):
+                usage = await asyncio.to_thread(shutil.disk_usage, self.folder)
+                self.disk_free_bytes, self.disk_size_bytes = usage.free, usage.total
 
     def ids(self) -> tuple[str, ...]:
         """By which each partition is known, whoever serves it."""
@@ -305,6 +310,8 @@ class DiskJournal:
             "journal_records": sum(one.durable_sequence for one in stats),
             "journal_bytes": sum(one.end_offset for one in stats),
             "journal_disk_bytes": self.disk_bytes,
+            "disk_free_bytes": self.disk_free_bytes,
+            "disk_size_bytes": self.disk_size_bytes,
             "journal_waiting": sum(one.queue_records for one in stats),
             "journal_waiting_bytes": sum(one.queue_bytes for one in stats),
             "journal_sync_us_counts": latency.trimmed(latency.added(one.sync_us_counts for one in stats)),

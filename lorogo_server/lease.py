@@ -62,12 +62,15 @@ class Lease:
         clock: Clock,
         settings: ServerSettings,
         holder: Holder,
+        new: bool = False,
     ) -> None:
+        """`new`: the document had no status when it was acquired, so most likely it has nothing stored."""
         self.document_id = document_id
         self.server_id = server_id
         self.token = token
         self.revision = token
         self.up = False
+        self.new = new
         self.ended = False
         self.suspended = False  # after a reconnect, until the key was read from the leader
         self.head = self.tail = 0

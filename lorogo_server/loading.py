@@ -26,12 +26,14 @@ from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, Stream, Transport
 from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.tasks import together
 
 log = get_logger(__name__)
 
 _SLICE_SECONDS = 0.01  # of loading, before others get a turn
 _WAITING_NS = 120 * 1_000_000_000  # a sender of something older has given up
 _LAGGING_TRIES = 20
+_APART_NS = 3600 * 10**9  # clocks of servers and NATS
 _LAGGING_SECONDS = 0.25
 
 
@@ -66,6 +68,7 @@ class Loaded:
     facts: SnapshotFacts
     unanswered: list[Effect] = field(default_factory=list)  # whose senders may still wait
     base: Base | None = None  # the snapshot, until it is journalled
+    claimed: bool = False  # the snapshot has our token already, and was ours when we read the WAL
     replayed: list[Accepted] = field(default_factory=list)  # from the WAL, until they are journalled
     poison: list[Poisoned] = field(default_factory=list)
 
@@ -82,8 +85,11 @@ async def load(
     covered: Covered = NOTHING,
     accepted: Covered = NOTHING,
     taste: Taste = untasted,
+    new_token: int = 0,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+
+    `new_token`: ours, if there seems to be no snapshot yet; then one without bytes is made at once, with it.
 
     What is `covered` is not journalled again; what our journal has was `accepted`, and is not refused on
     a taster's suspicion.
@@ -107,6 +113,7 @@ async def load(
                 covered=covered,
                 accepted=accepted,
                 taste=taste,
+                new_token=new_token,
             )
         except CrdtPanic as error:
             if checked:
@@ -134,8 +141,14 @@ async def _load_once(
     covered: Covered,
     accepted: Covered,
     taste: Taste,
+    new_token: int,
 ) -> Loaded:
-    head = await snapshots.head(document_id)
+    # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
+    # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
+    wal = transport.stream(subjects.WAL_STREAM)
+    (head, claimed), newest = await together(
+        _head(snapshots, document_id, new_token), wal.last(subjects.wal(document_id))
+    )
     facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
     lazy = not checked  # when checked, every update must show what it does to the state
     replica = Replica(lazy=lazy)
@@ -154,7 +167,7 @@ async def _load_once(
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
-    loaded = Loaded(intake, Follower(), head, facts, base=base)
+    loaded = Loaded(intake, Follower(), head, facts, base=base, claimed=claimed)
     young_ns = clock.wall_ns() - _WAITING_NS
 
     async def note(effect: Effect, time_ns: int) -> None:
@@ -174,15 +187,32 @@ async def _load_once(
             case _:
                 pass
 
-    wal = transport.stream(subjects.WAL_STREAM)
-
     def known(stored: Stored) -> bool:
         return accepted.has(epoch, stored.sequence, stored.time_ns)
 
-    await read_on(wal, document_id, loaded, clock, note, skip, epoch=epoch, checked=checked, known=known)
+    if newest is not None:
+        await _read_through(
+            newest, wal, document_id, loaded, clock, note, skip, epoch=epoch, checked=checked, known=known
+        )
     replica.lazy = True
     intake.go_live()
     return loaded
+
+
+async def _head(
+    snapshots: SnapshotStore, document_id: str, new_token: int
+) -> tuple[SnapshotHead | None, bool]:
+    """The stored snapshot, and whether we have just made it: then it is claimed, too (docs/decisions/0007).
+
+    That it could be made shows that there was none, so nobody has to ask for it.
+    """
+    if new_token:
+        try:
+            facts = SnapshotFacts(lease=new_token).render()
+            return await snapshots.put_facts_on(None, document_id, facts), True
+        except WrongLastSequence:
+            pass  # the document is older than its status
+    return await snapshots.head(document_id), False
 
 
 async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
@@ -192,6 +222,8 @@ async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, toke
     over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
     what the next owner will load.
     """
+    if loaded.claimed:
+        return True
     facts = replace(loaded.facts, lease=token)
     try:
         loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())
@@ -219,13 +251,32 @@ async def read_on(
     after a Poisoned effect: the replica must not be used any more. `known` says of which messages a
     journal has the update.
     """
+    newest = await wal.last(subjects.wal(document_id))
+    if newest is not None:
+        await _read_through(
+            newest, wal, document_id, loaded, clock, act, skip, epoch=epoch, checked=checked, known=known
+        )
+
+
+async def _read_through(
+    newest: Stored,
+    wal: Stream,
+    document_id: str,
+    loaded: Loaded,
+    clock: Clock,
+    act: Callable[[Effect, int], Awaitable[None]],
+    skip: set[int] | None,
+    *,
+    epoch: int,
+    checked: bool,
+    known: Callable[[Stored], bool] | None,
+) -> None:
+    """As `read_on`, up to a message that the leader named."""
     subject = subjects.wal(document_id)
-    newest = await wal.last(subject)
-    if newest is None:
-        return
     turn_ends = clock.now() + _SLICE_SECONDS
-    # What the stream's times are by our own clock, which may be wrong: the newest is not of the future.
-    ahead = max(clock.wall_ns(), newest.time_ns) / 1e9 - clock.now()
+    # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
+    # what is younger than that is given its time anew, or chunks that have just come would be too late.
+    ahead = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
         async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
             past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
@@ -243,8 +294,11 @@ async def read_on(
                 turn_ends = clock.now() + _SLICE_SECONDS
         if loaded.follower.position >= newest.sequence:
             return
-        if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile
-            return
+        if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile; others may be before it
+            again = await wal.last(subject)
+            if again is None or again.sequence <= loaded.follower.position:
+                return
+            newest = again
         await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
     raise LoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
 

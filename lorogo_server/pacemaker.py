@@ -26,7 +26,7 @@ from lorogo_protocol.subjects import SERVER_INBOX
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.jetstream import connect
-from lorogo_transport.logs import get_logger
+from lorogo_transport.logs import get_logger, to_stderr
 from lorogo_transport.ports import Transport
 from lorogo_transport.secret_files import without_secrets
 from lorogo_transport.statuses import Statuses
@@ -243,5 +243,6 @@ class Pulse:
 
 def main() -> None:
     """The process's door."""
+    to_stderr("warning")  # it has our server's standard error
     with suppress(KeyboardInterrupt, LorogoError):
         asyncio.run(run())

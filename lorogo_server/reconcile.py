@@ -255,7 +255,7 @@ class Reconciler:
                 self._tell_of_new_life(name, row)
             if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
                 await self._bury(name, row, lives)
-            elif row.ends and not self._believed(row, there):
+            elif not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
                 left.append((name, row, there))
         lost: list[str] = []
         for number, (name, row, there) in enumerate(left):
@@ -274,6 +274,7 @@ class Reconciler:
             elif complete is False:
                 lost.append(name)
         self._doubt = ""
+        self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now
@@ -297,6 +298,11 @@ class Reconciler:
             return row, there
         self._mending_now.add(name)
         return row, there if head is None else _stored(head, there.messages)
+
+    def _restored_here(self, name: str, row: Row) -> bool:
+        """Whether it is ours and empty, and only its snapshot says that it lives: others wait for that."""
+        host = self._hosts.get(name)
+        return row.generation > 0 and host is not None and host.wal_messages is not None
 
     def _look_for_snapshots(self, known: Mapping[str, int], stored: Mapping[str, Stored]) -> None:
         """Another may have stored a snapshot of a document of ours: its owner takes it when it compacts."""

@@ -14,10 +14,12 @@ from typing import Self
 import nanoid
 
 from lorogo_log import Storage
-from lorogo_protocol import __version__, ids, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.status import Starting
+from lorogo_protocol.wire import WIRE
 from lorogo_server import compaction, streams, verbs, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
@@ -39,11 +41,13 @@ from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taster, untasted
+from lorogo_server.tracing import tracing_of
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
+from lorogo_transport.release import release
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
 from lorogo_transport.tasks import Tasks
@@ -58,6 +62,7 @@ _LEVEL_SECONDS = 10.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
 _INITS_MAX = 4096  # being answered at once
+_REVISION_DIGITS = 20
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 
 
@@ -107,12 +112,14 @@ class Server:
         storage: Storage | None = None,
         takes_inits: bool = True,
         authority: Verifier | None = None,
+        tracer_provider: object | None = None,
     ) -> None:
         """`data` is this worker's folder; `storage` is what its journal lies on, if not the disk.
 
         `taster` reads the updates of others first, in a process of its own (`lorogo serve` has one).
         `authority` verifies the tokens that every call then needs; without one the server is open to all.
         `takes_inits`: False for one that serves only what it takes itself (docs/decisions/0014).
+        `tracer_provider` is OpenTelemetry's: updates become spans (docs/OBSERVABILITY.md).
         """
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
@@ -156,6 +163,7 @@ class Server:
             rights=Rights(authority),
             taste=untasted if taster is None else taster.taste,
             foretaste=None if taster is None else Foretaste(taster),
+            tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self.reconciler = self._make_reconciler(data)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
@@ -316,8 +324,22 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it takes documents and can ACK."""
-        working = self.journal is None or not self.journal.stopped
-        return working and not self._stopping and self.context.transport.bus.connected
+        return not (self._stopping or self.broken) and self.context.transport.bus.connected
+
+    @property
+    def broken(self) -> bool:
+        """Whether its journal has stopped, for good: only a new start helps."""
+        return self.journal is not None and bool(self.journal.stopped) and not self._stopping
+
+    @property
+    def hindrances(self) -> tuple[str, ...]:
+        """Why it is not ready, in codes; nothing: it is."""
+        found = {
+            "stopping": self._stopping,
+            "journal-stopped": self.broken,
+            "nats-disconnected": not self.context.transport.bus.connected,
+        }
+        return tuple(code for code, true in found.items() if true)
 
     def _journal_stopped(self, why: str) -> None:
         """Nothing can be ACKed any more: let others have the documents, and take no more."""
@@ -375,8 +397,9 @@ class Server:
             "journal_address": "" if self._replicated is None else self._replicated.address,
             "journal_replicas": str(self.settings.journal_replicas if self._replicated else 0),
             "journal_place": "" if self._copies is None else self._copies.place,
+            "wire": str(WIRE),
         }
-        return ServiceInfo(subjects.SERVICE, __version__, "lorogo document server", facts)
+        return ServiceInfo(subjects.SERVICE, release(), "lorogo document server", facts)
 
     def stats(self) -> Mapping[str, object]:
         """What this server has done, for the services protocol and for people."""
@@ -459,6 +482,9 @@ class Server:
         except InvalidDocumentId as error:
             return await self._no(message, str(error))
         if (old := self.hosts.get(document_id)) is not None:
+            seen = message.headers.get(h.EXPECTED, "")
+            if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
+                return await self._no(message, "this server has taken it since")
             if old.is_up and old.lease.valid():
                 # Its status says otherwise, or the asker would not ask: read it and see.
                 try:

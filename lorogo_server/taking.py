@@ -1,7 +1,8 @@
 """Taking a document: what a server does with `loro.init.{id}`.
 
-With an operation id in the body, somebody has moved the status to STARTING and one server takes it.
-With an empty body the server makes that move itself, for clients without rights on the bucket.
+With an operation id in the body, somebody has moved the status to STARTING and one server takes it. With
+`LORO_EXPECTED`, or with an empty body (of clients without rights on the bucket), nobody has: then the server
+makes that move itself, and in its own name, so that one write is the move and takes the document.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol import subjects
 from lorogo_protocol.ids import is_token
-from lorogo_protocol.lease import Acquire, Condemn, Decline, GiveUp, Ping, Serve, Start, Wait
+from lorogo_protocol.lease import Acquire, Condemn, Decline, Entry, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
 from lorogo_protocol.status import Failed, Starting, Up
@@ -61,11 +62,15 @@ class Taking:
         except UnicodeDecodeError:
             return await self._no(message, "the operation id is not ASCII")
         try:
-            if not operation_id:
-                operation_id = await self._make_the_move(document_id)
-            elif not is_token(operation_id):
+            if operation_id and not is_token(operation_id):
                 return await self._no(message, "the operation id is not a token")
-            return await self._acquire(document_id, operation_id, message, holder)
+            expected = message.headers.get(h.EXPECTED)
+            if operation_id and expected is None:
+                entry = await self._context.statuses.read(document_id)
+            else:
+                operation_id = operation_id or self._context.new_id()
+                entry = await self._moved(document_id, operation_id, none=expected == "0")
+            return await self._acquire(document_id, entry, operation_id, message, holder)
         except _NotNow as why:
             return await self._no(message, str(why), why.again_seconds, trace=why.trace)
         except WrongLastSequence:
@@ -92,10 +97,9 @@ class Taking:
         return Declined(why, again_seconds)
 
     async def _acquire(
-        self, document_id: str, operation_id: str, message: Message, holder: Holder
+        self, document_id: str, entry: Entry | None, operation_id: str, message: Message, holder: Holder
     ) -> Taken | Declined:
         context = self._context
-        entry = await context.statuses.read(document_id)
         match rules.answer_init(entry, operation_id, retries_max=context.settings.retries_max):
             case Decline(why):
                 return await self._no(message, why)
@@ -130,43 +134,40 @@ class Taking:
                     clock=context.clock,
                     settings=context.settings,
                     holder=holder,
+                    new=expected == 0,
                 )
                 before = rules.taken_from(entry)
                 if is_token(before) and before != context.server_id:
                     context.counters.took_over(document_id, before, context.clock.wall_ns())
-                await self._yes(message)
+                await self._yes(message, token)
                 return Taken(lease)
 
-    async def _yes(self, message: Message) -> None:
+    async def _yes(self, message: Message, token: int) -> None:
         if message.reply:
             try:
                 await self._context.transport.bus.publish(
-                    message.reply, headers={h.SERVER: self._context.server_id}
+                    message.reply, headers={h.SERVER: self._context.server_id, h.LEASE: str(token)}
                 )
             except TransportError as error:
                 log.debug("could not answer an init", problem=str(error))
 
-    async def _make_the_move(self, document_id: str) -> str:
-        """Move the status to STARTING as a client would; returns the operation id. Raises _NotNow."""
+    async def _moved(self, document_id: str, operation_id: str, *, none: bool) -> Entry:
+        """What a client's move to STARTING would be now, at the revision to expect. Raises _NotNow.
+
+        `none`: whoever asks saw no status. Then we do not look: a write that expects none shows whether
+        it is so.
+        """
         context = self._context
-        entry = await context.statuses.read(document_id)
+        entry = None if none else await context.statuses.read(document_id)
         seen = 0.0
         if entry is not None:
             seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
         up = entry is not None and isinstance(entry.status, Up)
         match self._wish(entry, seen, await self._ping(document_id) if up else None):
             case Start(retry_count, expected):
-                operation_id = context.new_id()
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())
                 trace = "" if entry is None else entry.trace
-                await context.statuses.write(
-                    document_id,
-                    status,
-                    expected_revision=expected,
-                    trace=trace,
-                    taken_from=rules.taken_from(entry),
-                )
-                return operation_id
+                return Entry(status, expected, trace=trace, taken_from=rules.taken_from(entry))
             case Serve():
                 raise _NotNow("it is up")
             case Ping():
@@ -177,7 +178,7 @@ class Taking:
             case GiveUp(trace_id):
                 raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
 
-    def _wish(self, entry: rules.Entry | None, seen: float, ping: bool | None) -> rules.Wish:
+    def _wish(self, entry: Entry | None, seen: float, ping: bool | None) -> rules.Wish:
         stale = self._context.settings.stale_seconds
         return rules.wish(entry, seen_seconds=seen, ping=ping, stale_seconds=stale)
 

@@ -10,6 +10,7 @@ from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId,
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed
+from lorogo_protocol.wire import WIRE, later
 from lorogo_server import compaction, deletion, patching, queries, reading
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
@@ -55,6 +56,8 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
 
 
 async def _sync(host: Host, arguments: Arguments) -> Answer:
+    if problem := later(arguments.get("wire"), "the client", advice="update the servers before the clients"):
+        raise Refused(Reason.INVALID_REQUEST, problem)
     replica, intake = host.loaded.intake.replica, host.loaded.intake
     frontiers = maybe(arguments, "frontiers", bytes)
     vector = maybe(arguments, "vector", bytes)
@@ -67,6 +70,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
         "presence": host.presence.encode_all(),
+        "wire": WIRE,
     }
     other_life = generation is not None and generation != host.loaded.facts.generation
     try:
@@ -203,6 +207,7 @@ def _receipt(host: Host, ack: Ack) -> Answer:
         "sequence": ack.sequence,
         "lease": ack.lease,
         "durability": ack.durability,
+        "log_id": ack.log_id,
     }
 
 

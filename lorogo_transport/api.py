@@ -110,4 +110,12 @@ def state_from_info(info: Mapping[str, Any]) -> StreamState:
         bytes_max=info["config"].get("max_bytes", -1),
         created_ns=parse_time_ns(info["created"]) if "created" in info else 0,
         now_ns=parse_time_ns(info["ts"]) if "ts" in info else 0,
+        replicas=info["config"].get("num_replicas", 1),
+        replicas_current=1 + _followers(info.get("cluster") or {}),
     )
+
+
+def _followers(cluster: Mapping[str, Any]) -> int:
+    """How many of the others have all that the leader has; whoever answered for the stream is its leader."""
+    others = cluster.get("replicas") or ()
+    return sum(bool(one.get("current")) and not one.get("offline") for one in others)

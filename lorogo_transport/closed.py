@@ -109,11 +109,11 @@ max_subscriptions: {SUBSCRIPTIONS_MAX}
 """
 
 
-def server_conf(keys: Mapping[str, str], *, store: str, listen: str = "127.0.0.1:4222") -> str:
-    """A whole configuration file, for one nats-server that keeps its files in `store`."""
+def server_conf(accounts_file: str, *, store: str, listen: str = "127.0.0.1:4222") -> str:
+    """A configuration file for one nats-server that keeps its files in `store`; `accounts` lie beside it."""
     return f"""\
 # A closed NATS for lorogo. Run it: nats-server -c nats.conf
-# There is no secret in this file.
+# There is no secret in this file. deploy/nats in the sources has larger ones, with limits and for clusters.
 
 server_name: lorogo
 # A token is a password: open this to others only with TLS below.
@@ -128,7 +128,9 @@ jetstream {{
   store_dir: {_text(store)}
 }}
 
-{accounts(keys)}"""
+# Who may come in. nats-server looks for it beside this file.
+include ./{accounts_file}
+"""
 
 
 def _user(key: str, rights: tuple[list[str], list[str]]) -> str:

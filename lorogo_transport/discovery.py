@@ -42,6 +42,11 @@ class ServerStats:
     stats: Mapping[str, Any]
 
 
+def is_ready(stats: Mapping[str, Any]) -> bool:
+    """Whether the server takes documents and can ACK: connected, and its journal, if it has one, is open."""
+    return stats.get("ready") is True and stats.get("journal", "open") == "open"
+
+
 async def find_servers(
     bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
 ) -> list[FoundServer]:

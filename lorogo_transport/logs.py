@@ -1,11 +1,13 @@
-"""Logs of a library: quiet in an app that did not ask for them.
+"""Logs of a library: quiet in an app that did not ask for them. And of our own processes: JSON lines.
 
 If the app has configured structlog, its configuration counts. Otherwise our events go to the standard
 library's logging under our module's name, as `event key=value ...`: debug and info are silent by
-default there, and warnings go to standard error, never to standard output.
+default there, and warnings go to standard error, never to standard output. A process of ours says
+`to_stderr()` when it begins.
 """
 
 import logging
+import sys
 from typing import Any
 
 import structlog
@@ -32,6 +34,14 @@ class Log:
     def bind(self, **facts: Any) -> "Log":
         """The same logger, with facts that every event carries."""
         return Log(self._name, {**self._bound, **facts}, always=self._always)
+
+    @property
+    def debugging(self) -> bool:
+        """Whether debug events are let through now: asked once by whoever would say much."""
+        if structlog.is_configured():
+            bound = structlog.get_logger(self._name).bind()
+            return not hasattr(type(bound), "is_enabled_for") or bool(bound.is_enabled_for(logging.DEBUG))
+        return logging.getLogger(self._name).isEnabledFor(logging.DEBUG)
 
     def debug(self, event: str, **facts: Any) -> None:
         self._logger().debug(event, **facts)
@@ -63,3 +73,50 @@ class Log:
 def get_logger(name: str, *, always: bool = False) -> Log:
     """The logger of one module; `always`: what it says is not for a level to leave out."""
     return Log(name, always=always)
+
+
+def to_stderr(level: str) -> None:
+    """Everything from this level on to standard error: for people in a terminal, as JSON lines elsewhere.
+
+    What libraries say through the standard library's logging, from warnings on, becomes a line like ours.
+    """
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if sys.stderr.isatty():
+        plain = structlog.dev.plain_traceback
+        processors.append(structlog.dev.ConsoleRenderer(exception_formatter=plain, sort_keys=False))
+    else:
+        processors += [
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one, _Others)]:
+        root.removeHandler(handler)
+    root.addHandler(_Others(logging.WARNING))
+
+
+class _Others(logging.Handler):
+    """Passes on records of the standard library's logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not structlog.is_configured():  # not any more
+            if logging.lastResort is not None:
+                logging.lastResort.handle(record)
+            return
+        try:
+            level = min(record.levelno // 10 * 10, logging.CRITICAL)  # one that structlog has a name for
+            facts = {"exc_info": record.exc_info} if record.exc_info else {}
+            structlog.get_logger(record.name).log(level, record.getMessage(), logger=record.name, **facts)
+        except Exception:  # noqa: BLE001 - as every handler: a line that cannot be said ends nobody
+            self.handleError(record)

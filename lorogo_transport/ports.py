@@ -51,6 +51,8 @@ class StreamState:
     bytes_max: int  # -1: no limit
     created_ns: int = 0  # when the stream was made; 0: not known
     now_ns: int = 0  # when it said so, by NATS's own clock; 0: not known
+    replicas: int = 1  # that keep it
+    replicas_current: int = 1  # of these, the leader and who is with it
 
     @property
     def bytes_left(self) -> int | None:

@@ -7,6 +7,8 @@ _BROKEN = re.compile(r"[\s\x00]")
 
 def check_subject(subject: str) -> None:
     """Raise ValueError for a subject that would break the wire or can never be published to."""
+    if subject.isprintable() and subject.isascii() and subject and " " not in subject:
+        return  # nearly all; the search takes twice as long
     if not subject or _BROKEN.search(subject):
         raise ValueError(f"{subject!r} is not a subject")
 

@@ -1,11 +1,13 @@
 """Background tasks with an owner: cancelled and awaited when it closes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 Work = Coroutine[Any, Any, None]
 OnError = Callable[[Exception], None]
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 class Tasks:
@@ -53,6 +55,19 @@ async def _watched(work: Work, on_error: OnError) -> None:
         await work
     except Exception as error:  # noqa: BLE001  # that is what the owner is for
         on_error(error)
+
+
+async def together(first: Awaitable[First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
+    """What both give; the second runs beside the first, and not longer than we wait."""
+    beside = asyncio.get_running_loop().create_task(second)
+    try:
+        return await first, await beside
+    finally:
+        if not beside.done():
+            beside.cancel()
+            await asyncio.wait((beside,))
+        if not beside.cancelled():
+            beside.exception()  # seen, should the first have failed
 
 
 def being_cancelled() -> bool:

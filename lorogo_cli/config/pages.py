@@ -8,6 +8,7 @@ from typing import Final
 from lorogo_cli.config.entries import SECTIONS, TOP, Entry, entries
 from lorogo_cli.config.variables import OTHERS
 
+_EXAMPLES: Final = {"health_listen": "127.0.0.1:8081"}  # where none by default, and a word would not do
 _LINE: Final = 110
 
 #: headings, by section and the first key below each
@@ -129,7 +130,7 @@ def _toml(entry: Entry) -> str:
         case tuple():
             return "[]"
         case None:
-            return json.dumps(entry.metavar)
+            return json.dumps(_EXAMPLES.get(entry.key, entry.metavar))
     return json.dumps(str(default))
 
 

@@ -22,6 +22,7 @@ OTHERS: Final = {
     "LOROGO_SYSTEM_SEED": "the same",
     "LOROGO_LAKE": "where `lorogo pipeline` has its tables",
     "LOROGO_LOG_SECRET": "of replicas that `lorogo log repair --from` asks",
+    "LOROGO_OTEL": "1: spans go where OpenTelemetry's own variables say (docs/OBSERVABILITY.md)",
     "LOROGO_NATS_SERVER": "the nats-server that `lorogo dev`, `chaos` and `bench` start",
     "LOROGO_TRACES": "editing traces for `lorogo chaos` and `bench`",
 }

@@ -13,7 +13,7 @@ from lorogo_client import Client, overview
 from lorogo_client.health import health
 from lorogo_client.versions import show_time
 from lorogo_gateway.collector import STATES, Census, Collector, Look
-from lorogo_gateway.figures import Sample, is_ready, number
+from lorogo_gateway.figures import Sample, number
 from lorogo_gateway.http import fact_schemas as schemas
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
 from lorogo_gateway.http.problems import Problem
@@ -23,7 +23,7 @@ from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.identity.needs import OnDocument, Operator
 from lorogo_protocol.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.discovery import ServerStats
+from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
 
 Sockets = Callable[[], Mapping[str, Any]]  # what the WebSockets of this gateway count

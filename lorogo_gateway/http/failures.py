@@ -16,6 +16,7 @@ from lorogo_protocol.errors import (
 )
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.wire import LaterWire
 from lorogo_transport import errors as transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
 
@@ -81,6 +82,7 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (SnapshotReplaced, 503),
     (SnapshotDamaged, 500),
     (transport.TransportError, 503),
+    (LaterWire, 502),
     (MalformedMessage, 502),  # a server's: what people send is checked before
     (HistoryTrimmed, 409),
     (InvalidUpdate, 422),

@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from lorogo_client import Client
 from lorogo_gateway.collector import Collector, Look
-from lorogo_gateway.figures import is_ready
 from lorogo_gateway.http.facts import Sockets
 from lorogo_gateway.http.failures import problem_of
 from lorogo_gateway.http.feed import Feeds
@@ -23,6 +22,9 @@ from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
 from lorogo_protocol.tokens import TokenRefused
+from lorogo_transport.discovery import is_ready
+
+PATHS = ("/healthz", "/readyz", "/metrics")
 
 _READY_AGE_SECONDS = 1.0  # how old an answer may be
 _READY_SECONDS = 3.0  # that it may take
@@ -44,18 +46,16 @@ def routes(
     feeds: Feeds | None = None,
     sockets: Sockets | None = None,
     refused: Callable[[], Mapping[str, int]] | None = None,
+    responses: Callable[[], Mapping[str, int]] | None = None,
     guard: Guard | None = None,
     metrics_open: bool = False,
 ) -> list[Route]:
     """The three of them. With keys, `/metrics` is for operators unless it is open, and so are details."""
     machines = _Machines(
-        client, collector, feeds, sockets, refused, guard or Guard(), metrics_open=metrics_open
+        client, collector, feeds, sockets, refused, responses, guard or Guard(), metrics_open=metrics_open
     )
-    return [
-        Route("/healthz", machines.healthz),
-        Route("/readyz", machines.readyz),
-        Route("/metrics", machines.metrics),
-    ]
+    handlers = machines.healthz, machines.readyz, machines.metrics
+    return [Route(path, handler) for path, handler in zip(PATHS, handlers, strict=True)]
 
 
 class _Machines:
@@ -68,6 +68,7 @@ class _Machines:
         feeds: Feeds | None,
         sockets: Sockets | None,
         refused: Callable[[], Mapping[str, int]] | None,
+        responses: Callable[[], Mapping[str, int]] | None,
         guard: Guard,
         *,
         metrics_open: bool,
@@ -79,6 +80,7 @@ class _Machines:
         self._feeds = feeds
         self._sockets = sockets
         self._refused = refused
+        self._responses = responses
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
@@ -138,6 +140,7 @@ class _Machines:
             0 if feeds is None else feeds.events_sent,
             None if sockets is None else sockets(),
             {} if self._refused is None else self._refused(),
+            {} if self._responses is None else self._responses(),
         )
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
 from lorogo_gateway.identity import COOKIE
 from lorogo_gateway.identity.needs import Nothing, words
-from lorogo_protocol import __version__
+from lorogo_transport.release import release
 
 PATH = "/v1/openapi.json"
 
@@ -100,7 +100,7 @@ def document(operations: Sequence[Operation], *, closed: bool = False) -> dict[s
         "openapi": "3.1.0",
         "info": {
             "title": "lorogo",
-            "version": __version__,
+            "version": release(),
             "description": "Documents that merge: read, changed and followed over HTTP. Times are ISO 8601"
             " with a zone, or how long ago; versions are texts as the history shows them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},

@@ -89,6 +89,10 @@ RECEIPT = {
             "sequence": _COUNT,
             "lease": _COUNT,
             "durability": {"type": "string", "enum": ["stream", "journal", "replicated"]},
+            "log_id": {
+                "type": "string",
+                "description": "Of the update in logs, journals and tables; empty: nothing was to change.",
+            },
         },
     ),
     "description": "The change is stored, applied and recoverable: the promise of an ACK.",

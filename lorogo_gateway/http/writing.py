@@ -145,6 +145,7 @@ def _receipt(document_id: str, receipt: Receipt, status: int = 200) -> Response:
         "sequence": receipt.sequence,
         "lease": receipt.lease,
         "durability": receipt.durability,
+        "log_id": receipt.log_id,
     }
     return said(facts, status, {"ETag": etags.tag(receipt.frontiers)})
 

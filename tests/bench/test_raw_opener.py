@@ -55,7 +55,7 @@ async def test_a_real_open_writes_the_same_and_asks_no_less(asked: Asked) -> Non
         real = asked.copy()
     writes = {place: count for place, count in needed.items() if place[1] == "write"}
     assert writes == {place: count for place, count in real.items() if place[1] == "write"}
-    assert sum(writes.values()) == 4 and needed.total() == 8
+    assert sum(writes.values()) == 3 and needed.total() == 5
     assert needed <= real
 
 

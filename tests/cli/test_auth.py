@@ -32,13 +32,14 @@ def test_setup_writes_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = {path.name: path for path in folder.iterdir()}
     seeds = {f"{name}.seed" for name in closed.KINDS}
-    assert set(files) == seeds | {"nats.conf", "tokens.jwk", "keys.jwks"}
+    assert set(files) == seeds | {"nats.conf", "accounts.conf", "tokens.jwk", "keys.jwks"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
     secrets = [files[name].read_text().strip() for name in seeds] + [
         json.loads(files["tokens.jwk"].read_text())["d"]
     ]
     assert len(set(secrets)) == 8
-    for open_text in (words, files["nats.conf"].read_text(), files["keys.jwks"].read_text()):
+    public = (files[name].read_text() for name in ("nats.conf", "accounts.conf", "keys.jwks"))
+    for open_text in (words, *public):
         assert SECRET.search(open_text) is None
         assert not any(secret in open_text for secret in secrets)
     key = tokens.key_of(files["tokens.jwk"].read_text())

@@ -70,7 +70,7 @@ def test_lines_for_people(url: str, tmp_path: Path) -> None:
         text = running.wait_for("\n")
     finally:
         running.kill()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.+-]+  shown  \d+ B  at \d+\n", text), text
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.+-]+  shown  \d+ B  at \d+  [\w-]+\n", text), text
 
 
 @pytest.mark.parametrize(

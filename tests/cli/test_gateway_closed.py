@@ -58,8 +58,7 @@ def gateway_options(keys: Path, url: str) -> list[str]:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     keys = tmp_path / "keys"
     await asyncio.to_thread(lambda: said(lorogo("auth", "setup", str(keys), cwd=tmp_path)))
-    conf = (keys / "nats.conf").read_text()
-    accounts = conf[conf.index("# Services come in") :]
+    accounts = (keys / "accounts.conf").read_text()
     async with EmbeddedNats(tmp_path / "nats", configuration=accounts) as nats:
         running: list[Running] = []
 

@@ -24,6 +24,7 @@ from lorogo_protocol.status import Down, Starting, Up
 from lorogo_transport import topology
 from lorogo_transport.calls import Budget, Responder
 from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, Subscription, Transport
 from lorogo_transport.republish import republished
@@ -114,6 +115,7 @@ class FakeOwner:
         self.announce = True
         self.pinged = True  # whether pings are answered
         self.takes = True  # whether inits are taken
+        self.old = False  # a server that takes only what a client has moved to STARTING
         self.deleted = False
         self.presence = b""
         self.sync_payload: bytes | None = None  # instead of a snapshot
@@ -213,23 +215,29 @@ class FakeOwner:
         bus = self.transport.bus
         operation = message.data.decode()
         entry = await self._statuses.read(self.document_id)
-        if not operation:
-            operation = f"op-{self.inits}"
-            expected = 0 if entry is None else entry.revision
-            revision = await self._statuses.write(
-                self.document_id, Starting(operation, 0, 0), expected_revision=expected
-            )
-        else:
-            assert entry is not None
-            assert isinstance(entry.status, Starting)
+        revision = 0 if entry is None else entry.revision
+        if operation and (self.old or h.EXPECTED not in message.headers):
+            if entry is None or not isinstance(entry.status, Starting):
+                await bus.publish(message.reply, headers={h.REASON: "conflict"})
+                return
             assert entry.status.operation_id == operation
-            revision = entry.revision
+        elif operation and message.headers[h.EXPECTED] != str(revision):
+            await bus.publish(message.reply, headers={h.REASON: "conflict"})
+            return
         if not self.takes:
             return
-        self.token = self.revision = await self._statuses.write(
-            self.document_id, Starting(operation, 0, 0), expected_revision=revision, server=self.name
-        )
-        await bus.publish(message.reply, headers={h.SERVER: self.name})
+        try:
+            self.token = self.revision = await self._statuses.write(
+                self.document_id,
+                Starting(operation or f"op-{self.inits}", 0, 0),
+                expected_revision=revision,
+                server=self.name,
+            )
+        except WrongLastSequence:
+            await bus.publish(message.reply, headers={h.REASON: "conflict"})
+            return
+        answer = {h.SERVER: self.name}
+        await bus.publish(message.reply, headers=answer if self.old else {**answer, h.LEASE: str(self.token)})
         await self.serve()
 
     async def serve(self) -> None:

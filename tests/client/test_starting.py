@@ -68,6 +68,27 @@ async def test_a_document_that_is_down_is_started(
     assert owner.inits == 1
 
 
+async def test_the_server_that_takes_it_makes_the_move(world: MemoryNats, owner: FakeOwner) -> None:
+    """Nobody had it: the first entry of the key is the server's own, and its revision the token."""
+    entry = await starter_of(world).served("doc", timeout=DEADLINE)
+    assert entry is not None
+    assert (entry.token, entry.revision) == (1, 2)
+
+
+@pytest.mark.parametrize("before", [None, Down(1)])
+async def test_an_older_server_is_left_nothing_to_move(
+    world: MemoryNats, owner: FakeOwner, before: Status | None
+) -> None:
+    """It declines what is not STARTING; then the client makes the move, and asks again at once."""
+    owner.old = True
+    if before is not None:
+        await put(world, before)
+    entry = await starter_of(world).served("doc", timeout=DEADLINE)
+    assert entry is not None
+    assert isinstance(entry.status, Up)
+    assert owner.inits == 2
+
+
 async def test_a_document_that_is_up_is_left_alone(world: MemoryNats, owner: FakeOwner) -> None:
     """A ping that is answered is enough."""
     await starter_of(world).served("doc", timeout=DEADLINE)
@@ -184,12 +205,13 @@ async def test_the_retry_count_grows_only_when_a_server_had_taken_it(
 
 async def test_without_servers_the_count_stays_and_the_first_server_back_serves(world: MemoryNats) -> None:
     """No responders leaves the retry count alone, however long it lasts."""
+    await put(world, Starting("gone", 0, 0))  # a client's that is there no more
     task = asyncio.ensure_future(starter_of(world).served("doc", timeout=DEADLINE))
     other = asyncio.ensure_future(starter_of(world, name="d").served("doc", timeout=DEADLINE))
     statuses = Statuses(world.connect("hand"))
     operations: set[str] = set()
     async with asyncio.timeout(DEADLINE):
-        while len(operations) < 2:
+        while len(operations) < 3:
             entry = await statuses.read("doc")
             if entry is not None:
                 assert isinstance(entry.status, Starting)
@@ -225,11 +247,11 @@ async def test_error_is_final_and_names_the_trace(world: MemoryNats, owner: Fake
 
 
 async def test_one_of_many_clients_starts_it(world: MemoryNats, owner: FakeOwner) -> None:
-    """Compare-and-swap lets one through; the others wait for UP."""
+    """All may ask, compare-and-swap lets one through; the others wait for UP."""
     starters = [starter_of(world, name=f"c{number}") for number in range(8)]
     entries = await asyncio.gather(*(starter.served("doc", timeout=DEADLINE) for starter in starters))
-    assert len({entry.token for entry in entries if entry is not None}) == 1
-    assert owner.inits == 1
+    assert [entry.token for entry in entries if entry is not None] == [1] * 8
+    assert (await read(world)).token == owner.token == 1
 
 
 async def test_servers_make_the_move_for_clients_without_rights(world: MemoryNats, owner: FakeOwner) -> None:
@@ -240,14 +262,13 @@ async def test_servers_make_the_move_for_clients_without_rights(world: MemoryNat
     assert isinstance((await read(world)).status, Up)
 
 
-async def test_a_lost_connection_ends_the_attempt(world: MemoryNats) -> None:
+async def test_a_lost_connection_ends_the_attempt(world: MemoryNats, owner: FakeOwner) -> None:
     """There is nothing to wait for without a connection: the caller knows when it is back."""
+    owner.takes = False
     transport = world.connect("cut")
     starter = Starter(transport, ShiftedClock(0), random.Random(1), lambda: "op", QUICK)
     task = asyncio.ensure_future(starter.served("doc", timeout=DEADLINE))
-    await eventually(
-        lambda: world.store("KV_loro-document-status").last_sequence("$KV.loro-document-status.doc") > 0
-    )
+    await eventually(lambda: owner.inits > 0)
     transport.cut()
     with pytest.raises(Disconnected):
         await task

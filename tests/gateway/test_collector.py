@@ -18,7 +18,6 @@ from lorogo_gateway.figures import (
     Takeover,
     Totals,
     counts,
-    is_ready,
     number,
     reasons,
     sample,
@@ -26,7 +25,7 @@ from lorogo_gateway.figures import (
 )
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
-from lorogo_transport.discovery import ServerStats
+from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import ServiceInfo, StreamState
 from lorogo_transport.statuses import Statuses

@@ -24,6 +24,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
+from lorogo_protocol.wire import LaterWire
 from lorogo_transport import errors as transport
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
 from tests.gateway.http_support import http_of, problem
@@ -61,6 +62,7 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (transport.TransportError("x"), 503, "transport", True),
     (SnapshotReplaced("x"), 503, "snapshot-replaced", True),
     (SnapshotDamaged("doc", "x"), 500, "snapshot-damaged", False),
+    (LaterWire("x"), 502, "later-wire", False),
     (MalformedMessage("x"), 502, "malformed-message", False),
     (Problem(418, "teapot", "x"), 418, "teapot", False),
     (NotSignedIn("token-missing", "x"), 401, "token-missing", False),

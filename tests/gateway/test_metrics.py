@@ -33,6 +33,10 @@ STATS = {
     "journal_waiting": 4,
     "journal_waiting_bytes": 400,
     "takeovers": 2,
+    "disk_free_bytes": 300,
+    "disk_size_bytes": 1_000,
+    "journal_replicas": ["b", "c"],
+    "journal_replicas_wanted": 1,
 }
 SOCKETS = {
     "connections": 7,
@@ -125,6 +129,24 @@ def test_streams_that_are_not_there_have_no_figures() -> None:
     assert "lorogo_snapshots_size_bytes" not in made
 
 
+def test_a_server_that_does_not_tell_has_no_false_zero() -> None:
+    """An empty disk and no replicas are alarms; a server that has neither journal nor replicas has none."""
+    lacks = dict.fromkeys(("disk_free_bytes", "disk_size_bytes", "journal_replicas_wanted"), None)
+    made = everything(look(server("a"), server("b", **lacks, journal_replicas=None)))
+    assert values(made["lorogo_journal_disk_free_bytes"]) == {("", "a"): 300}
+    assert values(made["lorogo_journal_disk_size_bytes"]) == {("", "a"): 1_000}
+    assert values(made["lorogo_journal_replicas"]) == {("", "a"): 2}
+    assert values(made["lorogo_journal_replicas_wanted"]) == {("", "a"): 1}
+
+
+def test_a_stream_tells_how_many_nodes_keep_it() -> None:
+    """Those that should, and those that do now."""
+    lost = StreamState(1, 9, 5, 500, 0, -1, replicas=3, replicas_current=2)
+    made = everything(look(streams=Streams(wal=lost)))
+    assert values(made["lorogo_wal_replicas"]) == {("",): 3}
+    assert values(made["lorogo_wal_replicas_current"]) == {("",): 2}
+
+
 def test_only_the_top_documents_have_figures_of_their_own() -> None:
     """And only ids that are ids."""
     odd = Census(dict.fromkeys(STATES, 1), (), (("doc", 9), ('x"} 1\nevil', 7)))
@@ -178,7 +200,7 @@ def test_every_metric_stands_in_the_operators_table() -> None:
         ),
         1,
     ) | {"bytes_in": 1, "bytes_out": 1, "slow_readers_dropped": 1, "acks": {"ok": 1}, "closed": {"x": 1}}
-    made = everything(own=Own(sockets=sockets))
+    made = everything(own=Own(sockets=sockets, responses={"5xx": 1}))
     suffix: Mapping[str, str] = {"counter": "_total", "info": "_info"}
     assert named == {name + suffix.get(family.type, "") for name, family in made.items()}
 

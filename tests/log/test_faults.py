@@ -4,6 +4,8 @@ nothing acknowledged.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 import threading
 
@@ -12,6 +14,7 @@ import pytest
 from lorogo_log import (
     BlockingLog,
     Failure,
+    Log,
     LogError,
     LogFailedError,
     MemoryStorage,
@@ -126,6 +129,25 @@ def test_the_log_stops_and_everybody_is_told(fault: Fault, policy: Sync) -> None
         assert recover(disk, Recovery.TAIL).damage == []
         found = {record.sequence for batch in Reader(disk).read() for record in batch.records()}
         assert set(acknowledged) <= found, (call, fault)
+
+
+async def test_who_queued_many_need_not_look_at_each() -> None:
+    """A future that nobody looked at is no complaint of the loop: the log itself says that it ended."""
+    disk = SimDisk()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def fails() -> None:
+        async with Log.open("sim", storage=disk) as log:
+            disk.plan = dict.fromkeys(range(disk.calls, disk.calls + 50), "enospc")
+            queued = [log.append_nowait(number) for number in range(3)]
+            await asyncio.wait(queued)
+            assert isinstance(queued[-1].exception(), LogFailedError)
+
+    await fails()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not complaints
 
 
 def test_a_failed_log_opens_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from lorogo_cli.app import run
 from lorogo_pipeline.lake import Lake
-from tests.pipeline.journals import Journal, journal, session, texts
+from lorogo_protocol.records import ErasedRecord
+from tests.pipeline.journals import SECOND, START, Journal, journal, session, texts
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("spark")
@@ -124,6 +126,33 @@ def test_erase_prints_its_proof(folder: Path, tmp_path: Path, capsys: pytest.Cap
     assert line(capsys)["tables"]["updates"]["rows_before"] == 0
 
 
+def test_a_night_does_everything_and_goes_on_behind_damage(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows, what was erased, documents and the page; what cannot be read is told, and keeps nothing back."""
+    copy, out, lake = tmp_path / "copy" / "00", tmp_path / "report.html", tmp_path / "lake"
+    shutil.copytree(folder / "journal" / "00", copy)
+    command = ["pipeline", "nightly", "--journal", str(copy), "--lake", str(lake), "--out", str(out)]
+    assert run([*command, "--json"]) == 0
+    told = line(capsys)
+    assert told["ingested"]["updates"] == told["report"]["totals"]["updates"] == 200
+    assert (told["erased"]["documents"], told["materialised"]["documents"]) == ([], 5)
+    assert "doc-0001" in out.read_text(encoding="utf-8")
+
+    with Journal(copy) as more:
+        more.record("doc-0001", ErasedRecord(1), START + 300 * SECOND)
+    segment = min(copy.glob("*.seg"))
+    segment.write_bytes(segment.read_bytes()[:600] + b"damage" + segment.read_bytes()[606:])
+    shutil.rmtree(lake)
+    assert run(command) == 1
+    said = capsys.readouterr()
+    assert "damaged, the rest was read" in said.err
+    assert "proved: no file below" in said.out
+    page = out.read_text(encoding="utf-8")
+    assert "doc-0001" not in page
+    assert "doc-0002" in page
+
+
 def test_export_writes_documents(lake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON lines by default: the document as it is."""
     out = tmp_path / "documents.jsonl"
@@ -160,6 +189,7 @@ def test_damage_ends_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
         (["materialise", "--lake", "{lake}", "--table", "updates"], "documents and changes"),
         (["materialise", "--lake", "{lake}", "--document", "doc-0001"], "--as-of"),
         (["report"], "name a lake"),
+        (["nightly", "--lake", "{lake}"], "name the journals to read"),
         (["report", "--lake", "{lake}", "--tz", "Mars/Olympus", "--out", "{tmp}/r.html"], "no time zone"),
         (["audit"], "name the journals"),
         (["export", "{tmp}/out", "--lake", "{lake}", "--format", "docx"], "jsonl, markdown, parquet"),

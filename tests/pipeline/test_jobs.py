@@ -121,6 +121,23 @@ async def test_the_live_stream_and_the_journal_make_one_table(
         assert _sources(pipeline) == {"journal": 2}
 
 
+async def test_the_row_of_an_update_is_found_by_its_log_id(
+    spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
+) -> None:
+    """The id in a receipt leads to one row of `updates`, at the sequence that the receipt says."""
+    url, data = fresh_nats.url, tmp_path / "data"
+    async with serving(url, data) as client:
+        await write(client, "one", "abc ")
+        async with client.open("one") as session:
+            session.doc.get_text("body").insert(0, "def ")
+            receipt = await session.flush(timeout=30)
+        pipeline = made(spark, tmp_path / "lake", data)
+        await asyncio.to_thread(pipeline.ingest)
+    assert receipt is not None
+    found = pipeline.sql(f"select document_id, sequence from updates where log_id = '{receipt.log_id}'")
+    assert [tuple(row) for row in found.collect()] == [("one", receipt.sequence)]
+
+
 async def test_following_the_stream_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:

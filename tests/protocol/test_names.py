@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_protocol import __version__, errors, headers, limits, subjects
+from lorogo_protocol import errors, headers, limits, subjects
 from lorogo_protocol.calls import VERBS, Refused
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.digest import digest
@@ -130,7 +130,3 @@ def test_the_limits_are_those_of_the_page() -> None:
     assert limits.UNFINISHED_SECONDS == 60 and "expire after 60 s" in PROTOCOL
     assert limits.REMEMBER_ACKED_SECONDS == 600 and "at least 10 minutes" in PROTOCOL
     assert limits.RETRIES_MAX == 3 and "above 3" in PROTOCOL
-
-
-def test_the_package_has_a_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)

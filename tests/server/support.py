@@ -10,6 +10,7 @@ import nanoid
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_protocol import chunks, replies, subjects
+from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import Entry
@@ -73,8 +74,10 @@ class Probe:
         )
         return str(operation_id)
 
-    async def init(self, document_id: str, body: bytes) -> Message:
-        return await self.bus.request(subjects.init(document_id), body, timeout=5)
+    async def init(self, document_id: str, body: bytes, *, expected: int | None = None) -> Message:
+        """`expected`: the move is left to the server, over that revision."""
+        headers = None if expected is None else {h.EXPECTED: str(expected)}
+        return await self.bus.request(subjects.init(document_id), body, headers=headers, timeout=5)
 
     async def start(self, document_id: str) -> Entry:
         """Have it served, as a client would, and wait until it is UP."""

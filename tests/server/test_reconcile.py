@@ -424,6 +424,9 @@ async def test_a_trimmed_base_does_not_push_out_what_was_written_since(world: Wo
     assert figures(second, "snapshots_restored", "reconcile_waiting") == (0, 1)
     await world.probe.call("compact", "doc")
     assert await world.probe.value("doc") == {"body": "anew"}
+    await world.probe.call("delete", "doc")
+    await reconciled(second)
+    assert figures(second, "reconcile_waiting") == (0,), "nothing waits for what is gone"
 
 
 async def later_trimmed_base(world: World) -> None:

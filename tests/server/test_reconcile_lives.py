@@ -264,3 +264,18 @@ async def test_a_restore_from_journals_keeps_lives_apart(world: World, revived: 
     await restored(folder, world.nats, folder / "one", folder / "two")
     await reconciled(await machine(world, "two"))
     assert await value(world) == {"body": "anew"}
+
+
+async def test_an_empty_document_that_was_restored_lives_by_its_snapshot(world: World) -> None:
+    """NATS loses it while the document is open: its owner stores it again, though no journal has an edit."""
+    server = await machine(world, "one")
+    await world.probe.start("doc")
+    for verb in ("delete", "restore"):
+        await world.probe.call(verb, "doc")
+    world.nats.store(SNAPSHOTS).purge(">", None)
+    assert await server.context.snapshots.head("doc") is None
+    await reconciled(server)
+    assert server.hosts["doc"].must_store
+    await world.probe.call("compact", "doc")
+    found = await facts(server)
+    assert (found.deleted, found.generation) == (False, 1)

@@ -319,6 +319,100 @@ async def test_a_clock_that_is_ahead_trims_nothing(memory: World, lost: bool) ->
     await probe.accept("doc", late)
 
 
+async def test_chunks_are_not_late_because_clocks_are_apart(memory: World) -> None:
+    """The rest of an update comes while its owner, whose clock is half an hour ahead of NATS's, loads it."""
+    probe, update = memory.probe, Writer().type("in two parts")
+    first, *others = probe.split(update, size=len(update) // 2 + 1)
+    await memory.server(clock=ShiftedClock(1800.0))
+    await probe.put("doc", [first])
+    await probe.start("doc")
+    await probe.put("doc", others)
+    assert isinstance(await probe.answer(), Ack)
+
+
+async def test_what_was_stored_before_a_restore_stays_refused(memory: World) -> None:
+    """Whether the owner had read it already or not: a copy of it may have been refused before."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("kept"))
+    await probe.call("delete", "doc")
+    async with server.hosts["doc"].busy:
+        restoring = asyncio.create_task(probe.call("restore", "doc"))
+        await asyncio.sleep(0.05)  # it waits for its turn, before whoever takes what comes now
+        await probe.put("doc", probe.split(writer.type(" not")))
+    await restoring
+    answer = await probe.answer()
+    assert isinstance(answer, Nack)
+    assert answer.reason is Reason.DELETED
+    assert await probe.value("doc") == {"body": "kept"}
+
+
+async def test_a_restore_that_outlives_its_lease_purges_nothing(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner stalls while it reads; another restores the document meanwhile, and ACKs an edit."""
+    probe, (former, _) = memory.probe, await memory.server()
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("kept"))
+    await probe.call("delete", "doc")
+    host = former.hosts["doc"]
+    reads, may_read, read = asyncio.Event(), asyncio.Event(), Host.read_to_the_end
+
+    async def slow(self: Host) -> None:
+        if self is host:
+            reads.set()
+            await may_read.wait()
+        await read(self)
+
+    monkeypatch.setattr(Host, "read_to_the_end", slow)
+    restoring = asyncio.create_task(probe.call("restore", "doc"))
+    await reads.wait()
+    await probe.put("doc", probe.split(Writer().type("while deleted")))
+    await asyncio.sleep(0.05)  # now its follower waits for its turn, and cannot end the restore
+    for listening in host._subscriptions[2:]:
+        await listening.close()  # who is stopped answers nothing
+    other, _ = await memory.server()
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            answer = await probe.init("doc", (await probe.move("doc")).encode())
+            if h.REASON not in answer.headers and answer.headers[h.SERVER] == other.server_id:
+                break
+    await probe.until_up("doc")
+    await probe.call("restore", "doc")
+    await probe.accept("doc", Writer().type("ACKED "))
+    may_read.set()
+    with pytest.raises(Refused, match="given up"):
+        await restoring
+    assert await probe.wal.count(subjects.wal("doc")) == 1
+
+
+async def test_a_copy_that_follows_what_is_nowhere_is_asked_about(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were lost, or somebody made it up: it is looked for twice, and not for ever."""
+    await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    copies = await probe.hear(subjects.committed("doc"))
+    await probe.accept("doc", writer.type("one"))
+    copy = await copies.get()
+    asked, last = 0, MemoryStream.last
+
+    async def counted(self: MemoryStream, subject: str, *, timeout: float = 5.0) -> Stored | None:
+        nonlocal asked
+        asked += 1
+        return await last(self, subject, timeout=timeout)
+
+    monkeypatch.setattr(MemoryStream, "last", counted)
+    await probe.bus.publish(
+        copy.subject, copy.data, headers={**copy.headers, "Nats-Sequence": "9", "Nats-Last-Sequence": "8"}
+    )
+    await probe.accept("doc", writer.type(" two"))
+    assert 1 <= asked <= 4
+    assert await probe.value("doc") == {"body": "one two"}
+
+
 async def test_a_long_upload_is_not_swapped_in_by_who_may_have_lost_the_document(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

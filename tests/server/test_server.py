@@ -16,6 +16,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.crdt import Presence
+from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Failed, Starting, Up
@@ -411,6 +412,59 @@ async def test_an_empty_init_lets_the_server_make_the_move(serve: Serve, probe: 
     again = await probe.init(unique, b"")
     assert again.headers[h.REASON] == "conflict"
     assert (await probe.status(unique)).token == before.token
+
+
+async def test_a_server_that_is_left_the_move_takes_it_with_one_write(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """The entry after the one that the asker saw is STARTING in the server's name: its token."""
+    server = await serve()
+    message = await probe.init(unique, b"op-1", expected=0)
+    up = await probe.until_up(unique)
+    assert message.headers[h.LEASE] == str(up.token)
+    server.hosts[unique].stop("for this test")
+
+    async def down() -> Entry | None:
+        entry = await probe.status(unique)
+        return entry if isinstance(entry.status, Down) and unique not in server.hosts else None
+
+    before = await until(down)
+    message = await probe.init(unique, b"op-2", expected=before.revision)
+    assert message.headers[h.LEASE] == str((await probe.until_up(unique)).token)
+
+
+@pytest.mark.parametrize("expected", [0, 1], ids=["none was seen", "an old one was seen"])
+async def test_a_move_that_is_left_to_a_server_takes_nothing_away(
+    serve: Serve, probe: Probe, unique: str, expected: int
+) -> None:
+    """Whatever the asker says that it saw: the document is up, so it stays where it is."""
+    await serve()
+    before = await probe.start(unique)
+    other = await serve()
+    for _ in range(4):  # either of the servers is asked
+        message = await probe.init(unique, b"op-1", expected=expected)
+        assert message.headers[h.REASON] == "conflict"
+    assert (await probe.status(unique)).token == before.token
+    assert unique not in other.hosts
+
+
+async def test_a_document_without_a_status_is_loaded_with_what_it_has(
+    serve: Serve, probe: Probe, unique: str
+) -> None:
+    """Its snapshot is older than its status, so a new one is not made in its place; its WAL is read."""
+    server = await serve()
+    writer = Writer()
+    doc = LoroDoc()
+    doc.import_(writer.type("stored"))
+    store = server.context.snapshots
+    await store.put(unique, doc.export(ExportMode.Snapshot()), {"format": "1"}, expected_revision=0)
+    await probe.init(unique, b"op-1", expected=0)
+    await probe.until_up(unique)
+    assert await probe.value(unique) == {"body": "stored"}
+    head = await store.head(unique)
+    assert head is not None
+    assert head.size > 0
+    assert head.facts["lease"] == str((await probe.status(unique)).token)
 
 
 async def test_an_idle_document_is_unloaded(serve: Serve, probe: Probe, unique: str) -> None:

@@ -1,6 +1,7 @@
 """What a server says of itself in figures."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,15 @@ async def test_the_journals_files_are_measured(serve: Serve, tmp_path: Path) -> 
     await server.journal.measure()
     files = [place for place in (tmp_path / "journal").rglob("*") if place.is_file()]
     assert server.stats()["journal_disk_bytes"] == sum(place.stat().st_size for place in files) > 0
+
+
+async def test_the_journals_disk_is_measured(serve: Serve, tmp_path: Path) -> None:
+    """What is left on it and how large it is, as the system says; nothing before anybody has looked."""
+    server: Server = await serve(QUICK, data=tmp_path, storage=None)
+    assert server.journal is not None
+    server.journal.disk_free_bytes = server.journal.disk_size_bytes = None
+    assert server.stats()["disk_size_bytes"] is None
+    await server.journal.measure()
+    stats: Any = server.stats()
+    assert stats["disk_size_bytes"] == shutil.disk_usage(tmp_path).total
+    assert 0 < stats["disk_free_bytes"] <= stats["disk_size_bytes"]

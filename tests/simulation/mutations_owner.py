@@ -189,6 +189,6 @@ OWNER: tuple[Mutation, ...] = (
 """,
         "reconciliation brings back every update that the stream lost",
         Wish(kinds=("stream-rewind", "stream-hole", "stream-gone", "server-kill", "client-kill"), every=3.0),
-        begin=7,
+        begin=118,
     ),
 )

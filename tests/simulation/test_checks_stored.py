@@ -198,6 +198,19 @@ async def test_a_legal_path() -> None:
     assert story.broken == ""
 
 
+async def test_a_path_of_servers_alone() -> None:
+    """Whoever takes it makes the move: over nothing, over DOWN, over a STARTING that stood; then ERROR."""
+    story = Story()
+    token = story.status(SERVER, Starting("a", 0, 0), server=SERVER)
+    story.up(SERVER, token)
+    story.status(SERVER, Down(0), server=SERVER, lease=token)
+    for count in range(4):
+        story.status(OTHER, Starting(f"again{count}", count, 0), server=OTHER)
+        story.now += 6
+    story.status(SERVER, Failed("trace", 0), server=SERVER)
+    assert story.broken == ""
+
+
 async def test_a_lost_key_is_acquired_again() -> None:
     """The owner whose key the bucket lost writes it as if for the first time; nobody else does."""
     for loses, said in ((True, ""), (False, "statuses")):
@@ -233,6 +246,22 @@ async def test_statuses_that_are_not_legal() -> None:
         story.ask_for("a")
         story.status(SERVER, Starting("b", 0, 0), server=SERVER)
 
+    def taken_too_early(story: Story) -> None:
+        story.status(SERVER, Starting("a", 0, 0), server=SERVER)
+        story.now += 2
+        story.status(OTHER, Starting("b", 1, 0), server=OTHER)
+
+    def taken_too_often(story: Story) -> None:
+        for count in range(5):
+            story.status(SERVER, Starting(f"again{count}", count, 0), server=SERVER)
+            story.now += 6
+
+    def given_up_while_it_loads(story: Story) -> None:
+        for count in range(4):
+            story.now += 6
+            story.status(SERVER, Starting(f"again{count}", count, 0), server=SERVER)
+        story.status(OTHER, Failed("trace", 0), server=OTHER)
+
     def up_over_nothing(story: Story) -> None:
         story.up(SERVER, 3)
 
@@ -265,6 +294,9 @@ async def test_statuses_that_are_not_legal() -> None:
         out_of_error,
         taken_twice,
         another_operation,
+        taken_too_early,
+        taken_too_often,
+        given_up_while_it_loads,
         up_over_nothing,
         over_the_down_of_another,
         down_by_a_client,

@@ -1,5 +1,6 @@
 """A library's logs: nothing on standard output unless the app asked for it."""
 
+import json
 import logging
 import subprocess
 import sys
@@ -53,3 +54,33 @@ def test_an_app_that_configured_structlog_gets_events_there() -> None:
     finally:
         structlog.reset_defaults()
     assert seen == [{"event": "broken", "document": "d", "exc_info": None, "level": "error"}]
+
+
+_PROCESS = """
+import json
+import logging
+from lorogo_transport.logs import get_logger, to_stderr
+to_stderr("info"); to_stderr("info")
+get_logger("lorogo_server.host").bind(document="minutes").info("up", token=3)
+logging.getLogger("somebody.else").warning("they say %s", "so")
+logging.getLogger("somebody.else").info("small talk")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("somebody.else").log(45, "broken", exc_info=True)
+"""
+
+
+def test_a_process_of_ours_says_json_lines_and_nothing_else() -> None:
+    """Also what libraries say through the standard library, each once, with its level and its name."""
+    ran = subprocess.run([sys.executable, "-c", _PROCESS], capture_output=True, text=True, check=True)
+    assert ran.stdout == ""
+    lines = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert all(line.pop("timestamp").endswith("Z") for line in lines)
+    assert lines[:2] == [
+        {"message": "up", "document": "minutes", "token": 3, "level": "info"},
+        {"message": "they say so", "logger": "somebody.else", "level": "warning"},
+    ]
+    (last,) = lines[2:]
+    assert (last["message"], last["level"]) == ("broken", "error")
+    assert "ZeroDivisionError" in last["exception"]

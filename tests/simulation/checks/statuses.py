@@ -3,12 +3,14 @@
 Who may write what over what is said by `lorogo_protocol/lease.py` and docs/PROTOCOL.md:
 
     STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s (or +1)
-    STARTING, signed     who takes it, over the unsigned one of the same operation; its revision is the token
+    STARTING, signed     who takes it: over the unsigned one of the same operation, or with the move itself,
+                         over what anyone may move; its revision is the token
     STARTING, UP, token  the owner, over its own, or over a DOWN or ERROR that no other server signed
-    UP or STARTING       without a token: the owner whose key the bucket lost, over nothing
+    UP                   without a token: the owner whose key the bucket lost, over nothing
     DOWN, token          the owner, over its own
     DOWN, unsigned       a reset, over ERROR; a person, over anything
-    ERROR                a server, over an unsigned STARTING with more than three failures
+    ERROR                a server, over an unsigned STARTING with more than three failures, or over a signed
+                         one that stood 5 s, with which they are more than three
 """
 
 from typing import TYPE_CHECKING
@@ -57,7 +59,7 @@ class StatusesAreLegal:
             case Down():
                 return _ended(event)
             case Failed():
-                return _failed(event)
+                return self._failed(event)
 
     def _started(self, event: ev.StatusStored, status: Starting) -> str:
         match event.before:
@@ -70,19 +72,27 @@ class StatusesAreLegal:
                     return f"the count was {count}"
                 if status.operation_id == operation:
                     return "the operation must be a new one"
-                stood = event.at - event.before_at
-                if stood < limits.STALE_SECONDS * _PACE and event.document not in self._doubtful:
-                    return f"it stood for {stood:.2f} s only"
-                return ""
+                return self._young(event)
         return "there is no such status"
+
+    def _young(self, event: ev.StatusStored) -> str:
+        """Why nobody may give up who is starting it; "": it stood long enough."""
+        stood = event.at - event.before_at
+        if stood < limits.STALE_SECONDS * _PACE and event.document not in self._doubtful:
+            return f"it stood for {stood:.2f} s only"
+        return ""
 
     def _owned(self, event: ev.StatusStored) -> str:
         """A server's own STARTING, or its UP."""
         entry, before = event.entry, event.before
         if not entry.lease:
-            if before is None:
-                return "" if event.lost else "nobody has lost this key"
-            return _acquired(entry, before)
+            if before is None and event.lost:
+                return ""
+            match entry.status:
+                case Starting() as status:
+                    return self._acquired(event, status)
+                case _:
+                    return "nobody has lost this key"
         if before is None:
             return "the key is gone, so the token is, too"
         match before.status:
@@ -101,19 +111,26 @@ class StatusesAreLegal:
                 known = (entry.server, event.document) in self._record.tokens.get(entry.lease, ())
                 return "" if known else f"token {entry.lease} was never its own"
 
+    def _acquired(self, event: ev.StatusStored, status: Starting) -> str:
+        """Taken: the operation that somebody asked for, or one that nobody has moved the key to before."""
+        if status.retry_count > limits.RETRIES_MAX:
+            return f"it failed {status.retry_count} times: it must be ERROR"
+        match event.before:
+            case Entry(status=Starting(operation, count, _), server="") if operation == status.operation_id:
+                return "" if count == status.retry_count else "it takes another count than was asked for"
+            case _:
+                return self._started(event, status)
 
-def _acquired(entry: Entry, before: Entry) -> str:
-    match entry.status, before.status:
-        case Starting(operation, count, _), Starting(asked, counted, _):
-            if before.server:
-                return f"{before.server} has taken this operation already"
-            if operation != asked or count != counted:
-                return "it takes another operation than was asked for"
-            if count > limits.RETRIES_MAX:
-                return f"it failed {count} times: it must be ERROR"
-            return ""
-        case _:
-            return "only an unsigned STARTING can be taken"
+    def _failed(self, event: ev.StatusStored) -> str:
+        before = event.before
+        if not event.entry.server:
+            return "a client never writes ERROR" if event.line.startswith("client-") else ""
+        if before is None or not isinstance(before.status, Starting):
+            return "only a STARTING is given up"
+        count = before.status.retry_count + bool(before.server)
+        if count <= limits.RETRIES_MAX:
+            return f"it failed {count} times only"
+        return self._young(event) if before.server else ""
 
 
 def _ended(event: ev.StatusStored) -> str:
@@ -127,16 +144,6 @@ def _ended(event: ev.StatusStored) -> str:
     if event.line.startswith("server-") and not (before is not None and isinstance(before.status, Failed)):
         return "a reset is for what is in ERROR"
     return ""
-
-
-def _failed(event: ev.StatusStored) -> str:
-    before = event.before
-    if not event.entry.server:
-        return "a client never writes ERROR" if event.line.startswith("client-") else ""
-    if before is None or not isinstance(before.status, Starting) or before.server:
-        return "only an unsigned STARTING is given up"
-    count = before.status.retry_count
-    return "" if count > limits.RETRIES_MAX else f"it failed {count} times only"
 
 
 def _words(entry: Entry | None) -> str:

@@ -1,0 +1,50 @@
+/** A document as a React hook: `useRoom(url, id)` draws again whenever anybody edits it. */
+
+import { LoroAdaptor } from "loro-adaptors/loro";
+import { LoroDoc } from "loro-crdt";
+import { LoroWebsocketClient } from "loro-websocket";
+import { useEffect, useState } from "react";
+
+/**
+ * `live`: connected, and edits go out. It does not say "saved": the npm client tells of refused edits only. A page that
+ * wants to say it listens to Acks as well; web/src/demo/link.ts and saved.ts of lorogo show how.
+ */
+export type State = "connecting" | "live" | "offline" | "problem";
+
+export interface Room {
+  readonly doc: LoroDoc;
+  readonly state: State;
+  readonly problem: string;
+}
+
+const STATES: Readonly<Record<string, State>> = {
+  joined: "live",
+  connecting: "connecting",
+  reconnecting: "offline",
+  disconnected: "offline",
+  error: "problem",
+};
+
+export function useRoom(url: string, id: string): Room {
+  const [room, setRoom] = useState<Room>(() => ({ doc: new LoroDoc(), state: "connecting", problem: "" }));
+
+  useEffect(() => {
+    const doc = new LoroDoc(); // one for each visit: what was typed elsewhere must not come along
+    const tell = (change: Partial<Room>): void => setRoom((now) => ({ ...now, ...change, doc }));
+    const stopListening = doc.subscribe(() => tell({}));
+    const client = new LoroWebsocketClient({ url });
+    const adaptor = new LoroAdaptor(doc, {
+      onUpdateError: (_updates, code) => tell({ state: "problem", problem: `an edit was refused (${code})` }),
+    });
+    client
+      .join({ roomId: id, crdtAdaptor: adaptor, onStatusChange: (status) => tell({ state: STATES[status] ?? "problem" }) })
+      .catch((error: unknown) => tell({ state: "problem", problem: String(error) }));
+    tell({ state: "connecting", problem: "" });
+    return () => {
+      stopListening();
+      client.destroy();
+    };
+  }, [url, id]);
+
+  return room;
+}

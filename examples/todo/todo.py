@@ -1,0 +1,120 @@
+"""A to-do list that several people edit at once, in the terminal.
+
+    python todo.py groceries ana
+
+It keeps a copy in the folder `ana.store`, so it works without a network, too.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+
+import items
+from loro import LoroDoc
+
+import lorogo_client
+from lorogo_client import LorogoError, Session, State
+
+COMMANDS = "add TEXT, done N, move N TO, remove N, or quit"
+
+
+def edit(doc: LoroDoc, line: str) -> None:
+    """Do what the line says, or ValueError with what it could say."""
+    match line.split():
+        case ["add", _, *_]:
+            items.add(doc, line.split(maxsplit=1)[1])
+        case ["done", number] if number.isdecimal():
+            items.done(doc, int(number))
+        case ["move", number, to] if number.isdecimal() and to.isdecimal():
+            items.move(doc, int(number), int(to))
+        case ["remove", number] if number.isdecimal():
+            items.remove(doc, int(number))
+        case _:
+            raise ValueError(f"say {COMMANDS}")
+
+
+class Screen:
+    """The list as it was printed last; it is printed again when it is another."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.printed = ""
+
+    def show(self) -> None:
+        """The list, under a line that says how safe it is and who else looks at it."""
+        session = self.session
+        match session.state:
+            case State.SAVED:
+                mark = "saved"
+            case State.OFFLINE:
+                mark = f"offline, {session.unsaved} not saved"
+            case state:
+                mark = state.value
+        names = sorted(str(entry["name"]) for entry in session.presence.all().values())
+        lines = [f"{session.document_id}: {mark} ({', '.join(names)})"]
+        for number, row in enumerate(items.rows(session.doc), 1):
+            lines.append(f"  {number}. [{'x' if row['done'] else ' '}] {row['text']}")
+        text = "\n".join(lines)
+        if text != self.printed:
+            self.printed = text
+            print(text, flush=True)
+
+    async def follow(self, feed: AsyncIterator[object]) -> None:
+        """Show the list whenever the feed has something to say."""
+        async for _ in feed:
+            self.show()
+
+
+async def typed() -> AsyncIterator[str]:
+    """The lines that somebody types, without blocking everything else."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := (await reader.readline()).decode().strip():
+        yield line
+
+
+async def take_part(session: Session, name: str) -> None:
+    """Show what others do, and do what is typed, until `quit` or the end of the input."""
+    screen = Screen(session)
+    session.presence.set({"name": name})
+    async with asyncio.TaskGroup() as group:
+        feeds = (session.states(), session.changes(), session.presence.watch())
+        following = [group.create_task(screen.follow(feed)) for feed in feeds]
+        async for line in typed():
+            if line == "quit":
+                break
+            try:
+                edit(session.doc, line)
+            except ValueError as problem:
+                print(problem, flush=True)
+                continue
+            session.commit()  # to everybody, in the background
+            await session.stored()  # on this disk
+            screen.show()
+        for task in following:
+            task.cancel()
+
+
+async def main() -> None:
+    options = argparse.ArgumentParser(description="A to-do list for several people.")
+    options.add_argument("document")
+    options.add_argument("name")
+    given = options.parse_args()
+    nats = os.environ.get("LOROGO_NATS", "nats://127.0.0.1:4222")
+    async with (
+        lorogo_client.connect(nats, store=f"{given.name}.store") as client,
+        client.open(given.document, create=True) as session,
+    ):
+        await take_part(session, given.name)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except* LorogoError as group:
+        sys.exit(f"todo: {group.exceptions[0]}")
+    except* KeyboardInterrupt:
+        pass

@@ -1,0 +1,104 @@
+"""What a client tells of single updates, where somebody looks: sent, answered, over."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lorogo_client.outbox import Flight
+from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_transport.clock import Clock
+from lorogo_transport.logs import Log, get_logger
+from lorogo_transport.tracing import Recent, events_of, spans_of
+
+if TYPE_CHECKING:
+    from lorogo_transport.otel import Spans
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """An update that the sampler wants, on its way."""
+
+    document_id: str
+    begun_ns: int
+    bytes: int
+    attempts: int
+    reply: Reply | None = None  # the last
+
+
+class Tracing:
+    """The updates of one client."""
+
+    def __init__(self, events: Log | None, spans: "Spans | None", clock: Clock) -> None:
+        self._events = events
+        self._spans = spans
+        self._clock = clock
+        self._sending: Recent[_Sending] = Recent()
+
+    @property
+    def open(self) -> int:
+        """How many are followed that are not over."""
+        return len(self._sending)
+
+    def sent(self, document_id: str, flight: Flight) -> None:
+        """It goes out now, for the first time or again."""
+        if self._events is not None:
+            self._events.debug(
+                "update sent",
+                document=document_id,
+                log_id=flight.log_id,
+                bytes=len(flight.payload),
+                attempt=flight.attempts,
+            )
+        if self._spans is None:
+            return
+        if (known := self._sending.get(flight.log_id)) is not None:
+            known.attempts += 1
+        elif self._spans.wanted(flight.log_id):
+            begun_ns, size = self._clock.wall_ns(), len(flight.payload)
+            self._sending.put(flight.log_id, _Sending(document_id, begun_ns, size, 1))
+
+    def answered(self, document_id: str, reply: Reply) -> None:
+        """An answer to it came, whatever is made of that."""
+        if self._events is not None and isinstance(reply, Ack):
+            self._events.debug(
+                "update ACKed",
+                document=document_id,
+                log_id=reply.log_id,
+                sequence=reply.sequence,
+                durability=reply.durability,
+                lease=reply.lease,
+            )
+        if (sending := self._sending.get(reply.log_id)) is not None:
+            sending.reply = reply
+
+    def over(self, log_id: str) -> None:
+        """Nothing more is done with it: it is saved, refused for good, replaced or given up."""
+        if self._spans is None or (sending := self._sending.pop(log_id)) is None:
+            return
+        facts: dict[str, str | int] = {
+            "lorogo.document": sending.document_id,
+            "lorogo.log_id": log_id,
+            "lorogo.bytes": sending.bytes,
+            "lorogo.attempts": sending.attempts,
+        }
+        problem = ""
+        match sending.reply:
+            case Ack(sequence=sequence, durability=durability, lease=lease):
+                facts |= {
+                    "lorogo.sequence": sequence,
+                    "lorogo.durability": durability,
+                    "lorogo.lease": lease,
+                }
+            case Nack(reason=reason, message=message):
+                facts["lorogo.reason"] = reason.value
+                problem = message or reason.value
+            case None:
+                problem = "no answer"
+        self._spans.send(log_id, sending.begun_ns, self._clock.wall_ns(), facts, problem)
+
+
+def tracing_of(tracer_provider: object | None, clock: Clock) -> Tracing | None:
+    """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
+    events, spans = events_of(log), spans_of(tracer_provider)
+    return None if events is None and spans is None else Tracing(events, spans, clock)

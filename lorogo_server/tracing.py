@@ -1,0 +1,124 @@
+"""What an owner tells of single updates, where somebody looks: accepted, refused, ACKed."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_server.intake import Accepted, Again, Refused
+from lorogo_transport.clock import Clock
+from lorogo_transport.logs import Log, get_logger
+from lorogo_transport.tracing import Recent, events_of, spans_of
+
+if TYPE_CHECKING:
+    from lorogo_transport.otel import SpanContext, Spans
+
+log = get_logger(__name__)
+
+
+class _Unsafe(NamedTuple):
+    """An accepted update that the sampler wants, until its ACK."""
+
+    span: "SpanContext"
+    accepted_ns: int
+
+
+class Tracing:
+    """The updates of all documents of one server."""
+
+    def __init__(self, server_id: str, spans: "Spans | None", clock: Clock, *, events: bool) -> None:
+        self._server_id = server_id
+        self._spans = spans
+        self._clock = clock
+        self._events = events
+        self._unsafe: Recent[_Unsafe] = Recent()
+
+    @property
+    def open(self) -> int:
+        """How many are followed that have no ACK."""
+        return len(self._unsafe)
+
+    def accepted(self, document: Log, document_id: str, one: Accepted, epoch: int, heard_at: float) -> None:
+        """It is in the document, and given to the journal if it changed something."""
+        update = one.update
+        if self._events:
+            document.debug(
+                "update accepted",
+                log_id=update.log_id,
+                sequence=update.sequence,
+                epoch=epoch,
+                bytes=len(update.payload),
+                new=one.new,
+            )
+        if self._spans is None or not self._spans.wanted(update.log_id):
+            return
+        facts = {
+            **self._facts(document_id, update.log_id),
+            "lorogo.sequence": update.sequence,
+            "lorogo.epoch": epoch,
+            "lorogo.bytes": len(update.payload),
+        }
+        now_ns = self._clock.wall_ns()
+        span = self._spans.accept(update.log_id, self._wall(heard_at, now_ns), now_ns, facts)
+        self._unsafe.put(update.log_id, _Unsafe(span, now_ns))
+
+    def again(self, document: Log, one: Again) -> None:
+        """It was accepted before, and is answered again."""
+        if self._events:
+            document.debug("update came again", log_id=one.log_id, sequence=one.sequence)
+
+    def refused(self, document_id: str, no: Refused, heard_at: float) -> None:
+        """It is not in the document; the log has that as an event of its own."""
+        if self._spans is None or not no.log_id or not self._spans.wanted(no.log_id):
+            return
+        facts = {**self._facts(document_id, no.log_id), "lorogo.reason": no.reason.value}
+        if no.sequences:
+            facts["lorogo.sequence"] = max(no.sequences)
+        now_ns = self._clock.wall_ns()
+        self._spans.accept(no.log_id, self._wall(heard_at, now_ns), now_ns, facts, no.message)
+
+    def answered(self, document: Log, document_id: str, sequence: int, reply: Reply) -> None:
+        """The answer to an accepted update is out: an ACK, or that the document may be another's."""
+        if self._events and isinstance(reply, Ack):
+            document.debug(
+                "update ACKed", log_id=reply.log_id, sequence=sequence, durability=reply.durability
+            )
+        if self._spans is None or (unsafe := self._unsafe.pop(reply.log_id)) is None:
+            return
+        facts = {**self._facts(document_id, reply.log_id), "lorogo.sequence": sequence}
+        problem = ""
+        match reply:
+            case Ack(durability=durability, lease=lease):
+                facts |= {"lorogo.durability": durability, "lorogo.lease": lease}
+            case Nack(reason=reason, message=problem):
+                facts["lorogo.reason"] = reason.value
+        self._spans.ack(unsafe.span, unsafe.accepted_ns, self._clock.wall_ns(), facts, problem)
+
+    def submitted(self, document_id: str, size: int, begun_ns: int, ack: Ack) -> None:
+        """An update that we made for a call was sent like anybody's, and is ACKed."""
+        if self._spans is None or not self._spans.wanted(ack.log_id):
+            return
+        facts = {
+            **self._facts(document_id, ack.log_id),
+            "lorogo.bytes": size,
+            "lorogo.attempts": 1,
+            "lorogo.sequence": ack.sequence,
+            "lorogo.durability": ack.durability,
+            "lorogo.lease": ack.lease,
+        }
+        self._spans.send(ack.log_id, begun_ns, self._clock.wall_ns(), facts)
+
+    def _facts(self, document_id: str, log_id: str) -> dict[str, str | int]:
+        return {
+            "lorogo.document": document_id,
+            "lorogo.log_id": log_id,
+            "lorogo.server": self._server_id,
+        }
+
+    def _wall(self, at: float, now_ns: int) -> int:
+        """A moment of our own clock as people's clocks say it."""
+        return now_ns - max(0, int((self._clock.now() - at) * 1e9))
+
+
+def tracing_of(server_id: str, tracer_provider: object | None, clock: Clock) -> Tracing | None:
+    """What tells of updates; None if nobody looks. Raises TypeError, OtelMissing."""
+    events, spans = events_of(log) is not None, spans_of(tracer_provider)
+    return Tracing(server_id, spans, clock, events=events) if events or spans is not None else None

@@ -1,0 +1,178 @@
+"""What is known of one update, by its log id."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+import lorogo_client
+from lorogo_client import Client, UpdateRefused
+from lorogo_client.trace import Covered, InJournal, InWal, Quarantined, Trace, verdict
+from lorogo_protocol import chunks, subjects
+from lorogo_server import Server, ServerSettings
+from lorogo_transport.memory import MemoryNats
+from tests.journals import in_memory
+from tests.server.support import until
+
+DEADLINE = 20.0
+
+WAL = InWal("doc", (41,), 0, 10, whole=True)
+JOURNAL = InJournal("server", "ab", 7, "doc", 1, 41, 0, 3, 0, "1", 10, ((1, 0, 5),))
+REFUSED = Quarantined("doc", "invalid-update", "it does not decode", 41, 0, 10)
+KNOWN = Trace("x", "doc")
+
+
+VERDICTS = [
+    (Trace("x"), "not known: it did not reach NATS, or what kept it has expired"),
+    (
+        replace(KNOWN, wal=(WAL,), journals=(JOURNAL,)),
+        "accepted: in the WAL at 41, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, wal=(WAL,), journals=(JOURNAL, replace(JOURNAL, server="other"))),
+        "accepted: in the WAL at 41, in the journals of 2 servers",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=False)),
+        "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), in_document=True, snapshot=Covered(1, 40, deleted=False)),
+        "accepted, and compacted since: in the stored snapshot, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), in_document=False),
+        "accepted, and not in the document: in the journal of 1 server; reconciliation brings it back",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 40, deleted=False)),
+        "accepted: in the journal of 1 server; nobody serves the document now to say whether it has it",
+    ),
+    (replace(KNOWN, rejected=(REFUSED,)), "refused: invalid-update: it does not decode"),
+    (
+        replace(KNOWN, rejected=(REFUSED,), journals=(JOURNAL,), wal=(WAL,)),  # it waited, and came again
+        "accepted: in the WAL at 41, in the journal of 1 server",
+    ),
+    (
+        replace(KNOWN, wal=(WAL,)),
+        (
+            "in the WAL at 41, and in no journal that answered: not accepted yet, or accepted with"
+            " durability stream"
+        ),
+    ),
+    (
+        replace(KNOWN, wal=(replace(WAL, whole=False),)),
+        "some of its chunks are in the WAL, others are missing: it was never whole",
+    ),
+    (
+        replace(KNOWN, journals=(JOURNAL,), snapshot=Covered(1, 41, deleted=True)),
+        "its document is deleted; the update is in the journal of 1 server",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "words"), VERDICTS)
+def test_what_is_known_in_one_sentence(found: Trace, words: str) -> None:
+    """The best that can be said, and never more."""
+    assert verdict(found) == words
+
+
+@asynccontextmanager
+async def world(**settings: object) -> AsyncIterator[tuple[MemoryNats, Client]]:
+    nats = MemoryNats()
+    chosen = ServerSettings(**settings)  # type: ignore[arg-type]  # passed on
+    async with (
+        asyncio.timeout(DEADLINE),
+        Server(nats.connect("server"), chosen, **in_memory()),
+        lorogo_client.connect(nats.connect("client")) as client,
+    ):
+        yield nats, client
+
+
+async def write(client: Client, document: str, text: str) -> str:
+    async with client.open(document) as session:
+        session.doc.get_text("body").insert(0, text)
+        receipt = await session.flush(timeout=DEADLINE)
+    assert receipt is not None
+    return receipt.log_id
+
+
+async def test_an_accepted_update_is_found_before_and_after_a_compaction() -> None:
+    """With or without its document's name; other updates and other documents are left out."""
+    async with world() as (_, client):
+        first = await write(client, "minutes", "one")
+        second = await write(client, "minutes", "two")
+        await write(client, "other", "three")
+        by_name, by_id = await client.trace(first, document="minutes"), await client.trace(first)
+        assert by_name == by_id
+        assert by_id.document == "minutes"
+        (held,), (kept,) = by_id.wal, by_id.journals
+        assert held.sequences == (kept.sequence,)
+        assert (kept.document, held.whole, by_id.in_document, by_id.rejected) == ("minutes", True, True, ())
+        assert (await client.trace(second)).journals[0].sequence > kept.sequence
+        assert (await client.trace(first, document="other")).journals == ()
+        await client.document("minutes").compact()
+        after = await client.trace(first)
+        assert (after.wal, after.journals) == ((), (kept,))
+        assert verdict(after).startswith("accepted, and compacted since")
+
+
+async def test_a_refused_update_is_found_with_its_reason() -> None:
+    """In the quarantine, by the log id that the error named."""
+    async with world(document_bytes_max=100) as (_, client):
+        with pytest.raises(UpdateRefused) as no:
+            await write(client, "small", "x" * 1000)
+        log_id = no.value.log_id
+
+        async def moved() -> Trace | None:
+            found = await client.trace(log_id)
+            return found if found.rejected and not found.wal else None
+
+        found = await until(moved)
+        assert found.document == "small"
+        assert found.rejected[0].reason == "document-full"
+        assert verdict(found).startswith("refused: document-full: the document has ")
+
+
+async def test_an_update_whose_chunks_did_not_all_come_is_told_as_such() -> None:
+    """Nobody but the WAL has it, so all of the WAL is read, and the caller is told."""
+    async with world() as (nats, client):
+        await write(client, "minutes", "one")
+        first, *_ = chunks.split(b"x" * 100, "half-of-it", chunk_bytes_max=60)
+        wal = nats.connect("hand").stream(subjects.WAL_STREAM)
+        await wal.append(subjects.wal("minutes"), first.data, headers=first.headers())
+        told: list[str] = []
+        found = await client.trace("half-of-it", on_all=lambda: told.append("all"))
+        assert (found.document, found.wal[0].whole, told) == ("minutes", False, ["all"])
+
+
+async def test_an_update_that_nobody_has_is_not_known() -> None:
+    """And what is no log id is refused before anybody is asked."""
+    async with world() as (_, client):
+        await write(client, "minutes", "one")
+        found = await client.trace("never-sent")
+        assert (found.known, found.document, found.unasked) == (False, "", ())
+        for bad in ("", "a b", "x" * 65):
+            with pytest.raises(ValueError, match="no log id"):
+                await client.trace(bad)
+
+
+async def test_the_log_id_in_a_payload_is_no_update() -> None:
+    """A text that names the id of another update is not taken for it."""
+    async with world() as (_, client):
+        log_id = await write(client, "minutes", "one")
+        await write(client, "minutes", f"see {log_id}")
+        assert len((await client.trace(log_id)).journals) == 1
+
+
+async def test_without_servers_the_wal_tells_what_it_has() -> None:
+    """No journal is asked; nothing is started."""
+    nats = MemoryNats()
+    async with asyncio.timeout(DEADLINE), lorogo_client.connect(nats.connect("client")) as client:
+        async with Server(nats.connect("server"), ServerSettings(), **in_memory()):
+            log_id = await write(client, "minutes", "one")
+        found = await client.trace(log_id, document="minutes")
+        assert (len(found.wal), found.journals, found.in_document) == (1, (), None)
+        assert verdict(found).startswith("in the WAL at ")

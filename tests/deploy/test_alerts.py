@@ -1,0 +1,154 @@
+"""The alerts: written right, about metrics that there are, each with a runbook and a story."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from tests.deploy import figures
+
+ROOT = Path(__file__).parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+GROUPS: list[dict[str, Any]] = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text(encoding="utf-8"))[
+    "groups"
+]
+RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+STORIES: list[dict[str, Any]] = yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text(encoding="utf-8"))[
+    "tests"
+]
+KUBERNETES = "lorogo-kubernetes"
+PAGES = {"docs/OPERATIONS.md": (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")}
+each = pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+
+
+def slug(heading: str) -> str:
+    """A heading as links name it."""
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def section(page: str, anchor: str) -> str:
+    """What stands below a heading, up to the next of its kind. Asserts that it is there, once."""
+    parts = re.split(r"^(#+ .*)$", page, flags=re.MULTILINE)
+    found = [
+        (head, body)
+        for head, body in zip(parts[1::2], parts[2::2], strict=True)
+        if slug(head.lstrip("# ")) == anchor
+    ]
+    assert len(found) == 1, anchor
+    return found[0][1]
+
+
+def test_there_are_alerts_and_each_has_a_name_of_its_own() -> None:
+    names = [rule["alert"] for rule in RULES]
+    assert len(names) == len(set(names)) > 25
+    assert all(name.startswith("Lorogo") for name in names)
+    assert [group["name"] for group in GROUPS].count(KUBERNETES) == 1
+
+
+@each
+def test_an_alert_asks_for_what_there_is(rule: dict[str, Any]) -> None:
+    """Its expression parses, and every metric, label and value in it is one that lorogo gives.
+
+    Those of the group for Kubernetes may ask kube-state-metrics and the kubelet, and nobody else may.
+    """
+    others = any(rule in group["rules"] for group in GROUPS if group["name"] == KUBERNETES)
+    assert figures.wrong_with(rule["expr"], others=others) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("lorogo_servrs == 0", "no metric lorogo_servrs"),
+        ("sum by (srver) (lorogo_servers)", "no series has the label srver"),
+        ('lorogo_documents{stat="ERROR"}', "no label stat"),
+        ('lorogo_documents{state="BROKEN"}', "no state=BROKEN"),
+        ('lorogo_queue_depth{queue=~"journal|disk"}', "no queue=disk"),
+        ('lorogo_nacks_total{reason="because"}', "no reason=because"),
+        ("rate(lorogo_wal_messages[5m])", "has no rate"),
+        ("lorogo_updates_accepted", "no metric lorogo_updates_accepted"),
+        ("kube_cronjob_created", "no metric kube_cronjob_created"),
+        ("sum(lorogo_servers", "sum(lorogo_servers"),
+        ("max by (server) lorogo_server_ready ==", ""),
+        ("a < max by (b) (c) on (nowhere) d", ""),
+    ],
+)
+def test_a_wrong_expression_is_noticed(expression: str, words: str) -> None:
+    """The check has teeth."""
+    problems = figures.wrong_with(expression)
+    assert problems
+    assert words in "\n".join(problems)
+
+
+@each
+def test_an_alert_says_what_it_is_and_where_to_look(rule: dict[str, Any]) -> None:
+    """Severity, two sentences, and a runbook: a chapter that names the alert."""
+    assert rule["labels"].keys() == {"severity"}
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    if "for" in rule:
+        assert promql.parse_duration(rule["for"]).total_seconds() >= 60
+    notes = rule["annotations"]
+    assert notes.keys() == {"summary", "description", "runbook_url"}
+    assert all(len(words) > 20 for words in notes.values())
+    for label in re.findall(r"\$labels\.(\w+)", notes["summary"]):
+        assert label in rule["expr"] or label == "instance", label
+    page, _, anchor = notes["runbook_url"].partition("#")
+    told = section(PAGES[page], anchor)
+    assert rule["alert"] in told.lstrip().split("\n\n")[0], "the chapter says whose it is"
+    assert len(told) > 300
+
+
+def test_every_runbook_is_some_alerts() -> None:
+    """Chapters name alerts that there are, and no others; what names none is for what no alert can tell."""
+    chapter = PAGES["docs/OPERATIONS.md"].partition("\n# When an alert fires\n")[2]
+    assert chapter
+    assert set(re.findall(r"Lorogo[A-Z]\w+", chapter)) == {rule["alert"] for rule in RULES}
+    linked = {rule["annotations"]["runbook_url"].partition("#")[2] for rule in RULES}
+    headings = {slug(one) for one in re.findall(r"^## (.*)$", chapter, re.MULTILINE)}
+    assert linked <= headings
+    assert headings - linked == {"restoring"}
+
+
+def test_every_alert_has_a_story() -> None:
+    """`alerts_test.yml` says when each fires; the first story is of a day on which none does."""
+    first, *others = STORIES
+    assert [one["exp_samples"] for one in first["promql_expr_test"]] == [[]]
+    fires = {
+        name
+        for story in others
+        for test in story.get("promql_expr_test", [])
+        for sample in test["exp_samples"]
+        for name in re.findall(r'alertname="(\w+)"', sample["labels"])
+    }
+    assert fires == {rule["alert"] for rule in RULES}
+    asked = {name for rule in RULES for name in re.findall(r"\b(?:lorogo|kube|kubelet)_\w+", rule["expr"])}
+    told = {one["series"].partition("{")[0] for one in first["input_series"]}
+    assert asked == told, "a day on which all is well has a figure for everything that is asked for"
+
+
+def test_stories_have_series_that_there_are() -> None:
+    """A story of a metric that nobody gives proves nothing."""
+    for story in STORIES:
+        for one in story["input_series"]:
+            assert figures.wrong_with(one["series"], others=True) == [], story["name"]
+
+
+def test_promtool_agrees() -> None:
+    """Prometheus' own tool takes the rules, and they fire in the stories when they should, and not before."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip(
+            "there is no promtool on the PATH: it comes with Prometheus (https://prometheus.io/download)"
+        )
+    for command in (
+        ["check", "rules", "--lint=all", "--lint-fatal", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+    ):
+        done = subprocess.run(
+            [promtool, *command], cwd=PROMETHEUS, capture_output=True, text=True, timeout=110, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,65 @@
+"""examples/todo: the list, what may be typed, and the files as the tutorial has them; it runs them, too."""
+
+import pytest
+from loro import ExportMode, LoroDoc
+
+from tests.examples.running import EXAMPLES, module
+from tests.handbook.following import shown_files
+from tests.handbook.markdown import HANDBOOK, blocks
+
+TODO = module("todo/todo.py")
+
+
+def texts(doc: LoroDoc) -> list[str]:
+    return [f"{'x' if row['done'] else ' '} {row['text']}" for row in TODO.items.rows(doc)]
+
+
+def test_the_tutorial_has_both_files_whole() -> None:
+    """Whoever copies its blocks has the example, byte by byte."""
+    shown = shown_files(blocks(HANDBOOK / "tutorial.md"))
+    assert shown.keys() == {"items.py", "todo.py"}
+    for name, text in shown.items():
+        assert text == (EXAMPLES / "todo" / name).read_text(encoding="utf-8"), name
+
+
+def test_lines_edit_the_list() -> None:
+    """add, done, move, remove; a text may have blanks."""
+    doc = LoroDoc()
+    for line in ("add milk", "add  rye  bread", "add coffee", "done 2", "move 3 1", "remove 2"):
+        TODO.edit(doc, line)
+    assert texts(doc) == ["  coffee", "x rye  bread"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("done 3", "there is no item 3: the list has 1"),
+        ("done 0", "there is no item 0"),
+        ("move 1 2", "there is no item 2"),
+        ("remove -1", "say add TEXT, done N"),
+        ("done one", "say add TEXT, done N"),
+        ("add", "say add TEXT"),
+        ("buy milk", "say add TEXT"),
+    ],
+)
+def test_a_line_that_makes_no_sense_changes_nothing(line: str, words: str) -> None:
+    """It is answered with what could be said instead."""
+    doc = LoroDoc()
+    TODO.edit(doc, "add milk")
+    with pytest.raises(ValueError, match=words):
+        TODO.edit(doc, line)
+    assert texts(doc) == ["  milk"]
+
+
+def test_a_number_means_the_item_that_its_writer_saw() -> None:
+    """Whatever others insert or move above it before the edit arrives."""
+    ana, ben = LoroDoc(), LoroDoc()
+    TODO.edit(ana, "add milk")
+    TODO.edit(ana, "add bread")
+    ana.commit()
+    ben.import_(ana.export(ExportMode.Snapshot()))
+    TODO.edit(ana, "add coffee")
+    TODO.edit(ana, "move 3 1")
+    TODO.edit(ben, "done 2")
+    ana.import_(ben.export(ExportMode.Snapshot()))
+    assert texts(ana) == ["  coffee", "  milk", "x bread"]

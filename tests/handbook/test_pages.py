@@ -1,0 +1,126 @@
+"""Every page of the handbook is true: what it says to type is typed, and what it shows is what comes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.handbook.following import Reader, treatment
+from tests.handbook.markdown import HANDBOOK, ROOT, Block, blocks, name_of
+from tests.handbook.reasons import REASONS, check
+
+OWN = ("$ lorogo dev", "$ nats-server", "$ lorogo bench")  # a page with one of these needs no other
+ELSEWHERE = {"pipeline"}  # needs Spark: tests/pipeline/test_guide.py
+WRITTEN = [*sorted(HANDBOOK.glob("*.md")), *sorted((ROOT / "examples").glob("**/README.md"))]
+WRITTEN = [path for path in WRITTEN if "node_modules" not in path.parts]
+PAGES = [path.stem for path in sorted(HANDBOOK.glob("*.md")) if blocks(path)]
+
+
+def block(language: str, text: str = "x", mark: str = "") -> Block:
+    return Block("page.md", 1, language, text, mark)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    """Each has a treatment; a reason not to run one is a reason that we know, and true of the block."""
+    below = False
+    for one in blocks(page):
+        how, words = treatment(one, below_python=below)
+        below = how in ("run", "program")
+        if how == "leave":
+            check(words, one)
+        elif page.parent != HANDBOOK:
+            raise AssertionError(f"{one.where}: nobody follows this page: mark it with the test that runs it")
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", [name for name in PAGES if name not in ELSEWHERE])
+async def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
+    """From top to bottom, on a machine with a `lorogo dev`; what is shown is what comes."""
+    found = blocks(HANDBOOK / f"{page}.md")
+    if shutil.which("curl") is None and any("curl " in one.text for one in found):
+        pytest.skip("no curl on this machine: install it to have this page followed")
+    reader = Reader(tmp_path)
+    if not any(line.startswith(OWN) for one in found for line in one.text.splitlines()):
+        await reader.begin_dev()
+    await reader.read(found)
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (block(""), "neither run nor marked"),
+        (block("sh"), "neither run nor marked"),
+        (block("text"), "neither run nor marked"),
+        (block("console", mark="file"), "means nothing"),
+        (block("python", mark="skip: it is late"), "means nothing"),
+        (block("python", mark="terminal: ana"), "neither run nor marked"),
+    ],
+)
+def test_a_block_that_nobody_runs_is_found(one: Block, words: str) -> None:
+    """Whatever its language and its mark."""
+    with pytest.raises(AssertionError, match=words):
+        treatment(one, below_python=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [
+        ("because of rain", block("console")),
+        ("make", block("console", "$ make nothing-of-the-kind")),
+        ("make", block("console", "$ rm -r /")),
+        ("elsewhere tests/nowhere.py::test_it", block("console")),
+        ("elsewhere tests/handbook/test_pages.py::test_nothing", block("console")),
+        ("options", block("console", "$ lorogo status")),
+        ("options it is slow", block("console", "$ ls")),
+        ("options it is slow", block("console", "$ lorogo status --no-such-option")),
+        ("npm examples/react", block("console", "$ npm run nothing")),
+        ("drawing", block("python")),
+    ],
+)
+def test_a_reason_that_is_not_true_is_found(words: str, one: Block) -> None:
+    """Of each kind of reason, one that does not hold."""
+    with pytest.raises(AssertionError):
+        check(words, one)
+    assert set(REASONS) == {"make", "elsewhere", "options", "npm", "drawing"}
+
+
+async def test_a_page_that_is_not_true_is_found(tmp_path: Path) -> None:
+    """Another output, another exit code, words that are never printed: each is told with its place."""
+    wrong = [
+        [block("console", "$ echo one\ntwo")],
+        [block("console", "$ echo one")],
+        [block("console", "$ false")],
+        [block("console", "$ true\n$ exit 3", "exit code: 2")],
+        [block("console", "$ echo one\ntwo", "terminal: a")],
+        [block("python", "print(1)"), block("text", "2")],
+        [block("python", "import asyncio\nasyncio.run(asyncio.sleep(0))\nprint(1)"), block("text", "2")],
+        [block("python", "import asyncio\nasyncio.run(None)")],
+    ]
+    for number, found in enumerate(wrong):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(AssertionError) as error:
+            await Reader(folder).read(found)
+        assert "in page.md:1" in error.value.__notes__
+
+
+async def test_what_is_right_passes(tmp_path: Path) -> None:
+    """Wildcards in a line and for lines, exit codes, files in parts, commands over two lines, `await`."""
+    await Reader(tmp_path).read(
+        [
+            block(
+                "console", "$ printf 'a\\nb\\nc 17 d\\n'\na\n...\nc ... d\n$ echo one \\\n    two\none two"
+            ),
+            block("console", "$ exit 3", "exit code: 3"),
+            block("python", "A = 1\n", "file: one.py"),
+            block("python", "B = 2\n", "file: one.py"),
+            block("python", "import asyncio\n\nimport one\n\nawait asyncio.sleep(0)\nprint(one.A, one.B)"),
+            block("text", "1 2"),
+            block("console", "$ cat\n> hello\nhello", "terminal: a"),
+            block("console", "^C", "terminal: a"),
+        ]
+    )
+    assert (tmp_path / "one.py").read_text() == "A = 1\n\n\nB = 2\n"

@@ -1,0 +1,181 @@
+"""Every code block of the README is run, here or in tests/test_readme.py, or says why not."""
+
+import ast
+import asyncio
+import inspect
+import re
+import shutil
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lorogo_client
+from tests.gateway.npm import WEB, node
+from tests.gateway.stacks import stack
+from tests.handbook.following import Reader
+from tests.handbook.markdown import ROOT, Block, blocks
+from tests.handbook.reasons import check
+
+HERE = "elsewhere tests/handbook/test_readme_blocks.py::"
+THERE = "elsewhere tests/test_readme.py::"
+STORING = 'async with lorogo_client.connect("nats://127.0.0.1:4222", store='
+#: how a block begins, and what becomes of it
+BLOCKS = {
+    "make run": "make it sets up an environment",
+    "import asyncio": f"{THERE}test_the_example_runs",
+    "import { LoroDoc }": f"{HERE}test_the_javascript_saves",
+    "curl -X PATCH": f"{HERE}test_the_requests_are_answered",
+    STORING: f"{HERE}test_offline_edits_are_stored",
+    ". .venv/bin/activate": f"{HERE}test_the_closed_setup_lets_a_token_in",
+    "async with lorogo_client.connect(url, token=token)": f"{HERE}test_the_closed_setup_lets_a_token_in",
+    "async def follow": f"{THERE}test_the_feed_in_it_gives_what_was_written",
+    "lorogo pipeline ingest": "options each starts a Spark; tests/pipeline runs the jobs",
+    "from lorogo_log import": f"{HERE}test_the_log_alone_prints_what_it_appended",
+    "lorogo_protocol/": f"{THERE}test_files_that_are_named_exist",
+}
+SECONDS = 60.0
+
+
+def found(beginning: str) -> Block:
+    (one,) = [one for one in blocks(ROOT / "README.md") if one.first_line.startswith(beginning)]
+    return one
+
+
+async def run(code: str, **names: Any) -> None:
+    """Code as it stands, with `await` at the top."""
+    made = eval(compile(code, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if inspect.isawaitable(made):
+        await made
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    """Each is one of the table, each of the table is there once, and each reason is true."""
+    there = blocks(ROOT / "README.md")
+    assert len(there) == len(BLOCKS)
+    for beginning, words in BLOCKS.items():
+        check(words, found(beginning))
+
+
+@pytest.mark.node
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_the_javascript_saves(tmp_path: Path) -> None:
+    """Copied as it stands, on Node with the npm packages: another client finds what it typed."""
+    program = node()
+    async with stack(tmp_path) as place:
+        code = found("import { LoroDoc }").text
+        assert code.count("ws://127.0.0.1:8080") == 1
+        process = await asyncio.create_subprocess_exec(
+            *(
+                program,
+                "--input-type=module",
+                "-e",
+                code.replace("ws://127.0.0.1:8080", f"ws{place.web[4:]}"),
+            ),
+            cwd=WEB,
+        )
+        try:
+            async with (
+                lorogo_client.connect(place.nats.url) as client,
+                client.open("minutes-2026-11") as session,
+                asyncio.timeout(SECONDS),
+            ):
+                changes = session.changes()
+                while session.doc.get_text("body").to_string() != "from JavaScript ":
+                    await anext(changes)
+        finally:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_the_requests_are_answered(tmp_path: Path) -> None:
+    """Copied as they stand: the title is set, read, in the history, and the feed tells of it."""
+    if shutil.which("curl") is None:
+        pytest.skip("no curl on this machine")
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    reader = Reader(folder)
+    async with stack(tmp_path) as place:
+        reader.web_port = int(place.web.rpartition(":")[2])
+        *lines, feed = found("curl -X PATCH").text.rstrip("\n").split("\n")
+        assert feed.startswith("curl -N ")
+        # the feed goes on for ever: until it has told of an update
+        lines += [f"{feed} > feed.out &", "until grep '^data: ' feed.out; do sleep 0.1; done"]
+        printed = await reader.run_script("\n".join(lines))
+    assert '"durability":"journal"' in printed
+    assert '[["Minutes"]]' in printed
+    assert re.search(r'"versions":\[\{"version":"v', printed)
+    assert re.search(r'data: \{"document":"minutes"', printed)
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+async def test_offline_edits_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied as it stands, where the document was opened once: without a network, and saved later."""
+    code = found(STORING).text
+    address = "nats://127.0.0.1:4222"
+    monkeypatch.chdir(tmp_path)
+    async with stack(tmp_path) as place:
+        async with (
+            lorogo_client.connect(place.nats.url, store="my-app.store") as client,
+            client.open("minutes-2026-11") as session,
+        ):
+            await session.ready(SECONDS)
+        async with asyncio.timeout(SECONDS):
+            await run(code.replace(address, "nats://127.0.0.1:1"), lorogo_client=lorogo_client)
+        async with lorogo_client.connect(place.nats.url, store="my-app.store") as client:
+            assert [(one.document_id, one.unsaved) for one in client.stored_documents()] == [
+                ("minutes-2026-11", 1)
+            ]
+            async with client.open("minutes-2026-11") as session:
+                await session.flush(SECONDS)
+        async with lorogo_client.connect(place.nats.url) as client:
+            answer = await client.document("minutes-2026-11").get(["$.body"])
+            assert answer["matches"] == [["written on a plane "]]
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_the_closed_setup_lets_a_token_in(tmp_path: Path) -> None:
+    """Its commands, in their order, on ports that are free: Ana's token opens her document by each door."""
+    if shutil.which("curl") is None:
+        pytest.skip("no curl on this machine")
+    reader = Reader(tmp_path)
+    begin, setup, *lines = found(". .venv/bin/activate").text.rstrip("\n").split("\n")
+    assert begin.startswith(". .venv/bin/activate") and setup.startswith("lorogo auth setup closed")
+    (wait,) = [line for line in lines if line.startswith("sleep ")]
+    (gateway,) = [line for line in lines if line.startswith("lorogo gateway ")]
+    lines[lines.index(gateway)] = gateway.replace("gateway ", f"gateway --port {reader.web_port} ", 1)
+    # a busy machine may need more than five seconds
+    ready = f"curl -s 127.0.0.1:{reader.web_port}/readyz"
+    lines[lines.index(wait)] = f"until {ready} | grep -q '\"ready\":true'; do sleep 0.2; done"
+    other = f"sed -i.old 's/4222/{reader.nats_port}/' closed/nats.conf"  # as the README says below
+    code = found("async with lorogo_client.connect(url, token=token)").text
+    program = tmp_path / "ana.py"
+    program.write_text(
+        "import asyncio, sys, lorogo_client\n"
+        f"url, token = 'nats://127.0.0.1:{reader.nats_port}', open('ana.token').read().strip()\n"
+        f"async def main():\n{textwrap.indent(code, '    ')}"
+        "            print(session.document_id, session.read_only)\n"
+        "asyncio.run(main())\n"
+    )
+    printed = await reader.run_script("\n".join([setup, other, *lines, "echo", "python ana.py"]))
+    assert "minutes-1 saved (journal)" in printed
+    assert '{"title":"Hello"}' in printed
+    assert "minutes-2026-11 False" in printed
+
+
+def test_the_log_alone_prints_what_it_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copied as it stands: on the disk when it returns, and read back."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(found("from lorogo_log import").text, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "{'text': 'hello'}\n"

@@ -1,0 +1,52 @@
+"""Who looks at single updates: nobody, unless somebody asked."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import structlog
+
+from lorogo_transport.logs import get_logger, to_stderr
+from lorogo_transport.tracing import OtelMissing, Recent, events_of, spans_of
+
+
+def test_nothing_is_made_where_nobody_looks() -> None:
+    """No provider, no debug events: None, which is all that the hot path looks at."""
+    assert spans_of(None) is None
+    assert events_of(get_logger("lorogo_test.quiet")) is None
+
+
+def test_debug_events_are_seen_as_the_app_sets_them(caplog: pytest.LogCaptureFixture) -> None:
+    """By the levels of the standard library, or by those of structlog if that is configured."""
+    log = get_logger("lorogo_test.looked_at")
+    with caplog.at_level(logging.DEBUG, logger="lorogo_test"):
+        assert events_of(log) is log
+    for level, expected in (("info", None), ("debug", log)):
+        to_stderr(level)
+        assert events_of(log) is expected
+    structlog.configure(wrapper_class=structlog.BoundLogger)  # one without levels says everything
+    assert events_of(log) is log
+
+
+def test_without_the_extra_a_provider_is_answered_with_what_to_install() -> None:
+    """And nothing of OpenTelemetry is loaded by whoever does not ask for it."""
+    code = (
+        "import sys\nsys.modules['opentelemetry'] = None\nimport lorogo_client\n"
+        "lorogo_client.connect()\n"
+        "try:\n    lorogo_client.connect(tracer_provider=object())\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "spans need OpenTelemetry: pip install 'lorogo[otel]'\n"
+    assert issubclass(OtelMissing, ImportError)
+
+
+def test_what_is_never_heard_of_again_is_forgotten_first() -> None:
+    """However many updates are lost, their facts take no more room than this."""
+    recent: Recent[int] = Recent(entries_max=3)
+    for number in range(5):
+        recent.put(str(number), number)
+    assert len(recent) == 3
+    assert [recent.pop(str(number)) for number in range(5)] == [None, None, 2, 3, 4]
+    assert recent.get("4") is None

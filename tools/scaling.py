@@ -1,0 +1,161 @@
+"""What a load needs, by the costs that were measured: the tables of docs/SCALING.md.
+
+    python tools/scaling.py                                  # those of the page
+    python tools/scaling.py --editors 20000 --documents 1e6  # yours
+    python tools/scaling.py --check                          # exit code 1 if the page has others
+
+Arithmetic, not a measurement: costs are those of one machine, added up as if nothing got slower with size.
+"""
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "SCALING.md"
+BEGIN, END = "<!-- tools/scaling.py -->", "<!-- /tools/scaling.py -->"
+_KIB, _GIB = 1024, 1 << 30
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured on 2 cores of one machine; the page says by which command."""
+
+    update_us: float = 161.0  # CPU of the server for an update, journalled, with 1,000 documents open
+    open_us: float = 1012.0  # CPU of the server for an open
+    move_us: float = 166.0  # CPU of the server for a move of a cursor, a connection each
+    lease_us: float = 21.6  # CPU of the server for a second of a document that is only open
+    document_bytes: float = 66.2 * _KIB  # of server memory for a small open document
+    nats_update_us: float = 27.0  # CPU of nats-server: stored, republished, announced to one, ACKed
+    nats_lease_us: float = 9.25  # CPU of nats-server for a second of a document that is only open
+    nats_delivery_us: float = 4.8  # at most: 2 cores gave 418,202 deliveries, and the readers used them, too
+    nats_document_bytes: float = 12.75 * _KIB  # at most: of nats-server memory for an open document
+    wal_bytes: float = 369.0  # of a stored keystroke
+    journal_bytes: float = 191.0  # of a journalled keystroke
+    stream_updates: float = 69_503.0  # that one stream took in a second
+
+
+@dataclass(frozen=True)
+class Load:
+    """What people do. Guesses: put your own in."""
+
+    documents: float = 10e6  # that exist
+    editors: float = 1e6  # that have one open
+    per_document: float = 3.0  # editors of a document that is open
+    typing: float = 0.2  # of the editors, at a time
+    updates: float = 2.0  # a second, of who types; and as many moves of the cursor
+    stay_seconds: float = 1200.0  # that a document is open
+    cell_documents: float = 250_000.0  # that one WAL and its buckets shall hold
+    use: float = 0.6  # of a core, so that a failed neighbour can be taken over
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What it takes."""
+
+    open_documents: float
+    updates: float  # a second
+    deliveries: float  # a second: to those who read, and moves of cursors
+    server_cores: float
+    server_bytes: float
+    nats_cores: float
+    nats_bytes: float  # of one copy
+    streams: int  # by updates a second
+    cells: int  # by streams and by documents that exist
+    wal_bytes: float  # a day, of one copy, before compaction
+    journal_bytes: float  # a day
+
+
+def needs(load: Load, costs: Costs) -> Needs:
+    """The sum of it."""
+    open_documents = load.editors / load.per_document
+    updates = load.editors * load.typing * load.updates
+    opens = open_documents / load.stay_seconds
+    others = load.per_document - 1
+    deliveries = 2 * updates * others  # of an update, and of a cursor's move
+    server_us = (
+        updates * (costs.update_us + costs.move_us) + opens * costs.open_us + open_documents * costs.lease_us
+    )
+    nats_us = (
+        updates * costs.nats_update_us
+        + deliveries * costs.nats_delivery_us
+        + open_documents * costs.nats_lease_us
+    )
+    streams = math.ceil(updates / (load.use * costs.stream_updates))
+    return Needs(
+        open_documents=open_documents,
+        updates=updates,
+        deliveries=deliveries,
+        server_cores=server_us / 1e6 / load.use,
+        server_bytes=open_documents * costs.document_bytes,
+        nats_cores=nats_us / 1e6 / load.use,
+        nats_bytes=load.documents * costs.nats_document_bytes,
+        streams=streams,
+        cells=max(streams, math.ceil(load.documents / load.cell_documents)),
+        wal_bytes=updates * costs.wal_bytes * 86400,
+        journal_bytes=updates * costs.journal_bytes * 86400,
+    )
+
+
+def tables(loads: list[tuple[str, Load]], costs: Costs) -> str:
+    """As Markdown, a column for each load."""
+    found = [needs(load, costs) for _, load in loads]
+    rows: list[tuple[str, list[str]]] = [
+        ("documents that exist", [f"{load.documents:,.0f}" for _, load in loads]),
+        ("editors at once", [f"{load.editors:,.0f}" for _, load in loads]),
+        ("documents open", [f"{one.open_documents:,.0f}" for one in found]),
+        ("updates a second", [f"{one.updates:,.0f}" for one in found]),
+        ("deliveries a second", [f"{one.deliveries:,.0f}" for one in found]),
+        ("cores for servers", [f"{one.server_cores:,.1f}" for one in found]),
+        ("memory of servers, GiB", [f"{one.server_bytes / _GIB:,.1f}" for one in found]),
+        ("cores for NATS, one copy", [f"{one.nats_cores:,.1f}" for one in found]),
+        ("memory of NATS, one copy, GiB, at most", [f"{one.nats_bytes / _GIB:,.1f}" for one in found]),
+        ("streams, by updates a second", [f"{one.streams:,}" for one in found]),
+        ("cells", [f"{one.cells:,}" for one in found]),
+        ("cores for servers of a cell", [f"{one.server_cores / one.cells:,.1f}" for one in found]),
+        ("WAL a day, one copy, GiB", [f"{one.wal_bytes / _GIB:,.0f}" for one in found]),
+        ("journals a day, GiB", [f"{one.journal_bytes / _GIB:,.0f}" for one in found]),
+    ]
+    lines = ["| | " + " | ".join(name for name, _ in loads) + " |", "|---" * (len(loads) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(values) + " |" for name, values in rows]
+    return "\n".join(lines)
+
+
+def of_the_page() -> str:
+    """The tables that docs/SCALING.md shows."""
+    loads = [
+        ("a team", Load(documents=10_000, editors=300)),
+        ("a company", Load(documents=1e6, editors=20_000)),
+        ("a service", Load()),
+    ]
+    return tables(loads, Costs())
+
+
+def main(words: list[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description="What a load needs, by the costs that were measured.")
+    parser.add_argument("--check", action="store_true", help="whether docs/SCALING.md has these tables")
+    for name, value in vars(Load()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=_positive, help=f"{value:,g}")
+    options = vars(parser.parse_args(words))
+    if options.pop("check"):
+        shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+        if shown != of_the_page():
+            print(f"{PAGE.name} has other tables: put this between its two marks", file=sys.stderr)
+            return 1
+        return 0
+    wanted = {name: value for name, value in options.items() if value is not None}
+    print(tables([("yours", Load(**wanted))], Costs()) if wanted else of_the_page())
+    return 0
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1e12")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
