@@ -183,6 +183,14 @@ class Mirror:
             # we hear of that: else idle documents could never be unloaded while somebody reads.
             self.need.owner = True
 
+    def is_renewal(self, entry: Entry) -> bool:
+        """Whether it says only what we know: who answered our last sync owns it, and has nothing new."""
+        need = self.need
+        if need.owner or need.sync or not self.ready or not isinstance(entry.status, Up):
+            return False
+        same = entry.token == self.token == self._synced_lease
+        return same and not self.chain.behind(entry.head, entry.tail)
+
     def found_owner(self, entry: Entry | None) -> None:
         """The owner answered; its entry was read from the leader, so its token is the truth."""
         if entry is not None:

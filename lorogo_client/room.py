@@ -246,6 +246,8 @@ class Room:
             return
         self._revision = entry.revision
         self._heard_at = now = self._context.clock.now()
+        if self._at_ease and self.mirror.is_renewal(entry):
+            return  # the keeper has nothing to do; when it asks itself, it finds that something was heard
         self.mirror.heard_status(entry)
         if not isinstance(entry.status, Failed):
             self._halted = None
@@ -255,6 +257,11 @@ class Room:
         self._wake.set()
         if not self.mirror.need.owner:
             self._urgent.set()
+
+    @property
+    def _at_ease(self) -> bool:
+        """Whether nothing is wrong that news of the owner could mend."""
+        return self.problem is None and self.hindrance is None and self._suspicion is None
 
     def _on_answer(self) -> None:
         self.tell()

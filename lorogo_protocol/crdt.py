@@ -30,6 +30,7 @@ from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
+_STEP_OPERATIONS = 1000  # of a straight run that is worked out in steps, for the same reason
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -104,13 +105,15 @@ class Replica:
     A `lazy` one takes small updates into its history only, and works the state out when somebody
     reads it (`settled()`) or enough has come together. That is what a server wants: imports are then
     many times faster when many people edit at once. Only small portions wait, because working out
-    one long run of text costs its square (docs/decisions/0004).
+    one long run of text costs its square (docs/decisions/0004). What one peer wrote without anybody else
+    beside it is worked out in steps, then, and costs no more than its length.
     """
 
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
         self._unsettled_bytes = 0
+        self._unsettled_operations = 0
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
@@ -148,17 +151,20 @@ class Replica:
         if not self._has_what_it_needs(needs):
             return Unready()
         if self.lazy:
-            whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
-            self._prepare(_UNSETTLED_BYTES_MAX if whole else len(update))
+            self._prepare(needs, len(update))
         status = doc.import_with(update, origin) if origin else doc.import_(update)
         if status.pending is not None:
             # What it said it needs was here, and yet a part waits inside Loro, which would
             # apply it by itself one day. Only a fresh document forgets that.
             raise CrdtPanic("the update lies about what it depends on")
-        if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
-            self.settled()
         added = status.success.inner()
-        return Applied(bool(added), tuple([(peer, first, end) for peer, (first, end) in added.items()]))
+        spans = tuple([(peer, first, end) for peer, (first, end) in added.items()])
+        if self._unsettled_bytes:
+            for _, first, end in spans:
+                self._unsettled_operations += end - first
+            if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
+                self._settle_what_is_in()
+        return Applied(bool(added), spans)
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""
@@ -194,22 +200,51 @@ class Replica:
             case _:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
-    def _prepare(self, size: int) -> None:
-        """Before an import into a lazy replica: detached for a small update, settled for a large one."""
-        if size >= _UNSETTLED_BYTES_MAX:
+    def _goes_straight_on(self, needs: ImportBlobMetadata) -> bool:
+        """Whether it is one peer's, with a long run from where we are on, which is not the beginning.
+
+        Into an empty document Loro takes a run of any length at once.
+        """
+        if needs.mode != EncodedBlobMode.Updates:
+            return False
+        missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
+        if len(missing) != 1 or missing[0].counter.end - missing[0].counter.start <= _STEP_OPERATIONS:
+            return False
+        here = self.doc.oplog_frontiers.encode()
+        return here != nothing_known() and needs.start_frontiers.encode() == here
+
+    def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
+        """Before an import into a lazy replica: detached for a small update, settled for a large one.
+
+        A large one that goes straight on comes in detached, too: it is settled in steps.
+        """
+        whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
+        if whole or size >= _UNSETTLED_BYTES_MAX:
             self.settled()
-            return
+            if whole or not self._goes_straight_on(needs):
+                return
         if not self.doc.is_detached():
             self.doc.detach()
         self._unsettled_bytes += size
+
+    def _settle_what_is_in(self) -> None:
+        """As `settled()`, with an update in the history that only a fresh document forgets."""
+        try:
+            self.settled()
+        except CrdtPanic:
+            raise
+        except CrdtError as error:
+            raise CrdtPanic(str(error)) from None
 
     def settled(self) -> LoroDoc:
         """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
         if self.lazy:
             with guard():
                 if self.doc.is_detached():
+                    if self._unsettled_operations > _STEP_OPERATIONS:
+                        _walk(self.doc)
                     self.doc.attach()
-            self._unsettled_bytes = 0
+            self._unsettled_bytes = self._unsettled_operations = 0
         return self.doc
 
     def covers(self, update: bytes) -> bool:
@@ -313,6 +348,39 @@ class Replica:
         """The whole document as plain Python values."""
         with guard():
             return self.settled().get_deep_value()
+
+
+def _walk(doc: LoroDoc) -> None:
+    """Bring the state of a detached document near its history in steps, if one straight run is between them.
+
+    Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
+    Where others wrote beside it there is nothing to gain: each step would begin where they parted.
+    """
+    missing = doc.oplog_vv.sub_iter(doc.state_vv)
+    if len(missing) != 1:
+        return
+    peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
+    before = _ids(doc.state_frontiers)
+    for first, length, builds_on in _changes(doc, peer, at, end):
+        if builds_on != before:
+            return
+        before = {(peer, first + length - 1)}
+    for reached in range(at + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
+        doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
+
+
+def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:
+    """The peer's changes from one counter to another: where each begins, its length, what it builds on."""
+    while at < end:
+        change = doc.get_change(ID(peer, at))
+        assert change is not None
+        inside = at - change.id.counter
+        yield at, change.len - inside, {(peer, at - 1)} if inside else _ids(change.deps)
+        at = change.id.counter + change.len
+
+
+def _ids(frontiers: Frontiers) -> set[tuple[int, int]]:
+    return {(head.peer, head.counter) for head in heads(frontiers)}
 
 
 def replayed(updates: Iterable[bytes]) -> Replica | None:

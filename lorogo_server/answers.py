@@ -22,6 +22,7 @@ from lorogo_server.intake import Accepted, Refused
 from lorogo_server.journal import safe
 from lorogo_server.lease import Lease
 from lorogo_transport.errors import TransportError
+from lorogo_transport.light import Event
 from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
 
@@ -67,8 +68,8 @@ class Answers:
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
         self._unsafe: OrderedDict[tuple[str, str, str], _Unsafe] = OrderedDict()  # oldest first
-        self._work = asyncio.Event()
-        self._all_said = asyncio.Event()
+        self._work = Event()
+        self._all_said = Event()
         self._all_said.set()
         self.last: Awaitable[object] | None = None  # done when everything accepted so far is safe
 

@@ -11,15 +11,19 @@ its updates are tasted one by one when their turn comes, and judged then (`tasti
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from lorogo_server.tasting import Gone, Portion, Process, Taster
+from lorogo_transport.light import Event
+from lorogo_transport.ports import Stored
 
 _SECONDS = 2.0  # for one portion: a lease is longer
 _UPDATE_BYTES_MAX = 8 * 1024  # a larger one is tasted alone
 _PORTION_BYTES_MAX = 32 * 1024  # with its lengths less than a pipe holds: the loop never waits to write
 _PORTION_UPDATES_MAX = 512
+_AHEAD_UPDATES_MAX = 512  # that a load reads before the first of them is taken
+_AHEAD_BYTES_MAX = 256 * 1024
 _PORTIONS_MAX = 256  # that wait; what comes then is tasted when its turn comes
 
 
@@ -134,6 +138,37 @@ class Foretaste:
             process.before_end = _nothing
             if not loop.is_closed():
                 loop.remove_reader(process.answers)
+
+
+async def ahead(
+    messages: AsyncIterator[Stored], foretaste: Foretaste | None
+) -> AsyncIterator[tuple[Stored, bool]]:
+    """Messages in their order, and whether what each holds was decoded already, and nothing happened.
+
+    Some are read ahead, so that many share an exchange with the taster.
+    """
+    waiting: deque[tuple[Stored, Foretasted | None]] = deque()
+    bytes_ahead, woken = 0, Event()
+
+    async def first() -> tuple[Stored, bool]:
+        stored, tasted = waiting.popleft()
+        while tasted is not None and not tasted.known:
+            woken.clear()
+            await woken.wait()
+        return stored, tasted is not None and tasted.fine
+
+    async for stored in messages:
+        if foretaste is None:
+            yield stored, False
+            continue
+        waiting.append((stored, foretaste.add(stored.data, woken.set)))
+        bytes_ahead += len(stored.data)
+        while len(waiting) > _AHEAD_UPDATES_MAX or bytes_ahead > _AHEAD_BYTES_MAX:
+            one = await first()
+            bytes_ahead -= len(one[0].data)
+            yield one
+    while waiting:
+        yield await first()
 
 
 def _has_room(portion: Portion, size: int) -> bool:

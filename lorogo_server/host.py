@@ -33,6 +33,7 @@ from lorogo_server.loading import Loaded, LoadFailed, TombstoneLost, claim, load
 from lorogo_server.rights import audited, recorded
 from lorogo_transport.calls import Asked, Responder, Served
 from lorogo_transport.errors import TransportError
+from lorogo_transport.light import Event
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.republish import Republished, republished
@@ -94,10 +95,10 @@ class Host:
         self._reload = False
         self._checked = False
         self._turning = False  # messages are being taken just now
-        self._wake = asyncio.Event()
+        self._wake = Event()
         self._alarm: asyncio.TimerHandle | None = None  # that wakes it, at `_alarm_at` by our clock
         self._alarm_at = 0.0
-        self._closing = asyncio.Event()
+        self._closing = Event()
         self._why_closing = ""
         self._graceful = False
         self._at_once = False  # nothing that is queued is finished any more
@@ -112,8 +113,8 @@ class Host:
         self._pongs = 0
         self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
         self.presence = Present(context.settings.presence_seconds)
-        self.started = asyncio.Event()  # it is UP, or closed before it was
-        self.closed = asyncio.Event()
+        self.started = Event()  # it is UP, or closed before it was
+        self.closed = Event()
 
     # --- what others ask of it --------------------------------------------------------------------
 
@@ -150,6 +151,12 @@ class Host:
         if lease is None or self._closing.is_set() or (self._answering and not revision):
             return False
         return lease.valid() and lease.revision > revision
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its WAL is so long that a snapshot would save whoever loads it next some time."""
+        intake = self.loaded.intake  # a tombstone is not compacted
+        return not intake.deleted and intake.wal_bytes >= self.context.settings.compact_idle_bytes
 
     @property
     def is_settled(self) -> bool:
@@ -424,6 +431,7 @@ class Host:
                 covered=self.journalling.covered,
                 accepted=self.journalling.covered,
                 taste=context.taste,
+                foretaste=context.foretaste,
                 new_token=self.lease.token if new else 0,
             )
             new = False
@@ -439,6 +447,8 @@ class Host:
                 self._loaded = loaded
                 self.answers.trimming = False
                 self.must_store &= not loaded.intake.deleted  # a tombstone is stored as it is
+                if self.is_long:
+                    self.wants_compaction = self.wants_compaction or "it took long to load"
                 loaded.intake.share(context.unfinished)
                 self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)
                 self._checked = False
@@ -672,6 +682,7 @@ class Host:
                 self.context.clock,
                 self._carry_out_read,
                 epoch=self.epoch,
+                foretaste=self.context.foretaste,
             )
             read = True
         finally:
@@ -824,6 +835,8 @@ class Host:
     # --- messages ---------------------------------------------------------------------------------
 
     def _on_status(self, message: Message) -> None:
+        if self.lease.echoed(message):
+            return
         entry = heard(message)
         if entry is None:
             return

@@ -10,14 +10,17 @@ import weakref
 from dataclasses import dataclass
 from typing import Protocol
 
+from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import Entry, Mine, Reacquire, Reclaim, StepDown
-from lorogo_protocol.status import Down, Starting, Status, Up
+from lorogo_protocol.status import Down, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Message
+from lorogo_transport.republish import sequence_of
 from lorogo_transport.statuses import Statuses
 
 log = get_logger(__name__)
@@ -43,6 +46,7 @@ class _Sent:
 
     revision: int  # that it expects
     at: float
+    value: bytes  # what it writes
 
 
 class Lease:
@@ -117,6 +121,23 @@ class Lease:
             case Reacquire():
                 return None  # there is an entry: it cannot be gone
 
+    def echoed(self, message: Message) -> bool:
+        """Take note of our own renewal that comes back, as nearly all that is heard here does.
+
+        That is what `heard()` would make of it, without reading it. False: it is something else.
+        """
+        sent = self._sent
+        if sent is None or message.data != sent.value or self.ended or self._acquiring_again:
+            return False
+        headers = message.headers
+        if headers.get(h.SERVER) != self.server_id or headers.get(h.LEASE) != str(self.token):
+            return False
+        revision = sequence_of(message)
+        if revision <= self.revision:
+            return False
+        self._adopt(revision)
+        return True
+
     @property
     def doubtful(self) -> bool:
         """Whether the last renewal never came back, or the connection was lost since."""
@@ -126,10 +147,11 @@ class Lease:
         """Send a renewal without waiting for it."""
         if self.ended:
             return
-        self._sent = _Sent(self.revision, self._clock.now())
+        value = encode(self._status())
+        self._sent = _Sent(self.revision, self._clock.now(), value)
         await self._statuses.write_unconfirmed(
             self.document_id,
-            self._status(),
+            value,
             expected_revision=self.revision,
             server=self.server_id,
             lease=self.token,

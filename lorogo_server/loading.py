@@ -16,6 +16,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_server import history
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Follower
+from lorogo_server.foretaste import Foretaste, ahead
 from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
 from lorogo_server.ledger import NOTHING, Covered
@@ -85,11 +86,14 @@ async def load(
     covered: Covered = NOTHING,
     accepted: Covered = NOTHING,
     taste: Taste = untasted,
+    foretaste: Foretaste | None = None,
     new_token: int = 0,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
 
     `new_token`: ours, if there seems to be no snapshot yet; then one without bytes is made at once, with it.
+
+    `foretaste`: tastes many updates together; `taste` judges each that it did not find fine.
 
     What is `covered` is not journalled again; what our journal has was `accepted`, and is not refused on
     a taster's suspicion.
@@ -113,6 +117,7 @@ async def load(
                 covered=covered,
                 accepted=accepted,
                 taste=taste,
+                foretaste=foretaste,
                 new_token=new_token,
             )
         except CrdtPanic as error:
@@ -141,6 +146,7 @@ async def _load_once(
     covered: Covered,
     accepted: Covered,
     taste: Taste,
+    foretaste: Foretaste | None,
     new_token: int,
 ) -> Loaded:
     # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
@@ -192,7 +198,17 @@ async def _load_once(
 
     if newest is not None:
         await _read_through(
-            newest, wal, document_id, loaded, clock, note, skip, epoch=epoch, checked=checked, known=known
+            newest,
+            wal,
+            document_id,
+            loaded,
+            clock,
+            note,
+            skip,
+            epoch=epoch,
+            checked=checked,
+            known=known,
+            foretaste=foretaste,
         )
     replica.lazy = True
     intake.go_live()
@@ -244,6 +260,7 @@ async def read_on(
     epoch: int,
     checked: bool = False,
     known: Callable[[Stored], bool] | None = None,
+    foretaste: Foretaste | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
 
@@ -254,7 +271,17 @@ async def read_on(
     newest = await wal.last(subjects.wal(document_id))
     if newest is not None:
         await _read_through(
-            newest, wal, document_id, loaded, clock, act, skip, epoch=epoch, checked=checked, known=known
+            newest,
+            wal,
+            document_id,
+            loaded,
+            clock,
+            act,
+            skip,
+            epoch=epoch,
+            checked=checked,
+            known=known,
+            foretaste=foretaste,
         )
 
 
@@ -270,20 +297,22 @@ async def _read_through(
     epoch: int,
     checked: bool,
     known: Callable[[Stored], bool] | None,
+    foretaste: Foretaste | None,
 ) -> None:
     """As `read_on`, up to a message that the leader named."""
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
     # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
     # what is younger than that is given its time anew, or chunks that have just come would be too late.
-    ahead = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
+    early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
     for _ in range(_LAGGING_TRIES):
-        async for stored in wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence):
+        unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
+        async for stored, fine in ahead(unread, foretaste):
             past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
             if not past and (skip is None or stored.sequence not in skip):
-                when = min(clock.now(), stored.time_ns / 1e9 - ahead)
+                when = min(clock.now(), stored.time_ns / 1e9 - early)
                 accepted = known is not None and known(stored)
-                for taken in loaded.intake.take(stored, when, accepted=accepted):
+                for taken in loaded.intake.take(stored, when, accepted=accepted, tasted=fine):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):

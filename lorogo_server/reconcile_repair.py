@@ -126,6 +126,7 @@ class Repair:
                     covered=Covered("", epoch, _ALL, _ALL),
                     accepted=context.journal.covered(document_id),
                     taste=context.taste,
+                    foretaste=context.foretaste,
                 )
             except SnapshotReplaced:
                 continue

@@ -61,6 +61,7 @@ _LEDGER_SECONDS = 60.0
 _LEVEL_SECONDS = 10.0
 _COMPACTIONS_MAX = 2
 _STOPS_AT_ONCE = 64
+_SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that save the next owner time
 _INITS_MAX = 4096  # being answered at once
 _REVISION_DIGITS = 20
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
@@ -296,6 +297,7 @@ class Server:
                 await asyncio.gather(*(self._compact(host) for host in hosts if host.must_store))
         except (TimeoutError, LorogoError) as error:
             self._log.error("what the stream lost could not be stored", problem=str(error))
+        await self._shorten(hosts)
         for host in hosts:
             host.stop("the server stops")
         try:
@@ -320,6 +322,20 @@ class Server:
             await self._save_ledger(self.journal)
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
+
+    async def _shorten(self, hosts: list[Host]) -> None:
+        """Compact what the next owner would load for long, as far as the time goes: longest WAL first."""
+        long = [host for host in hosts if host.is_up and host.is_long]
+        long.sort(key=lambda host: host.loaded.intake.wal_bytes, reverse=True)
+        try:
+            async with asyncio.timeout(min(_SHORTEN_SECONDS, self.settings.stop_seconds)):
+                ends = await asyncio.gather(*(self._compact(host) for host in long), return_exceptions=True)
+        except TimeoutError:
+            self._log.info("not all were compacted that are long to load", documents=len(long))
+        else:
+            for problem in ends:
+                if isinstance(problem, Exception):
+                    self._background_failed(problem)
 
     @property
     def ready(self) -> bool:
@@ -662,8 +678,7 @@ class Server:
         await journal.save_ledger()
 
     def _look_after(self, host: Host, now: float) -> None:
-        settings = self.settings
-        intake = host.loaded.intake
+        settings, intake = self.settings, host.loaded.intake
         wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
         if intake.deleted:
             host.wants_compaction = ""
@@ -673,7 +688,7 @@ class Server:
         if self._pulse is not None:
             self._pulse.hold(host.document_id, host.lease.token)
         if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():
-            if wal_bytes >= settings.compact_idle_bytes and not host.wants_compaction:
+            if host.is_long and not host.wants_compaction:
                 host.wants_compaction = "unloading"
             elif not host.wants_compaction:
                 host.stop("idle")

@@ -24,7 +24,8 @@ _SUBJECT = "Nats-Subject"
 _SEQUENCE = "Nats-Sequence"
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KNOWN_NAMES_MAX = 1024
-_known_names: set[str] = set()  # names are few and checked often: remember the good ones
+#: names are few and checked often: remember the good ones; these come with every copy from a stream
+_known_names = {"Nats-Stream", _SUBJECT, _SEQUENCE, "Nats-Last-Sequence", "Nats-Time-Stamp"}
 
 
 def encode_headers(headers: Headers) -> bytes:

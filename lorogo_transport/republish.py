@@ -15,6 +15,12 @@ class Republished(NamedTuple):
     previous: int
 
 
+def sequence_of(message: Message) -> int:
+    """The sequence of the stored message that this is a copy of, as it says; 0 if it says none."""
+    digits = message.headers.get("Nats-Sequence", "")
+    return int(digits) if digits.isdecimal() and digits.isascii() else 0
+
+
 def republished(message: Message) -> Republished:
     """What a republished copy says of the stored message.
 

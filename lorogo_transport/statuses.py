@@ -97,7 +97,7 @@ class Statuses:
     async def write_unconfirmed(
         self,
         document_id: str,
-        status: Status,
+        value: bytes,
         *,
         expected_revision: int,
         server: str,
@@ -106,10 +106,10 @@ class Statuses:
         tail: int = 0,
         trace: str = "",
     ) -> None:
-        """Send a renewal without waiting; its republish tells that it came through."""
+        """Send a renewal, an encoded status, without waiting; its republish tells that it came through."""
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
-            st.encode(status),
+            value,
             headers=_facts(server, lease, head, tail, trace),
             expected_last=expected_revision,
         )

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 import xxhash
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ID, CounterSpan, ExportMode, Frontiers, IdSpan, LoroDoc, VersionVector
 
+from lorogo_protocol import crdt
 from lorogo_protocol.crdt import (
     Applied,
     CrdtPanic,
@@ -236,6 +238,136 @@ def test_a_lazy_replica_works_the_state_out_when_it_is_read() -> None:
         assert reader.apply(third) == Applied(new=True)
         assert text(reader) == "ba"
         assert reader.settled().get_text("t").to_string() == text(writer)
+
+
+_ACTS = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # who
+        st.sampled_from(("insert", "delete", "push", "set", "move", "sync", "commit")),
+        st.integers(0, 60),
+        st.integers(1, 30),
+    ),
+    max_size=40,
+)
+
+
+def _act(writer: Replica, what: str, at: int, much: int) -> None:
+    """One edit of a text, a movable list or a map."""
+    body, cards = writer.doc.get_text("t"), writer.doc.get_movable_list("l")
+    match what:
+        case "insert":
+            body.insert(at % (body.len_unicode + 1), "xyz"[at % 3] * much)
+        case "delete" if body.len_unicode:
+            at %= body.len_unicode
+            body.delete(at, min(much, body.len_unicode - at))
+        case "push":
+            cards.push(much)
+        case "move" if len(cards):
+            cards.mov(at % len(cards), much % len(cards))
+        case "set":
+            writer.doc.get_map("m").insert(str(at % 5), much)
+        case "commit":
+            writer.doc.commit()
+
+
+@given(acts=_ACTS)
+def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int, int]]) -> None:
+    """Whoever wrote what, alone or beside others: steps, also far too small ones, change nothing."""
+    writers = [replica(peer) for peer in (1, 2, 3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crdt, "_STEP_OPERATIONS", 3)
+        patch.setattr(crdt, "_UNSETTLED_BYTES_MAX", 150)
+        reader, sent = Replica(lazy=True), nothing_known()
+        for who, what, at, much in [*acts, (0, "sync", 0, 1), (1, "sync", 0, 1), (2, "sync", 0, 1)]:
+            writer = writers[who]
+            if what != "sync":
+                _act(writer, what, at, much)
+                continue
+            writer.doc.commit()
+            assert isinstance(reader.apply(writer.updates_since(sent)), Applied)
+            sent = reader.version().vector
+            assert isinstance(writer.apply(reader.updates_since(writer.version().vector)), Applied)
+        whole = replica(9, everything(reader))
+        assert reader.value() == whole.value()
+        assert vector_items(reader.version().vector) == vector_items(whole.version().vector)
+        assert Replica.from_snapshot(reader.snapshot()).value() == whole.value()
+
+
+def test_a_long_run_of_one_peer_is_worked_out_in_steps() -> None:
+    """A paste into a text that is there: Loro alone takes its square. The last step is for who attaches."""
+    base = typed(replica(1), "hello")
+    for first in (True, False):  # it begins a change, or goes on in one that is here in part
+        writer = replica(2, base)
+        here = [base] if first else [base, typed(writer, "a")]
+        update = typed(writer, "x" * 3_500)
+        doc = replica(9, *here).doc
+        doc.detach()
+        doc.import_(update)
+        crdt._walk(doc)
+        assert crdt.counters(doc.state_vv.encode())[2] == (3_000 if first else 3_001)
+        doc.attach()
+        assert doc.get_text("t").to_string() == text(writer)
+
+
+def test_what_others_wrote_beside_it_is_worked_out_at_once() -> None:
+    """From each step Loro would begin again where they parted."""
+    base = typed(replica(1), "hello")
+    update = typed(replica(2, base), "x" * 3_500)
+    beside = typed(replica(3, base), "y")
+    for others, late in (([beside], []), ([], [beside])):
+        doc = replica(9, base, *others).doc
+        doc.detach()
+        for one in (update, *late):
+            doc.import_(one)
+        before = doc.state_vv.encode()
+        crdt._walk(doc)
+        assert doc.state_vv.encode() == before
+
+
+def test_a_large_update_that_goes_straight_on_takes_steps_in_a_lazy_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not one into an empty document, which Loro takes at once, nor one beside which others wrote."""
+    walked: list[int] = []
+    walk = crdt._walk
+
+    def watched(doc: LoroDoc) -> None:
+        walked.append(doc.len_ops)
+        walk(doc)
+
+    monkeypatch.setattr(crdt, "_walk", watched)
+    large = typed(replica(1), "a" * 20_000)
+    reader = Replica(lazy=True)
+    reader.apply(large)
+    assert (walked, reader.doc.is_detached()) == ([], False)
+    writer = replica(2, large)
+    reader.apply(typed(writer, "b" * 20_000), foreign=True)
+    assert (walked, reader.doc.is_detached()) == ([40_000], False)
+    reader.apply(typed(replica(3, large), "c" * 20_000))
+    assert (len(walked), reader.doc.is_detached()) == (1, False)
+    small = replica(4, everything(reader))
+    vector_before = small.version().vector
+    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes
+    small.doc.commit()
+    reader.apply(small.updates_since(vector_before))
+    assert (len(walked), reader.doc.is_detached()) == (1, True)
+    assert reader.settled().get_text("t").to_string() == text(small)
+    assert len(walked) == 2
+
+
+def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the history already, and only a fresh document forgets it."""
+    writer = replica(1)
+    reader = Replica(lazy=True)
+    reader.apply(typed(writer, "hello"))
+
+    for error in (BaseException("it does not fit"), CrdtPanic("it does not fit")):
+        monkeypatch.setattr(crdt, "_walk", Mock(side_effect=error))
+        with pytest.raises(CrdtPanic, match="it does not fit"):
+            reader.apply(typed(writer, "x" * 20_000))
+        monkeypatch.undo()
+        reader = Replica(lazy=True)
+        reader.apply(everything(writer))
 
 
 def test_covers_asks_without_changing() -> None:

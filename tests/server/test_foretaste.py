@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -14,7 +14,7 @@ from lorogo_server import ServerSettings, foretaste
 from lorogo_server.foretaste import Foretaste, Foretasted
 from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Intake
-from lorogo_server.tasting import Portion, Taster
+from lorogo_server.tasting import Portion, Process, Taster
 from lorogo_transport.ports import Stored
 from tests.server.poison import deadly
 from tests.server.support import Writer
@@ -167,3 +167,60 @@ def test_what_is_tasted_ahead_takes_no_time_of_what_is_tasted_now(taster: Taster
         taster.taste(deadly())
     assert (portion.done, portion.fine) == (True, 0)
     assert taster.process is not process
+
+
+# --- a load reads ahead -------------------------------------------------------------------------------
+
+
+async def _stored(updates: list[bytes]) -> AsyncIterator[Stored]:
+    for number, update in enumerate(updates, start=1):
+        yield Stored("loro.wal.doc", number, number, update)
+
+
+async def test_what_is_read_is_tasted_together_and_keeps_its_order(
+    taster: Taster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few exchanges for many updates; what is not fine, or behind it in a portion, is not called fine."""
+    exchanges = 0
+    begin = Process.begin
+
+    def counted(process: Process, portion: Portion, deadline: float) -> None:
+        nonlocal exchanges
+        exchanges += 1
+        begin(process, portion, deadline)
+
+    monkeypatch.setattr(Process, "begin", counted)
+    writer = Writer()
+    updates = [writer.type("a") for _ in range(600)]
+    bad = 550
+    updates[bad] = deadly()
+    async with asyncio.timeout(60):
+        found = [one async for one in foretaste.ahead(_stored(updates), Foretaste(taster))]
+    assert [stored.sequence for stored, _ in found] == list(range(1, 601))
+    assert all(fine for _, fine in found[:512])
+    assert not found[bad][1]
+    assert exchanges < 10
+
+
+async def test_few_bytes_are_read_ahead(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a WAL is, only so much of it waits in memory for the taster."""
+    monkeypatch.setattr(foretaste, "_AHEAD_BYTES_MAX", 1000)
+    read: list[int] = []
+
+    async def watched() -> AsyncIterator[Stored]:
+        async for stored in _stored([b"x" * 300 for _ in range(20)]):
+            read.append(stored.sequence)
+            yield stored
+
+    taken = 0
+    async with asyncio.timeout(60):
+        async for stored, _ in foretaste.ahead(watched(), Foretaste(taster)):
+            taken += 1
+            assert stored.sequence == taken
+            assert read[-1] - taken <= 4
+    assert taken == 20
+
+
+async def test_without_a_taster_nothing_is_read_ahead() -> None:
+    found = [one async for one in foretaste.ahead(_stored([b"a", b"b"]), None)]
+    assert [(stored.data, fine) for stored, fine in found] == [(b"a", False), (b"b", False)]

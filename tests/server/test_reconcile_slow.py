@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ async def test_what_took_too_long_is_published_once_more(
     world: World, monkeypatch: pytest.MonkeyPatch, slow: int, times: int
 ) -> None:
     """As a sender without an ACK does it; and not for ever."""
-    first = await world.server()
+    first = await world.server(settings=replace(QUICK, compact_idle_bytes=1 << 40))  # it stays in the WAL
     await world.probe.start("doc")
     update = world.writer.type("x" * 3_000_000)
     await world.probe.accept("doc", update)

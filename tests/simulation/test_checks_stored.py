@@ -256,6 +256,16 @@ async def test_statuses_that_are_not_legal() -> None:
             story.status(SERVER, Starting(f"again{count}", count, 0), server=SERVER)
             story.now += 6
 
+    def failed_and_not_counted(story: Story) -> None:
+        story.status(SERVER, Starting("a", 0, 0), server=SERVER)
+        story.now += 6
+        story.ask_for("b", count=0)
+
+    def counted_by_who_takes_it(story: Story) -> None:
+        story.ask_for("a")
+        story.now += 6
+        story.status(SERVER, Starting("b", 1, 0), server=SERVER)
+
     def given_up_while_it_loads(story: Story) -> None:
         for count in range(4):
             story.now += 6
@@ -267,7 +277,7 @@ async def test_statuses_that_are_not_legal() -> None:
 
     def over_the_down_of_another(story: Story) -> None:
         token = story.take()
-        story.now += 6
+        story.up(SERVER, token)
         other = story.take(OTHER)
         story.status(OTHER, Down(0), server=OTHER, lease=other)
         story.up(SERVER, token)
@@ -296,6 +306,8 @@ async def test_statuses_that_are_not_legal() -> None:
         another_operation,
         taken_too_early,
         taken_too_often,
+        failed_and_not_counted,
+        counted_by_who_takes_it,
         given_up_while_it_loads,
         up_over_nothing,
         over_the_down_of_another,

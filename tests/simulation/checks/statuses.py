@@ -2,9 +2,10 @@
 
 Who may write what over what is said by `lorogo_protocol/lease.py` and docs/PROTOCOL.md:
 
-    STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s (or +1)
+    STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s: over a
+                         signed one the count is one more, over an unsigned one the same or one more
     STARTING, signed     who takes it: over the unsigned one of the same operation, or with the move itself,
-                         over what anyone may move; its revision is the token
+                         over what anyone may move (an unsigned one with its count); its revision is the token
     STARTING, UP, token  the owner, over its own, or over a DOWN or ERROR that no other server signed
     UP                   without a token: the owner whose key the bucket lost, over nothing
     DOWN, token          the owner, over its own
@@ -68,7 +69,7 @@ class StatusesAreLegal:
             case Entry(status=Failed()):
                 return "ERROR is for a person to end"
             case Entry(status=Starting(retry_count=count, operation_id=operation)):
-                if status.retry_count not in (count, count + 1):
+                if status.retry_count not in _counts(event, count):
                     return f"the count was {count}"
                 if status.operation_id == operation:
                     return "the operation must be a new one"
@@ -131,6 +132,13 @@ class StatusesAreLegal:
         if count <= limits.RETRIES_MAX:
             return f"it failed {count} times only"
         return self._young(event) if before.server else ""
+
+
+def _counts(event: ev.StatusStored, count: int) -> tuple[int, ...]:
+    """What may be counted over a STARTING: a server that took it has failed, one that answered may have."""
+    if event.before is not None and event.before.server:
+        return (count + 1,)
+    return (count,) if event.entry.server else (count, count + 1)
 
 
 def _ended(event: ev.StatusStored) -> str:

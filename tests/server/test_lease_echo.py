@@ -1,0 +1,121 @@
+"""A lease's own renewal that comes back is known without being read; nothing else is taken for it."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import subjects
+from lorogo_protocol.status import Down, Up, encode
+from lorogo_server.host import Host
+from lorogo_server.lease import Lease
+from lorogo_transport.ports import Message
+from lorogo_transport.statuses import heard
+from tests.server.worlds import World, memory_world
+
+TOKEN = 50
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    async with memory_world() as made:
+        yield made
+
+
+class Muted:
+    """Statuses that go nowhere; the last one that was sent can be looked at."""
+
+    value = b""
+
+    async def write_unconfirmed(self, _: str, value: bytes, **__: object) -> None:
+        self.value = value
+
+
+async def renewed(memory: World, statuses: Muted) -> tuple[Lease, Host]:
+    """A lease with a renewal on its way."""
+    server, _ = await memory.server()
+    await memory.probe.start("doc")
+    host, context = server.hosts["doc"], server.context
+    lease = Lease(
+        "doc",
+        server_id=server.server_id,
+        operation_id="op",
+        retry_count=0,
+        token=TOKEN,
+        acquired_at=context.clock.now() - 1,
+        trace="",
+        statuses=statuses,  # type: ignore[arg-type]  # what a renewal needs of them
+        clock=context.clock,
+        settings=context.settings,
+        holder=host,
+    )
+    lease.up = True
+    await lease.renew()
+    return lease, host
+
+
+def copy(lease: Lease, value: bytes, sequence: str = "60", **others: str) -> Message:
+    """As the bucket republishes what was written."""
+    headers = {
+        h.SERVER: lease.server_id,
+        h.LEASE: str(TOKEN),
+        "Nats-Stream": subjects.STATUS_STREAM,
+        "Nats-Subject": subjects.status_key("doc"),
+        "Nats-Sequence": sequence,
+        "Nats-Last-Sequence": "50",
+        "Nats-Time-Stamp": "2026-11-17T18:00:00.000000001Z",
+    }
+    return Message(subjects.status("doc"), value, {**headers, **others})
+
+
+async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) -> None:
+    """The revision is ours, the lease lasts from when it was sent, and nothing is in doubt."""
+    statuses = Muted()
+    lease, host = await renewed(memory, statuses)
+    read, _ = await renewed(memory, Muted())
+    assert lease.doubtful
+    assert lease.echoed(copy(lease, statuses.value))
+    entry = heard(copy(read, encode(Up(read.server_id, 0))))
+    assert entry is not None
+    assert read.heard(entry) is None
+    for one in (lease, read):
+        assert (one.revision, one.doubtful, one.valid(), one.ended) == (60, False, True, False)
+        assert one._followed
+    assert host is not None
+
+
+@dataclass(frozen=True)
+class Other:
+    """Something else than the renewal, made of what was sent."""
+
+    make: Callable[[Lease, bytes], Message]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(Other(lambda lease, _: copy(lease, encode(Up(lease.server_id, 1)))), id="another time"),
+        pytest.param(Other(lambda lease, _: copy(lease, encode(Down(1)))), id="another status"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, **{h.SERVER: "other"})), id="not ours"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, **{h.LEASE: "49"})), id="another lease"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, sequence="50")), id="the past"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, sequence="")), id="no sequence"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, sequence="-60")), id="not a number"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, sequence="६०")), id="other digits"),
+        pytest.param(Other(lambda _, value: Message("loro.status.doc", value)), id="no headers"),
+    ],
+)
+async def test_nothing_else_is_taken_for_it(memory: World, other: Other) -> None:
+    statuses = Muted()
+    lease, _host = await renewed(memory, statuses)
+    assert not lease.echoed(other.make(lease, statuses.value))
+    assert (lease.revision, lease.doubtful, lease.ended) == (TOKEN, True, False)
+
+
+async def test_a_lease_that_ended_hears_nothing(memory: World) -> None:
+    statuses = Muted()
+    lease, _host = await renewed(memory, statuses)
+    lease.ended = True
+    assert not lease.echoed(copy(lease, statuses.value))
+    assert lease.revision == TOKEN
