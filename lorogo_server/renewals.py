@@ -16,7 +16,7 @@ log = get_logger(__name__)
 _DOUBTS_MAX = 64  # reads of the leader at once, when renewals did not come back
 _SPREAD = 0.1
 _MANY = 64  # leases: from here on some are renewed a little early, and share a write and a read of the socket
-_TOGETHER_SECONDS = 0.05
+_TOGETHER_SECONDS = 0.1
 
 
 class Renewals:

@@ -1,0 +1,51 @@
+"""Documents are looked after in turns: many cost a server no more than some, and none is left out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from lorogo_server import server as servers
+from lorogo_server.host import Host
+from tests.server.support import QUICK, until
+from tests.server.worlds import World, memory_world
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    async with memory_world() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("documents", "part", "turns"), [(3, 3, 1), (7, 3, 3), (40, 8, 5), (0, 3, 1)])
+async def test_each_has_its_turn_in_a_round(
+    memory: World, monkeypatch: pytest.MonkeyPatch, documents: int, part: int, turns: int
+) -> None:
+    """However many they are, a round has five turns at most here, and everybody is in it once."""
+    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 3600)
+    monkeypatch.setattr(servers, "_TURN_DOCUMENTS", 3)
+    monkeypatch.setattr(servers, "_TURNS_MAX", 5)
+    server, _ = await memory.server()
+    for number in range(documents):
+        await memory.probe.start(f"d{number}")
+    seen: list[Host] = []
+    for _ in range(turns):
+        turn = server._whose_turn()
+        assert len(turn) <= part
+        seen += turn
+    assert sorted(host.document_id for host in seen) == sorted(server.hosts)
+    assert server._round == []
+
+
+async def test_who_came_during_a_round_is_in_the_next(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all are unloaded when nobody uses them."""
+    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 0.01)
+    monkeypatch.setattr(servers, "_TURN_DOCUMENTS", 2)
+    server, _ = await memory.server(replace(QUICK, idle_seconds=0.3))
+    await asyncio.gather(*(memory.probe.start(f"d{number}") for number in range(9)))
+
+    async def empty() -> bool:
+        return not server.hosts
+
+    await until(empty)
