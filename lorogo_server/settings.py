@@ -124,7 +124,9 @@ class ServerSettings:
     compact_every_seconds: float = seconds(DAY_SECONDS, "A document is compacted at least so often.")
     compact_wal_bytes: int = size(16 * limits.MIB, "Compact a document whose WAL is larger.")
     compact_idle_bytes: int = size(
-        256 * limits.KIB, "A WAL of so much is worth a snapshot when its document is unloaded."
+        256 * limits.KIB,
+        "A WAL of so much is worth a snapshot: when its document is unloaded, when the server stops, and when"
+        " it was loaded so.",
     )
     deleted_keep_seconds: float = seconds(
         30 * DAY_SECONDS, "What a deleted document was is kept so long, and can be restored."
