@@ -78,5 +78,6 @@ LOG: tuple[Mutation, ...] = (
 """,
         "a crash costs no record that was whole",
         _POWER,
+        begin=16,
     ),
 )
