@@ -30,7 +30,9 @@ from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
-_STEP_OPERATIONS = 1000  # of a straight run that is worked out in steps, for the same reason
+_STEP_OPERATIONS = 10_000  # of a run that is worked out in steps, for the same reason
+_LONG_OPERATIONS = 20_000  # of a run that is worth going back to its beginning
+_BESIDE_OPERATIONS_MAX = 20_000  # that are undone and done again for it
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -105,8 +107,8 @@ class Replica:
     A `lazy` one takes small updates into its history only, and works the state out when somebody
     reads it (`settled()`) or enough has come together. That is what a server wants: imports are then
     many times faster when many people edit at once. Only small portions wait, because working out
-    one long run of text costs its square (docs/decisions/0004). What one peer wrote without anybody else
-    beside it is worked out in steps, then, and costs no more than its length.
+    one long run of text costs its square (docs/decisions/0004). A run that one peer wrote, with little of
+    others beside it, is worked out in steps, then, and costs no more than its length.
     """
 
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
@@ -160,8 +162,8 @@ class Replica:
         added = status.success.inner()
         spans = tuple([(peer, first, end) for peer, (first, end) in added.items()])
         if self._unsettled_bytes:
-            for _, first, end in spans:
-                self._unsettled_operations += end - first
+            # Only what is inserted costs its square, and that has a byte for each operation at least.
+            self._unsettled_operations += min(len(update), sum(end - first for _, first, end in spans))
             if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
                 self._settle_what_is_in()
         return Applied(bool(added), spans)
@@ -200,8 +202,8 @@ class Replica:
             case _:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
-    def _goes_straight_on(self, needs: ImportBlobMetadata) -> bool:
-        """Whether it is one peer's, with a long run from where we are on, which is not the beginning.
+    def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
+        """Whether it is a long run of one peer, and we are not at the beginning.
 
         Into an empty document Loro takes a run of any length at once.
         """
@@ -210,18 +212,17 @@ class Replica:
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
         if len(missing) != 1 or missing[0].counter.end - missing[0].counter.start <= _STEP_OPERATIONS:
             return False
-        here = self.doc.oplog_frontiers.encode()
-        return here != nothing_known() and needs.start_frontiers.encode() == here
+        return bool(self.doc.oplog_frontiers.encode() != nothing_known())
 
     def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
 
-        A large one that goes straight on comes in detached, too: it is settled in steps.
+        A large one that is a long run comes in detached, too: it is settled in steps.
         """
         whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
         if whole or size >= _UNSETTLED_BYTES_MAX:
             self.settled()
-            if whole or not self._goes_straight_on(needs):
+            if whole or not self._is_long_run(needs):
                 return
         if not self.doc.is_detached():
             self.doc.detach()
@@ -351,32 +352,49 @@ class Replica:
 
 
 def _walk(doc: LoroDoc) -> None:
-    """Bring the state of a detached document near its history in steps, if one straight run is between them.
+    """Bring the state of a detached document near its history in steps, if one long run is between them.
 
     Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
-    Where others wrote beside it there is nothing to gain: each step would begin where they parted.
+    If others wrote a little beside it, we go back to where it begins: from its end the little is quick.
     """
     missing = doc.oplog_vv.sub_iter(doc.state_vv)
-    if len(missing) != 1:
+    if not missing:
         return
-    peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
-    before = _ids(doc.state_frontiers)
-    for first, length, builds_on in _changes(doc, peer, at, end):
-        if builds_on != before:
+    longest = max(missing, key=lambda span: span.counter.end - span.counter.start)
+    peer = longest.peer
+    first, end, before = _straight(doc, peer, longest.counter.start, longest.counter.end)
+    if before != _ids(doc.state_frontiers):
+        if end - first < _LONG_OPERATIONS or not _is_near(doc, before):
             return
-        before = {(peer, first + length - 1)}
-    for reached in range(at + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
+        doc.checkout(Frontiers.from_ids([ID(*one) for one in before]))
+    for reached in range(first + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
         doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
 
 
-def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:
-    """The peer's changes from one counter to another: where each begins, its length, what it builds on."""
+def _straight(doc: LoroDoc, peer: int, at: int, end: int) -> tuple[int, int, set[tuple[int, int]]]:
+    """The longest stretch of a peer's changes that build on each other alone, and what it builds on."""
+    best: tuple[int, int, set[tuple[int, int]]] = (at, at, set())
+    first, begins = at, set[tuple[int, int]]()
     while at < end:
         change = doc.get_change(ID(peer, at))
         assert change is not None
         inside = at - change.id.counter
-        yield at, change.len - inside, {(peer, at - 1)} if inside else _ids(change.deps)
-        at = change.id.counter + change.len
+        builds_on = {(peer, at - 1)} if inside else _ids(change.deps)
+        if at == first or builds_on != {(peer, at - 1)}:
+            first, begins = at, builds_on
+        at = min(end, change.id.counter + change.len)
+        if at - first > best[1] - best[0]:
+            best = (first, at, begins)
+    return best
+
+
+def _is_near(doc: LoroDoc, ids: set[tuple[int, int]]) -> bool:
+    """Whether the way back to that version is short. What a shallow document has forgotten is not."""
+    version = doc.frontiers_to_vv(Frontiers.from_ids([ID(*one) for one in ids]))
+    if version is None:
+        return False
+    beside = doc.state_vv.sub_iter(version)
+    return sum(span.counter.end - span.counter.start for span in beside) <= _BESIDE_OPERATIONS_MAX
 
 
 def _ids(frontiers: Frontiers) -> set[tuple[int, int]]:

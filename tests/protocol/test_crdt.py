@@ -277,6 +277,8 @@ def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crdt, "_STEP_OPERATIONS", 3)
         patch.setattr(crdt, "_UNSETTLED_BYTES_MAX", 150)
+        patch.setattr(crdt, "_LONG_OPERATIONS", 6)
+        patch.setattr(crdt, "_BESIDE_OPERATIONS_MAX", 20)
         reader, sent = Replica(lazy=True), nothing_known()
         for who, what, at, much in [*acts, (0, "sync", 0, 1), (1, "sync", 0, 1), (2, "sync", 0, 1)]:
             writer = writers[who]
@@ -299,35 +301,71 @@ def test_a_long_run_of_one_peer_is_worked_out_in_steps() -> None:
     for first in (True, False):  # it begins a change, or goes on in one that is here in part
         writer = replica(2, base)
         here = [base] if first else [base, typed(writer, "a")]
-        update = typed(writer, "x" * 3_500)
+        update = typed(writer, "x" * 35_000)
         doc = replica(9, *here).doc
         doc.detach()
         doc.import_(update)
         crdt._walk(doc)
-        assert crdt.counters(doc.state_vv.encode())[2] == (3_000 if first else 3_001)
+        assert crdt.counters(doc.state_vv.encode())[2] == (30_000 if first else 30_001)
         doc.attach()
         assert doc.get_text("t").to_string() == text(writer)
 
 
-def test_what_others_wrote_beside_it_is_worked_out_at_once() -> None:
-    """From each step Loro would begin again where they parted."""
+def test_for_a_short_run_nobody_goes_back() -> None:
+    """Beside what others wrote it is worked out at once."""
     base = typed(replica(1), "hello")
-    update = typed(replica(2, base), "x" * 3_500)
-    beside = typed(replica(3, base), "y")
-    for others, late in (([beside], []), ([], [beside])):
-        doc = replica(9, base, *others).doc
-        doc.detach()
-        for one in (update, *late):
-            doc.import_(one)
-        before = doc.state_vv.encode()
-        crdt._walk(doc)
-        assert doc.state_vv.encode() == before
+    update, beside = typed(replica(2, base), "x" * 15_000), typed(replica(3, base), "y")
+    doc = replica(9, base, beside).doc
+    doc.detach()
+    doc.import_(update)
+    before = doc.state_vv.encode()
+    crdt._walk(doc)
+    assert doc.state_vv.encode() == before
 
 
-def test_a_large_update_that_goes_straight_on_takes_steps_in_a_lazy_replica(
+@pytest.mark.parametrize("late", [False, True])
+def test_a_long_run_with_little_beside_it_is_walked_from_its_beginning(late: bool) -> None:
+    """Whether what others wrote is worked out already or not; in between is where they parted."""
+    base = typed(replica(1), "hello")
+    writer, other = replica(2, base), replica(3, base)
+    run, beside = typed(writer, "x" * 25_000), typed(other, "y")
+    doc = replica(9, base, *(() if late else (beside,))).doc
+    doc.detach()
+    for one in (run, beside) if late else (run,):
+        doc.import_(one)
+    crdt._walk(doc)
+    assert crdt.counters(doc.state_vv.encode()) == {1: 5, 2: 20_000}
+    doc.attach()
+    writer.apply(beside)
+    assert doc.get_text("t").to_string() == text(writer)
+
+
+def test_what_many_wrote_beside_it_is_not_undone_for_a_long_run() -> None:
+    """The way back would take longer than it saves."""
+    base = typed(replica(1), "hello")
+    run, beside = typed(replica(2, base), "x" * 25_000), typed(replica(3, base), "y" * 21_000)
+    doc = replica(9, base, beside).doc
+    doc.detach()
+    doc.import_(run)
+    before = doc.state_vv.encode()
+    crdt._walk(doc)
+    assert doc.state_vv.encode() == before
+
+
+def test_the_way_back_ends_where_history_was_trimmed() -> None:
+    """A shallow document cannot go back before its beginning."""
+    first = replica(1)
+    typed(first, "hello")
+    typed(first, " world")
+    shallow = Replica.from_snapshot(first.shallow_snapshot(first.frontiers()))
+    assert not crdt._is_near(shallow.doc, {(1, 4)})
+    assert crdt._is_near(shallow.doc, {(1, 10)})
+
+
+def test_a_large_update_takes_steps_in_a_lazy_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not one into an empty document, which Loro takes at once, nor one beside which others wrote."""
+    """Not one into an empty document, which Loro takes at once."""
     walked: list[int] = []
     walk = crdt._walk
 
@@ -344,13 +382,13 @@ def test_a_large_update_that_goes_straight_on_takes_steps_in_a_lazy_replica(
     reader.apply(typed(writer, "b" * 20_000), foreign=True)
     assert (walked, reader.doc.is_detached()) == ([40_000], False)
     reader.apply(typed(replica(3, large), "c" * 20_000))
-    assert (len(walked), reader.doc.is_detached()) == (1, False)
+    assert (len(walked), reader.doc.is_detached()) == (2, False)
     small = replica(4, everything(reader))
     vector_before = small.version().vector
-    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes
+    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes: quick at once
     small.doc.commit()
     reader.apply(small.updates_since(vector_before))
-    assert (len(walked), reader.doc.is_detached()) == (1, True)
+    assert (len(walked), reader.doc.is_detached()) == (2, True)
     assert reader.settled().get_text("t").to_string() == text(small)
     assert len(walked) == 2
 
