@@ -30,7 +30,7 @@ def made(folder: Path, body: str = "", *, nav: str = "one.html", styles: str = "
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file that is there, and where it names a heading, to that. A folder is no page: `make docs` refuses it."""
+    """To a file, for `make docs` refuses a folder, and where it names a heading, to that."""
     wrong = []
     for line, target in links(page):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):
