@@ -95,7 +95,8 @@ async def _check_streams(transport: Transport, places: str) -> None:
         await transport.stream(subjects.STATUS_STREAM).state()
     except StreamMissing:
         raise Problem(
-            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`"
+            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`;"
+            " or it has lost its files: then `lorogo restore` comes first"
         ) from None
     except PermissionDenied:
         pass  # a service need not be allowed all that we look at
