@@ -437,7 +437,7 @@ def test_an_address_with_a_password_is_read_from_its_secret() -> None:
 
 
 def test_a_command_that_is_typed_in_a_pod_reaches_nats_as_its_process_does() -> None:
-    """Runbooks say `kubectl exec ... lorogo status`: TLS for NATS is in variables, and its files are mounted."""
+    """Runbooks say `kubectl exec ... lorogo status`: TLS is in variables, and its files are there."""
     found = manifests(None, "nats.tls.secret=t", "nats.tls.cert=tls.crt", "nats.tls.key=tls.key")
     for part in ("server", "gateway", "auth"):
         pod = charts.pod(found, part)

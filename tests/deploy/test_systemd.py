@@ -137,7 +137,7 @@ def test_nats_is_given_what_its_configuration_wants() -> None:
 
 
 def test_the_nightly_job_reads_all_servers_and_erases() -> None:
-    """Of all servers' journals, which it cannot write to; `nightly` takes out of the tables what was erased."""
+    """Of all servers' journals, which it cannot write to; `nightly` also erases."""
     (job,) = [words for name, words in commands() if name == "lorogo-pipeline.service"]
     assert job[:2] == ["pipeline", "nightly"]
     servers = Unit.of("lorogo-server@.service").one("StateDirectory")
