@@ -86,7 +86,7 @@ def next_steps(folder: Path) -> str:
 
   1. {nats} -c {here}/nats.conf
   2. {lorogo} auth --seeds {here} --keys {here}/keys.jwks
-  3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks
+  3. {lorogo} serve --nats-seed {here}/server.seed --keys {here}/keys.jwks --data {here}/server
   4. {lorogo} gateway --nats-seed {here}/gateway.seed --keys {here}/keys.jwks
 
 A token for somebody, for an hour:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import lorogo_client
 from lorogo_cli.errors import Problem
 from lorogo_cli.way import Way
-from lorogo_client import Client, NotAuthorized, TokenExpired
+from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
 from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.crdt import nothing_known
@@ -44,6 +44,11 @@ async def connected(way: Way, *document_ids: str, serving: bool = True) -> Async
             yield client
     except NotAuthorized as error:
         raise unauthorized(error, way) from None
+    except NotAllowed as error:
+        if way.token is not None:
+            raise
+        problem = f"{error}: --token-file FILE, beside a seed, too (`lorogo token mint` makes one)"
+        raise Problem(problem) from None
     except Unreachable as error:
         raise unreachable(error) from None
 
@@ -90,7 +95,8 @@ async def _check_streams(transport: Transport, places: str) -> None:
         await transport.stream(subjects.STATUS_STREAM).state()
     except StreamMissing:
         raise Problem(
-            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`"
+            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`;"
+            " or it has lost its files: then `lorogo restore` comes first"
         ) from None
     except PermissionDenied:
         pass  # a service need not be allowed all that we look at

@@ -1,5 +1,6 @@
 """Folders on any storage that fsspec knows (`file://`, `s3://`, `memory://`): the border to fsspec."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -9,6 +10,7 @@ from lorogo_protocol.errors import LorogoError
 
 PIECE_BYTES = 4 << 20
 _TRIAL = "write-test"
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 class ArchiveError(LorogoError):
@@ -25,18 +27,26 @@ class NoSuchArchive(ArchiveError):
     retriable = False
 
 
+def check_driver(url: str) -> None:
+    """Whether such a store can be spoken to from here; it is not asked. Raises ArchiveError."""
+    with _translated(url):
+        try:
+            import fsspec  # noqa: PLC0415  # an extra
+
+            fsspec.get_filesystem_class(fsspec.core.split_protocol(url)[0])
+        except (ImportError, ValueError) as error:
+            raise NoSuchArchive(_shown(f"the archive {url} cannot be used here: {error}")) from error
+
+
 class Archive:
     """Everything below one URL; names are relative to it. Every call may block. Raises ArchiveError."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = _shown(url).rstrip("/")  # for people
+        check_driver(url)
         with _translated(url):
-            try:
-                import fsspec  # noqa: PLC0415  # an extra: a server without an archive starts without it
+            import fsspec  # noqa: PLC0415  # an extra: a server without an archive starts without it
 
-                fsspec.get_filesystem_class(fsspec.core.split_protocol(url)[0])
-            except (ImportError, ValueError) as error:
-                raise NoSuchArchive(f"the archive {url} cannot be used here: {error}") from error
             self._fs, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 
@@ -194,6 +204,11 @@ def _translated(url: str) -> Iterator[None]:
     except (ArchiveError, FileNotFoundError, GeneratorExit):
         raise
     except ModuleNotFoundError as error:
-        raise ArchiveError(f"{url} needs the package {error.name}: install it") from error
+        raise ArchiveError(_shown(f"{url} needs the package {error.name}: install it")) from error
     except Exception as error:
-        raise ArchiveError(f"{url} cannot be used: {type(error).__name__}: {error}") from error
+        raise ArchiveError(_shown(f"{url} cannot be used: {type(error).__name__}: {error}")) from error
+
+
+def _shown(text: str) -> str:
+    """Without names and passwords of addresses: what is said of an archive is in logs and statuses."""
+    return _CREDENTIALS.sub("...@", text)

@@ -116,6 +116,9 @@ def test_the_closed_setup_names_what_setup_makes() -> None:
     }
     assert {"server.seed", "gateway.seed", "tokens.jwk", "keys.jwks", "nats.conf"} <= named <= made
     assert ". .venv/bin/activate" in section
+    assert (
+        "--data closed/server" in section
+    )  # else it is the folder of `make run`, which brings it into the open
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -43,3 +43,11 @@ def test_a_load_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_no_number_is_refused(word: str) -> None:
     with pytest.raises(SystemExit):
         scaling.main(["--editors", word])
+
+
+@pytest.mark.parametrize("words", ["--per-document 0.5", "--typing 1.5", "--use 2", "--use 0"])
+def test_what_cannot_be_is_refused_with_its_bounds(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half an editor would get deliveries below zero."""
+    with pytest.raises(SystemExit):
+        scaling.main(words.split())
+    assert f"{words} is not between " in capsys.readouterr().err

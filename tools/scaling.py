@@ -50,6 +50,19 @@ class Load:
     use: float = 0.6  # of a core, so that a failed neighbour can be taken over
 
 
+_WORDS = {
+    "documents": "documents that exist",
+    "editors": "people who have one open",
+    "per_document": "editors of a document that is open",
+    "typing": "part of the editors who type, at a time",
+    "updates": "a second, of who types; and as many moves of the cursor",
+    "stay_seconds": "that a document is open",
+    "cell_documents": "documents that one WAL and its buckets shall hold",
+    "use": "part of a core that is used, so that a failed neighbour can be taken over",
+}
+_BOUNDS = {"per_document": (1.0, 1e6), "typing": (0.0, 1.0), "use": (0.0, 1.0)}  # others: 0 to 1e12
+
+
 @dataclass(frozen=True)
 class Needs:
     """What it takes."""
@@ -137,7 +150,9 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="What a load needs, by the costs that were measured.")
     parser.add_argument("--check", action="store_true", help="whether docs/SCALING.md has these tables")
     for name, value in vars(Load()).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=_positive, help=f"{value:,g}")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=_number, metavar="N", help=f"{_WORDS[name]} ({value:,.12g})"
+        )
     options = vars(parser.parse_args(words))
     if options.pop("check"):
         shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
@@ -146,15 +161,19 @@ def main(words: list[str]) -> int:
             return 1
         return 0
     wanted = {name: value for name, value in options.items() if value is not None}
+    for name, value in wanted.items():
+        least, most = _BOUNDS.get(name, (0.0, 1e12))
+        if not least <= value <= most or not value:
+            parser.error(f"--{name.replace('_', '-')} {value:,g} is not between {least:,g} and {most:,g}")
     print(tables([("yours", Load(**wanted))], Costs()) if wanted else of_the_page())
     return 0
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e12:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1e12")
-    return value
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
 if __name__ == "__main__":

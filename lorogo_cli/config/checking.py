@@ -132,6 +132,13 @@ def _gateway_tls(chosen: Chosen) -> None:
     Certificate(chosen["tls_cert"], chosen["tls_key"])
 
 
+def _archive(chosen: Chosen) -> None:
+    if chosen.choices.get("archive") and chosen["archive"]:
+        from lorogo_server.archive import check_driver
+
+        check_driver(chosen["archive"])
+
+
 _FILES: tuple[Callable[[Chosen], None], ...] = (
     _keys,
     _seed,
@@ -139,4 +146,5 @@ _FILES: tuple[Callable[[Chosen], None], ...] = (
     _journal_secret,
     _nats_tls,
     _gateway_tls,
+    _archive,
 )

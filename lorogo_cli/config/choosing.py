@@ -12,7 +12,6 @@ from lorogo_cli.config.entries import Entry, entries
 from lorogo_cli.config.files import ConfigFile
 from lorogo_cli.config.mistakes import Mistake, Mistaken, has_password, shown
 from lorogo_cli.config.reading import Unfit, from_text, from_texts
-from lorogo_cli.options import NATS_ENVIRONMENT
 from lorogo_protocol.setting import Kind
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable, read_secret_file
 
@@ -147,10 +146,11 @@ def _choice(
 def _typed(entry: Entry, typed: str | bool | Sequence[str]) -> Choice | Mistake:
     if isinstance(typed, bool):
         return Choice(entry, typed, Source.FLAG, entry.flag)
-    if entry.key == "nats" and isinstance(typed, str) and has_password(typed):
+    if entry.key in ("nats", "archive") and isinstance(typed, str) and has_password(typed):
         problem = (
             "an address with a password is seen by everybody who lists the processes of this machine:"
-            f" put it into the environment ({NATS_ENVIRONMENT}) or a file of settings, or use --nats-seed"
+            f" put it into the environment ({entry.variable}) or a file of settings"
+            f"{', or use --nats-seed' if entry.key == 'nats' else ''}"
         )
         return Mistake(problem=problem, name=entry.flag, section=entry.section)
     try:

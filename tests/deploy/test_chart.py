@@ -436,6 +436,19 @@ def test_an_address_with_a_password_is_read_from_its_secret() -> None:
         }
 
 
+def test_a_command_that_is_typed_in_a_pod_reaches_nats_as_its_process_does() -> None:
+    """Runbooks say `kubectl exec ... lorogo status`: TLS is in variables, and its files are there."""
+    found = manifests(None, "nats.tls.secret=t", "nats.tls.cert=tls.crt", "nats.tls.key=tls.key")
+    for part in ("server", "gateway", "auth"):
+        pod = charts.pod(found, part)
+        told = {one["name"]: one.get("value", "") for one in pod.container["env"]}
+        (files,) = [one["projected"]["sources"] for one in pod.spec["volumes"] if one["name"] == "files"]
+        there = {f"/etc/lorogo/{item['path']}" for one in files for item in one["secret"]["items"]}
+        assert {told["LOROGO_NATS_CA"], told["LOROGO_NATS_CERT"], told["LOROGO_NATS_KEY"]} <= there
+    plain = charts.pod(manifests(None), "server").container["env"]
+    assert not any(one["name"].startswith("LOROGO_NATS_") for one in plain)
+
+
 def test_a_night_that_found_something_wrong_is_not_tried_again() -> None:
     """Exit codes 1 and 2 are its own words; a killed one is tried again, an evicted one for free."""
     job = charts.pod(manifests(PRODUCTION), "pipeline").maker["spec"]

@@ -30,14 +30,14 @@ def made(folder: Path, body: str = "", *, nav: str = "one.html", styles: str = "
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file that is there, and where it names a heading, to that."""
+    """To a file, for `make docs` refuses a folder, and where it names a heading, to that."""
     wrong = []
     for line, target in links(page):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):
             continue
         name, _, anchor = unquote(target).partition("#")
         path = (page.parent / name).resolve() if name else page
-        if not path.is_relative_to(ROOT) or not path.exists():
+        if not path.is_relative_to(ROOT) or not path.is_file():
             wrong.append(f"{line}: {target}")
         elif anchor and (path.suffix != ".md" or anchor not in anchors(path)):
             wrong.append(f"{line}: {target} names no heading")

@@ -70,6 +70,8 @@ async def test_an_operator_has_a_seed(closed: Closed, tmp_path: Path) -> None:
     listed = said_json(await _run(closed, tmp_path, "status", "--json", "--nats-seed", seed))
     assert [row["document"] for row in listed["documents"]] == ["plan"]
     assert len(listed["servers"]) == 1
+    words = refused(await _run(closed, tmp_path, "compact", "plan", "--nats-seed", seed))
+    assert "a token that grants admin on 'plan' is missing: --token-file FILE" in words
     both = ("--nats-seed", seed, "--token-file", token)
     assert "saved" in said(await _run(closed, tmp_path, "doc", "set", "plan", "a", '"c"', *both))
     shown = said_json(await _run(closed, tmp_path, "status", "plan", "--json", *both))

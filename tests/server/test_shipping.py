@@ -131,6 +131,15 @@ def test_a_store_without_a_driver_is_told_in_a_sentence() -> None:
         Archive("nowhere://x")
 
 
+@pytest.mark.parametrize("url", ["nowhere://ann:geheim@host/x", "ftp://ann:geheim@127.0.0.1:1/x"])
+def test_a_password_is_in_nothing_that_is_said(url: str) -> None:
+    """Sentences about a store go to logs, statuses and dashboards: whether it cannot be or is only away."""
+    with pytest.raises(ArchiveError) as told:
+        Archive(url)
+    assert "geheim" not in str(told.value)
+    assert "://...@" in str(told.value)
+
+
 def test_the_command_ships_by_hand(tmp_path: Path) -> None:
     """`lorogo log ship` copies a server's journal under its id, and goes on where it was."""
     worker = tmp_path / "data" / "worker-0"

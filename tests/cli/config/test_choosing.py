@@ -242,6 +242,8 @@ def test_values_are_shown_and_secrets_are_not(
 def test_a_password_is_never_a_flag() -> None:
     (found,) = refused(typed={"nats": f"nats://ann:{PASSWORD}@h"})
     assert "LOROGO_NATS" in found and PASSWORD not in found
+    (found,) = refused(typed={"archive": f"ftp://ann:{PASSWORD}@h/x"})
+    assert "LOROGO_SERVE_ARCHIVE" in found and PASSWORD not in found
 
 
 # --- what goes together ----------------------------------------------------------------------------------

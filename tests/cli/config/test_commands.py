@@ -111,6 +111,15 @@ def test_what_contradicts_itself_is_told(lorogo: Command, tmp_path: Path) -> Non
     ]
 
 
+def test_an_archive_without_a_driver_is_told(lorogo: Command, tmp_path: Path) -> None:
+    """As `lorogo serve` would refuse it; on a machine that is not the server's it may be missing."""
+    written(tmp_path, "[serve]\narchive = 'nowhere://bucket/x'\n")
+    result = lorogo("config", "check", "lorogo.toml", env=CLOSED)
+    assert result.returncode == 1
+    assert result.stdout.startswith(b"[serve]: the archive nowhere://bucket/x cannot be used here: ")
+    assert "all good" in said(lorogo("config", "check", "--without-files", "lorogo.toml", env=CLOSED))
+
+
 def test_files_that_are_named_are_looked_into(lorogo: Command, tmp_path: Path) -> None:
     """Keys, seeds and certificates: there, good, and private; unless we are told not to."""
     closed_folder.make(tmp_path / "closed")

@@ -131,7 +131,7 @@ timeoutSeconds: {{ .probe.timeoutSeconds }}
 failureThreshold: {{ .probe.failureThreshold }}
 {{- end -}}
 
-{{/* Where NATS is, and which files it takes to speak to it. */}}
+{{/* Where NATS is, and which files it takes to speak to it: as variables, for whoever types a command in the pod, too. */}}
 {{- define "lorogo.natsEnv" -}}
 - name: LOROGO_NATS
   {{- if .Values.nats.urlSecret.name }}
@@ -142,17 +142,14 @@ failureThreshold: {{ .probe.failureThreshold }}
   {{- else }}
   value: {{ .Values.nats.url | quote }}
   {{- end }}
-{{- end -}}
-
-{{- define "lorogo.natsArgs" -}}
 {{- with .Values.nats.tls }}
 {{- if .secret }}
 {{- if .ca }}
-- --nats-ca=/etc/lorogo/nats-ca.crt
+- {name: LOROGO_NATS_CA, value: /etc/lorogo/nats-ca.crt}
 {{- end }}
 {{- if .cert }}
-- --nats-cert=/etc/lorogo/nats.crt
-- --nats-key=/etc/lorogo/nats.key
+- {name: LOROGO_NATS_CERT, value: /etc/lorogo/nats.crt}
+- {name: LOROGO_NATS_KEY, value: /etc/lorogo/nats.key}
 {{- end }}
 {{- end }}
 {{- end }}
