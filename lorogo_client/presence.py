@@ -19,6 +19,7 @@ from lorogo_client.feeds import Feed, latest
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
+from lorogo_transport.light import Event
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message
 
@@ -53,6 +54,7 @@ class RoomPresence:
         self._mine: dict[str, LoroValue] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
+        self._somebody = Event()  # there is, or was a moment ago, an entry of anybody
         self._feeds: list[Feed[Entries]] = []
         self._shown: Entries = {}
         self._stored: set[str] = set()  # keys that Loro's store has
@@ -106,11 +108,15 @@ class RoomPresence:
         except CrdtError as error:
             log.warning("not a presence", subject=self._subject, problem=str(error))
             return
+        self._somebody.set()
         self._tell()
 
     async def run(self) -> None:
         """Publish what changed, renew what is ours, notice what expired. For ever; the room owns it."""
         while True:
+            if not (self._mine or self._dirty or self._stored or self._shown):
+                self._somebody.clear()
+                await self._somebody.wait()  # nothing to renew, nothing that could expire
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._timeout_seconds / _RENEWALS):
                     await self._wake.wait()
@@ -150,6 +156,7 @@ class RoomPresence:
         self._dirty.add(key)
         self._touch(key)
         self._wake.set()
+        self._somebody.set()
         self._tell()
 
     def _touch(self, key: str) -> None:
