@@ -49,7 +49,7 @@ async def dev(port: int, web_port: int, store: Path, origins: Sequence[str], *, 
                 f"port {web_port} is taken by another program: choose another for browsers, as in"
                 f" `lorogo dev --web-port {web_port % 65535 + 1}`"
             )
-        with identity.held(store / "server", 0, new_nanoid, option="--store") as server_id:
+        with identity.held(store / "server", 0, new_nanoid, closed=closed, option="--store") as server_id:
             keys = await asyncio.to_thread(closed_folder.make_once, store / "keys") if closed else None
             accounts = "" if keys is None else keys.accounts
             nats = EmbeddedNats(store / "nats", port=port, configuration=accounts)

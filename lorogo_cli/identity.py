@@ -8,6 +8,8 @@ from lorogo_cli.errors import Problem
 from lorogo_server import identity
 from lorogo_server.identity import HomeInUse, HomeUnusable
 
+_CLOSED = "closed"  # a file that says so: its journals are for those who have tokens
+
 
 def folder(data: Path, worker: int) -> Path:
     """Where that worker keeps what is its own."""
@@ -21,12 +23,33 @@ def known(data: Path) -> frozenset[str]:
 
 
 @contextmanager
-def held(data: Path, worker: int, new_id: Callable[[], str], *, option: str = "--data") -> Iterator[str]:
-    """The server id of that worker, ours alone inside the block. Raises Problem if it is in use."""
+def held(
+    data: Path, worker: int, new_id: Callable[[], str], *, closed: bool, option: str = "--data"
+) -> Iterator[str]:
+    """The server id of that worker, ours alone inside the block.
+
+    Raises Problem if it is in use, or has documents of a closed lorogo and this one is open.
+    """
+    home = folder(data, worker)
     try:
-        with identity.held(folder(data, worker), new_id) as server_id:
+        with identity.held(home, new_id) as server_id:
+            _check_open(home / _CLOSED, closed=closed, option=option)
             yield server_id
     except HomeInUse as error:
         raise Problem(f"{error}: give this one its own with {option}") from None
     except HomeUnusable as error:
         raise Problem(str(error)) from None
+
+
+def _check_open(mark: Path, *, closed: bool, option: str) -> None:
+    """What a journal has comes back into any NATS that lacks it: from a closed one never into an open one."""
+    try:
+        if closed:
+            mark.touch(0o640)
+        elif mark.exists():
+            raise Problem(
+                f"{mark.parent} has documents of a closed lorogo, which everybody could read here:"
+                f" choose another folder with {option}, or remove {mark} if they may be open"
+            )
+    except OSError as error:
+        raise HomeUnusable(f"the folder {mark.parent} cannot be used: {error.strerror}") from None

@@ -48,6 +48,11 @@ class Serving:
     health: Listen | None = None  # where probes are answered
 
     @property
+    def closed(self) -> bool:
+        """Whether people need tokens."""
+        return self.guard.keys is not None
+
+    @property
     def identity(self) -> Identity:
         """Who we are to NATS."""
         return self.guard.identity(subjects.SERVER_INBOX)
@@ -55,9 +60,12 @@ class Serving:
 
 async def alone(serving: Serving) -> None:
     """One server in this process, until SIGTERM or Ctrl-C."""
-    _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
+    _check_journal_port(serving.settings, closed=serving.closed)
     standing = Standing()
-    with stop_signals() as stop, identity.held(serving.data, 0, new_nanoid) as server_id:
+    with (
+        stop_signals() as stop,
+        identity.held(serving.data, 0, new_nanoid, closed=serving.closed) as server_id,
+    ):
         async with probes(serving.health, standing):
             transport = await _connect_first(serving, stop)
             if transport is not None:
@@ -66,7 +74,10 @@ async def alone(serving: Serving) -> None:
 
 async def worker(serving: Serving, number: int) -> None:
     """One of several servers; ends too when its parent is gone, which closes our stdin."""
-    with stop_signals() as stop, identity.held(serving.data, number, new_nanoid) as server_id:
+    with (
+        stop_signals() as stop,
+        identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id,
+    ):
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
         standing = Standing()
         health = None if serving.health is None else serving.health.of_worker(number)
@@ -210,7 +221,7 @@ async def parent(
     `handed` are variables for each of them, also for those that are started much later.
     """
     environment = {**os.environ, **(handed or {}), "PYTHONUNBUFFERED": "1"}
-    _check_journal_port(serving.settings, closed=serving.guard.keys is not None)
+    _check_journal_port(serving.settings, closed=serving.closed)
     with stop_signals() as stop:
         await _check(serving, workers)
         async with asyncio.TaskGroup() as group:
@@ -245,7 +256,7 @@ async def _check(serving: Serving, workers: int) -> None:
     for number in range(workers):
         if serving.health is not None:
             serving.health.of_worker(number)
-        with identity.held(serving.data, number, new_nanoid):
+        with identity.held(serving.data, number, new_nanoid, closed=serving.closed):
             pass
 
 

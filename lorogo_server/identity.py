@@ -30,7 +30,9 @@ class HomeInUse(HomeUnusable):
 def held(home: Path, new_id: Callable[[], str]) -> Iterator[str]:
     """The server id of that folder, ours alone inside the block. Raises HomeUnusable, HomeInUse."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(
+            0o750, parents=True, exist_ok=True
+        )  # what is in it is for its owner, and a group that reads
         lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise HomeUnusable(f"the folder {home} cannot be used: {error.strerror}") from None

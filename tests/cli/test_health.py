@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -51,10 +52,14 @@ def test_only_the_folder_s_own_servers_count(found: list[ServerStats], workers: 
     assert unwell({"a", "b"}, found, workers) == wrong
 
 
+def _held(data: Path, worker: int, server_id: str) -> AbstractContextManager[str]:
+    return identity.held(data, worker, lambda: server_id, closed=False)
+
+
 def test_a_folder_tells_its_servers(tmp_path: Path) -> None:
     """Whoever holds it; what is no id is left out."""
     assert identity.known(tmp_path / "none") == frozenset()
-    with identity.held(tmp_path, 0, lambda: "first"), identity.held(tmp_path, 3, lambda: "fourth"):
+    with _held(tmp_path, 0, "first"), _held(tmp_path, 3, "fourth"):
         assert identity.known(tmp_path) == {"first", "fourth"}
     (tmp_path / "worker-3" / "server-id").write_text("no id")
     assert identity.known(tmp_path) == {"first"}

@@ -1,11 +1,19 @@
 """A server's own id."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from lorogo_cli import identity
 from lorogo_cli.errors import Problem
-from lorogo_cli.identity import held
+
+
+def held(
+    data: Path, worker: int, new_id: Callable[[], str], *, closed: bool = False
+) -> AbstractContextManager[str]:
+    return identity.held(data, worker, new_id, closed=closed)
 
 
 def test_an_id_is_made_once_and_kept(tmp_path: Path) -> None:
@@ -43,3 +51,28 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(Problem, match="cannot be used"), held(tmp_path / "data", 0, lambda: "new"):
         raise AssertionError("unreachable")
+
+
+def test_what_was_closed_is_not_opened_by_mistake(tmp_path: Path) -> None:
+    """A journal of a closed lorogo would bring its documents into an open NATS."""
+    with held(tmp_path, 0, lambda: "one"):
+        pass  # open, as it was
+    for _ in range(2):
+        with held(tmp_path, 0, lambda: "one", closed=True):
+            pass
+    with (
+        pytest.raises(Problem, match=r"documents of a closed lorogo.*--data, or remove .*closed") as said,
+        held(tmp_path, 0, lambda: "one"),
+    ):
+        raise AssertionError("unreachable")
+    mark = tmp_path / "worker-0" / "closed"
+    assert str(mark) in str(said.value)
+    mark.unlink()
+    with held(tmp_path, 0, lambda: "one") as server_id:
+        assert server_id == "one"
+
+
+def test_others_cannot_look_into_a_folder(tmp_path: Path) -> None:
+    """Its journals have the documents; a group may read them, for the pipeline."""
+    with held(tmp_path, 0, lambda: "one"):
+        assert (tmp_path / "worker-0").stat().st_mode & 0o007 == 0

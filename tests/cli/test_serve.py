@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 def _free(data: Path, worker: int) -> bool | None:
     """Whether nobody runs on that worker's folder."""
     try:
-        with held(data, worker, lambda: "never"):
+        with held(data, worker, lambda: "never", closed=False):
             return True
     except Problem:
         return None
