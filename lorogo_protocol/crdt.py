@@ -20,6 +20,7 @@ from loro import (
     EphemeralStore,
     ExportMode,
     Frontiers,
+    IdSpan,
     ImportBlobMetadata,
     LoroDoc,
     VersionVector,
@@ -31,6 +32,8 @@ from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
 _STEP_OPERATIONS = 1000  # of a straight run that is worked out in steps, for the same reason
+_BESIDE_OPERATIONS_MAX = 10_000  # of others beside it, which are taken back for that and worked out again
+_MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -105,8 +108,8 @@ class Replica:
     A `lazy` one takes small updates into its history only, and works the state out when somebody
     reads it (`settled()`) or enough has come together. That is what a server wants: imports are then
     many times faster when many people edit at once. Only small portions wait, because working out
-    one long run of text costs its square (docs/decisions/0004). What one peer wrote without anybody else
-    beside it is worked out in steps, then, and costs no more than its length.
+    one long run of text costs its square (docs/decisions/0004). What one peer wrote in one go is worked
+    out in steps, if others wrote little beside it, and costs no more than its length.
     """
 
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
@@ -200,28 +203,34 @@ class Replica:
             case _:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
-    def _goes_straight_on(self, needs: ImportBlobMetadata) -> bool:
-        """Whether it is one peer's, with a long run from where we are on, which is not the beginning.
+    def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
+        """Whether it is one peer's, and long, with little of others beside it, and does not begin everything.
 
         Into an empty document Loro takes a run of any length at once.
         """
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
-        if len(missing) != 1 or missing[0].counter.end - missing[0].counter.start <= _STEP_OPERATIONS:
+        if len(missing) != 1 or (length := _length(missing)) <= _STEP_OPERATIONS:
             return False
         here = self.doc.oplog_frontiers.encode()
-        return here != nothing_known() and needs.start_frontiers.encode() == here
+        if here == nothing_known():
+            return False
+        begins = needs.start_frontiers.encode()
+        if begins == here:
+            return True
+        known = self._known(begins)
+        return known is not None and _is_little(self.doc, self.doc.oplog_vv, known, length)
 
     def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
 
-        A large one that goes straight on comes in detached, too: it is settled in steps.
+        A large one that is one long run comes in detached, too: it is settled in steps.
         """
         whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
         if whole or size >= _UNSETTLED_BYTES_MAX:
             self.settled()
-            if whole or not self._goes_straight_on(needs):
+            if whole or not self._is_long_run(needs):
                 return
         if not self.doc.is_detached():
             self.doc.detach()
@@ -351,22 +360,42 @@ class Replica:
 
 
 def _walk(doc: LoroDoc) -> None:
-    """Bring the state of a detached document near its history in steps, if one straight run is between them.
+    """Bring the state of a detached document near its history in steps, if one peer's run is between them.
 
     Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
-    Where others wrote beside it there is nothing to gain: each step would begin where they parted.
+    Where others wrote beside it each step would begin where they parted. So if that is little, it is taken
+    back first; whoever attaches the document works it out again.
     """
     missing = doc.oplog_vv.sub_iter(doc.state_vv)
     if len(missing) != 1:
         return
     peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
-    before = _ids(doc.state_frontiers)
+    begins, before, merges = None, set[tuple[int, int]](), 0
     for first, length, builds_on in _changes(doc, peer, at, end):
-        if builds_on != before:
+        if begins is None:
+            begins = builds_on
+        elif builds_on != before and (merges := merges + 1) > _MERGES_MAX:
             return
         before = {(peer, first + length - 1)}
+    if begins is not None and begins != _ids(doc.state_frontiers):
+        parted = Frontiers.from_ids([ID(*one) for one in begins])
+        if not _is_little(doc, doc.state_vv, parted, end - at):
+            return
+        doc.checkout(parted)
     for reached in range(at + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
         doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
+
+
+def _is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: int) -> bool:
+    """Whether there is no more between the heads and the vector than a run of that length, nor too much."""
+    begins = doc.frontiers_to_vv(parted)
+    if begins is None or not begins.includes_vv(doc.shallow_since_vv):  # trimmed
+        return False
+    return _length(vector.sub_iter(begins)) <= min(length, _BESIDE_OPERATIONS_MAX)
+
+
+def _length(spans: Iterable[IdSpan]) -> int:
+    return sum(span.counter.end - span.counter.start for span in spans)
 
 
 def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:

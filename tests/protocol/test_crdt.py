@@ -309,25 +309,53 @@ def test_a_long_run_of_one_peer_is_worked_out_in_steps() -> None:
         assert doc.get_text("t").to_string() == text(writer)
 
 
-def test_what_others_wrote_beside_it_is_worked_out_at_once() -> None:
-    """From each step Loro would begin again where they parted."""
+def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
+    """From each step Loro would begin again where they parted. It is the same document in the end."""
     base = typed(replica(1), "hello")
-    update = typed(replica(2, base), "x" * 3_500)
-    beside = typed(replica(3, base), "y")
-    for others, late in (([beside], []), ([], [beside])):
-        doc = replica(9, base, *others).doc
+    first = replica(2, base)
+    update, beside = typed(first, "x" * 3_500), typed(replica(3, base), "y")
+    first.apply(beside)
+    merged = replica(2, base, update, beside)
+    update_merged = update, typed(merged, "z" * 500)  # and goes on where both are
+    alone = typed(replica(4), "a" * 3_500)  # by somebody who knew nothing
+    for there, missing, reached in (
+        ([base, beside], [update], {1: 5, 2: 3_000}),
+        ([base, beside], [*update_merged], {1: 5, 2: 3_000}),
+        ([base, beside], [alone], {4: 3_000}),
+        ([base], [update, beside], {1: 5}),  # of both at once there is no run
+        ([base, typed(replica(3, base), "y" * 4_000)], [update], {1: 5, 3: 4_000}),  # more than the run
+    ):
+        doc = replica(9, *there).doc
         doc.detach()
-        for one in (update, *late):
+        for one in missing:
             doc.import_(one)
-        before = doc.state_vv.encode()
         crdt._walk(doc)
-        assert doc.state_vv.encode() == before
+        assert crdt.counters(doc.state_vv.encode()) == reached
+        doc.attach()
+        assert doc.get_deep_value() == replica(8, *there, *missing).value()
 
 
-def test_a_large_update_that_goes_straight_on_takes_steps_in_a_lazy_replica(
+def test_who_merged_others_often_is_worked_out_at_once() -> None:
+    """The parts between are short, and at each merge Loro begins where they parted."""
+    base = typed(replica(1), "hello")
+    other, writer = replica(3, base), replica(2, base)
+    theirs, before = [], writer.version().vector
+    for _ in range(crdt._MERGES_MAX + 2):
+        typed(writer, "x" * 500)
+        theirs.append(typed(other, "y"))
+        writer.apply(theirs[-1])
+    doc = replica(9, base, *theirs).doc
+    doc.detach()
+    doc.import_(writer.updates_since(before))
+    state = doc.state_vv.encode()
+    crdt._walk(doc)
+    assert doc.state_vv.encode() == state
+
+
+def test_a_long_run_takes_steps_in_a_lazy_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not one into an empty document, which Loro takes at once, nor one beside which others wrote."""
+    """Not one into an empty document, which Loro takes at once, nor one beside which others wrote much."""
     walked: list[int] = []
     walk = crdt._walk
 
@@ -353,6 +381,13 @@ def test_a_large_update_that_goes_straight_on_takes_steps_in_a_lazy_replica(
     assert (len(walked), reader.doc.is_detached()) == (1, True)
     assert reader.settled().get_text("t").to_string() == text(small)
     assert len(walked) == 2
+    paster, beside = replica(5, everything(reader)), replica(6, everything(reader))
+    pasted = typed(paster, "d" * 20_000)
+    reader.apply(typed(beside, "e"))
+    reader.apply(pasted, foreign=True)
+    assert (len(walked), reader.doc.is_detached()) == (3, False)
+    beside.apply(pasted)
+    assert reader.settled().get_text("t").to_string() == text(beside)
 
 
 def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
