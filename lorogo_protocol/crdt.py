@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from loro import (
     ID,
+    ContainerType,
     EncodedBlobMode,
     EphemeralStore,
     ExportMode,
@@ -33,6 +34,7 @@ _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worke
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
 _STEP_OPERATIONS = 1000  # of a straight run that is worked out in steps, for the same reason
 _BESIDE_OPERATIONS_MAX = 10_000  # of others beside it, which are taken back for that and worked out again
+_STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
 _MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
@@ -370,20 +372,34 @@ def _walk(doc: LoroDoc) -> None:
     if len(missing) != 1:
         return
     peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
-    begins, before, merges = None, set[tuple[int, int]](), 0
+    begins, before, merges, stops = None, set[tuple[int, int]](), 0, list[int]()
     for first, length, builds_on in _changes(doc, peer, at, end):
         if begins is None:
             begins = builds_on
         elif builds_on != before and (merges := merges + 1) > _MERGES_MAX:
             return
-        before = {(peer, first + length - 1)}
+        behind = first + length
+        before = {(peer, behind - 1)}
+        next_stop = first + _STEP_OPERATIONS - (first - at) % _STEP_OPERATIONS
+        here = range(next_stop, min(behind + 1, end), _STEP_OPERATIONS)
+        if here and _pays(doc, ID(peer, first), length):
+            stops += here
+    if not stops:
+        return
     if begins is not None and begins != _ids(doc.state_frontiers):
         parted = Frontiers.from_ids([ID(*one) for one in begins])
         if not _is_little(doc, doc.state_vv, parted, end - at):
             return
         doc.checkout(parted)
-    for reached in range(at + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
+    for reached in stops:
         doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
+
+
+def _pays(doc: LoroDoc, first: ID, length: int) -> bool:
+    """Whether steps make it quicker: trees and movable lists Loro looks at whole, each time."""
+    changed = doc.get_changed_containers_in(first, length)
+    kinds = [one.container_type for one in changed]  # type: ignore[attr-defined]  # of both kinds of ids
+    return all(isinstance(kind, _STEPPED) for kind in kinds)
 
 
 def _is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: int) -> bool:

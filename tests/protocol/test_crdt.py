@@ -335,6 +335,27 @@ def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
         assert doc.get_deep_value() == replica(8, *there, *missing).value()
 
 
+@pytest.mark.parametrize("kind", ["tree", "cards"])
+def test_trees_and_movable_lists_are_worked_out_at_once(kind: str) -> None:
+    """Loro looks at the whole of them at each step: 100,000 nodes took 4 s in steps, at once a quarter."""
+    base = typed(replica(1), "hello")
+    writer = replica(2, base)
+    before = writer.version().vector
+    for number in range(2_500):
+        if kind == "tree":
+            writer.doc.get_tree("tree").create()
+        else:
+            writer.doc.get_movable_list("cards").push(number)
+    writer.doc.commit()
+    doc = replica(9, base).doc
+    doc.detach()
+    doc.import_(writer.updates_since(before))
+    crdt._walk(doc)
+    assert crdt.counters(doc.state_vv.encode()) == {1: 5}
+    doc.attach()
+    assert doc.get_deep_value() == writer.value()
+
+
 def test_who_merged_others_often_is_worked_out_at_once() -> None:
     """The parts between are short, and at each merge Loro begins where they parted."""
     base = typed(replica(1), "hello")
