@@ -79,6 +79,7 @@ class Room:
         self._doubted = 0.0
         self._wake = asyncio.Event()
         self._alarm = Alarm(self._wake.set)
+        self._only_woken = False  # the keeper rests, and no alarm is set
         self._urgent = asyncio.Event()  # ends a pause after a failure
         self._sender = Sender(context, document_id, self.mirror, weakly(self._on_answer))
         self._subscriptions: list[Subscription] = []
@@ -260,8 +261,12 @@ class Room:
 
     @property
     def _at_ease(self) -> bool:
-        """Whether nothing is wrong that news of the owner could mend."""
-        return self.problem is None and self.hindrance is None and self._suspicion is None
+        """Whether nothing is wrong that news of the owner could mend, nor was when the keeper went to rest.
+
+        What was wrong may have passed without a word since: a fresh token grants what the last one did not.
+        """
+        well = self.problem is None and self.hindrance is None and self._suspicion is None
+        return well and not self._only_woken
 
     def _on_answer(self) -> None:
         self.tell()
@@ -414,6 +419,7 @@ class Room:
         now = self._context.clock.now()
         if (due := self._next_due(now)) is not None:
             self._alarm.set(due, now)
+        self._only_woken = due is None
         await self._wake.wait()
 
     def _next_due(self, now: float) -> float | None:

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 
 from loro import (
     ID,
+    ContainerType,
     EncodedBlobMode,
     EphemeralStore,
     ExportMode,
     Frontiers,
+    IdSpan,
     ImportBlobMetadata,
     LoroDoc,
     VersionVector,
@@ -30,9 +32,10 @@ from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
-_STEP_OPERATIONS = 10_000  # of a run that is worked out in steps, for the same reason
-_LONG_OPERATIONS = 20_000  # of a run that is worth going back to its beginning
-_BESIDE_OPERATIONS_MAX = 20_000  # that are undone and done again for it
+_STEP_OPERATIONS = 10_000  # of a straight run that is worked out in steps, for the same reason
+_BESIDE_OPERATIONS_MAX = 10_000  # of others beside it, which are taken back for that and worked out again
+_STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
+_MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -107,8 +110,8 @@ class Replica:
     A `lazy` one takes small updates into its history only, and works the state out when somebody
     reads it (`settled()`) or enough has come together. That is what a server wants: imports are then
     many times faster when many people edit at once. Only small portions wait, because working out
-    one long run of text costs its square (docs/decisions/0004). A run that one peer wrote, with little of
-    others beside it, is worked out in steps, then, and costs no more than its length.
+    one long run of text costs its square (docs/decisions/0004). What one peer wrote in one go is worked
+    out in steps, if others wrote little beside it, and costs no more than its length.
     """
 
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
@@ -162,7 +165,7 @@ class Replica:
         added = status.success.inner()
         spans = tuple([(peer, first, end) for peer, (first, end) in added.items()])
         if self._unsettled_bytes:
-            # Only what is inserted costs its square, and that has a byte for each operation at least.
+            # What is inserted costs its square, and that has a byte for each operation at least.
             self._unsettled_operations += min(len(update), sum(end - first for _, first, end in spans))
             if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
                 self._settle_what_is_in()
@@ -203,21 +206,28 @@ class Replica:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
     def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
-        """Whether it is a long run of one peer, and we are not at the beginning.
+        """Whether it is one peer's, and long, with little of others beside it, and does not begin everything.
 
         Into an empty document Loro takes a run of any length at once.
         """
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
-        if len(missing) != 1 or missing[0].counter.end - missing[0].counter.start <= _STEP_OPERATIONS:
+        if len(missing) != 1 or (length := _length(missing)) <= _STEP_OPERATIONS:
             return False
-        return bool(self.doc.oplog_frontiers.encode() != nothing_known())
+        here = self.doc.oplog_frontiers.encode()
+        if here == nothing_known():
+            return False
+        begins = needs.start_frontiers.encode()
+        if begins == here:
+            return True
+        known = self._known(begins)
+        return known is not None and _is_little(self.doc, self.doc.oplog_vv, known, length)
 
     def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
 
-        A large one that is a long run comes in detached, too: it is settled in steps.
+        A large one that is one long run comes in detached, too: it is settled in steps.
         """
         whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
         if whole or size >= _UNSETTLED_BYTES_MAX:
@@ -352,49 +362,66 @@ class Replica:
 
 
 def _walk(doc: LoroDoc) -> None:
-    """Bring the state of a detached document near its history in steps, if one long run is between them.
+    """Bring the state of a detached document near its history in steps, if one peer's run is between them.
 
     Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
-    If others wrote a little beside it, we go back to where it begins: from its end the little is quick.
+    Where others wrote beside it each step would begin where they parted. So if that is little, it is taken
+    back first; whoever attaches the document works it out again.
     """
     missing = doc.oplog_vv.sub_iter(doc.state_vv)
-    if not missing:
+    if len(missing) != 1:
         return
-    longest = max(missing, key=lambda span: span.counter.end - span.counter.start)
-    peer = longest.peer
-    first, end, before = _straight(doc, peer, longest.counter.start, longest.counter.end)
-    if before != _ids(doc.state_frontiers):
-        if end - first < _LONG_OPERATIONS or not _is_near(doc, before):
+    peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
+    begins, before, merges, stops = None, set[tuple[int, int]](), 0, list[int]()
+    for first, length, builds_on in _changes(doc, peer, at, end):
+        if begins is None:
+            begins = builds_on
+        elif builds_on != before and (merges := merges + 1) > _MERGES_MAX:
             return
-        doc.checkout(Frontiers.from_ids([ID(*one) for one in before]))
-    for reached in range(first + _STEP_OPERATIONS, end, _STEP_OPERATIONS):
+        behind = first + length
+        before = {(peer, behind - 1)}
+        next_stop = first + _STEP_OPERATIONS - (first - at) % _STEP_OPERATIONS
+        here = range(next_stop, min(behind + 1, end), _STEP_OPERATIONS)
+        if here and _pays(doc, ID(peer, first), length):
+            stops += here
+    if not stops:
+        return
+    if begins is not None and begins != _ids(doc.state_frontiers):
+        parted = Frontiers.from_ids([ID(*one) for one in begins])
+        if not _is_little(doc, doc.state_vv, parted, end - at):
+            return
+        doc.checkout(parted)
+    for reached in stops:
         doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
 
 
-def _straight(doc: LoroDoc, peer: int, at: int, end: int) -> tuple[int, int, set[tuple[int, int]]]:
-    """The longest stretch of a peer's changes that build on each other alone, and what it builds on."""
-    best: tuple[int, int, set[tuple[int, int]]] = (at, at, set())
-    first, begins = at, set[tuple[int, int]]()
+def _pays(doc: LoroDoc, first: ID, length: int) -> bool:
+    """Whether steps make it quicker: trees and movable lists Loro looks at whole, each time."""
+    changed = doc.get_changed_containers_in(first, length)
+    kinds = [one.container_type for one in changed]  # type: ignore[attr-defined]  # of both kinds of ids
+    return all(isinstance(kind, _STEPPED) for kind in kinds)
+
+
+def _is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: int) -> bool:
+    """Whether there is no more between the heads and the vector than a run of that length, nor too much."""
+    begins = doc.frontiers_to_vv(parted)
+    if begins is None or not begins.includes_vv(doc.shallow_since_vv):  # trimmed
+        return False
+    return _length(vector.sub_iter(begins)) <= min(length, _BESIDE_OPERATIONS_MAX)
+
+
+def _length(spans: Iterable[IdSpan]) -> int:
+    return sum(span.counter.end - span.counter.start for span in spans)
+
+
+def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:
+    """The peer's changes from one counter to another: where each begins, its length, what it builds on."""
     while at < end:
         change = doc.get_change(ID(peer, at))
         assert change is not None
         inside = at - change.id.counter
-        builds_on = {(peer, at - 1)} if inside else _ids(change.deps)
-        if at == first or builds_on != {(peer, at - 1)}:
-            first, begins = at, builds_on
-        at = min(end, change.id.counter + change.len)
-        if at - first > best[1] - best[0]:
-            best = (first, at, begins)
-    return best
-
-
-def _is_near(doc: LoroDoc, ids: set[tuple[int, int]]) -> bool:
-    """Whether the way back to that version is short. What a shallow document has forgotten is not."""
-    version = doc.frontiers_to_vv(Frontiers.from_ids([ID(*one) for one in ids]))
-    if version is None:
-        return False
-    beside = doc.state_vv.sub_iter(version)
-    return sum(span.counter.end - span.counter.start for span in beside) <= _BESIDE_OPERATIONS_MAX
+        yield at, change.len - inside, {(peer, at - 1)} if inside else _ids(change.deps)
+        at = change.id.counter + change.len
 
 
 def _ids(frontiers: Frontiers) -> set[tuple[int, int]]:

@@ -444,10 +444,10 @@ class Host:
             if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
                 safe = await self.journalling.loaded(loaded, self.epoch)
                 self.answers.last = safe or self.answers.last
-                self._loaded = loaded
+                first, self._loaded = self._loaded is None, loaded
                 self.answers.trimming = False
                 self.must_store &= not loaded.intake.deleted  # a tombstone is stored as it is
-                if self.is_long:
+                if first and self.is_long:  # loaded afresh, it may be because it could not be compacted
                     self.wants_compaction = self.wants_compaction or "it took long to load"
                 loaded.intake.share(context.unfinished)
                 self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)

@@ -699,8 +699,10 @@ class Server:
             host.wants_compaction = "the stream lost messages"
         if self._pulse is not None:
             self._pulse.hold(host.document_id, host.lease.token)
-        if host.idle_seconds() >= settings.idle_seconds and not host.compacting.locked():
-            if host.is_long and not host.wants_compaction:
+        idle = host.idle_seconds()
+        if idle >= settings.idle_seconds and not host.compacting.locked():
+            tried = host.compacted_at > now - idle  # what cannot be compacted is unloaded as it is
+            if host.is_long and not tried and not host.wants_compaction:
                 host.wants_compaction = "unloading"
             elif not host.wants_compaction:
                 host.stop("idle")

@@ -4,7 +4,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ _WITHOUT_FILE: Final = ("dev", "chaos", "bench", "pipeline")
 class Value:
     """A value that a file gives, and where."""
 
-    value: Any
+    value: Any = field(repr=False)  # it may hold a password
     line: int
 
 
@@ -32,7 +32,7 @@ class ConfigFile:
     """A file as it was read: what it sets, and what is wrong with it."""
 
     name: str  # as it was named
-    text: str
+    text: str = field(repr=False)  # it may hold a password
     values: Mapping[tuple[str, str], Value]  # by section and key
     mistakes: tuple[Mistake, ...]
 

@@ -7,9 +7,10 @@ from typing import Final
 
 Path = tuple[str, ...]
 
-#: what may hide a bracket or the end of a line: texts of all four kinds, and comments
+#: what may hide a bracket or the end of a line: texts of all four kinds, also without an end, and comments
 _HIDING: Final = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
+    r'"""(?:[^\\]|\\.)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|#[^\n]*',
+    re.DOTALL,
 )
 _HEADER: Final = re.compile(r"\[\[?(.*?)\]\]?\s*(?:#.*)?$")
 _PARTS_MAX: Final = 16  # no key of ours has more; Python's reader takes very long over thousands

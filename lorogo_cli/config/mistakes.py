@@ -56,7 +56,7 @@ class Mistaken(Problem):
 
 def shown(name: str, value: object) -> str:
     """The value for people: short, and nothing of it if it may be a secret."""
-    text = value if isinstance(value, str) else str(value)
+    text = value if isinstance(value, str) else _text(value)
     if isinstance(value, bool):
         return text.lower()
     if _SECRET_NAME.search(name) or has_password(text) or itself(text):
@@ -65,8 +65,12 @@ def shown(name: str, value: object) -> str:
 
 
 def has_password(text: str) -> bool:
-    """Whether it is an address with more than a host: a name and a password, or a token."""
-    return re.search(r"://[^/\s]*@", text) is not None or ("@" in text and "://" not in text)
+    """Whether it may have an address with more than a host: a name and a password, or a token.
+
+    Whatever has an @ counts. Of several addresses only one may have a scheme, and a password may have a slash
+    that should have been written as %2F: what is no good address is told without it, too.
+    """
+    return "@" in text
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -78,6 +82,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
             return one
     begun = [one for one in names if one.lower().startswith(f"{plain}_") or one.lower() == f"{plain}s"]
     return begun[0] if begun else next(iter(difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)), "")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # 0xfff...: Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def _short(text: str) -> str:

@@ -191,6 +191,34 @@ async def test_a_fresh_token_may_grant_less(world: MemoryNats, owner: FakeOwner)
         assert owner.text() == "no mine theirs"
 
 
+@pytest.mark.parametrize("less", ["read", "none"])
+async def test_a_fresh_token_that_grants_it_again_is_noticed(
+    world: MemoryNats, owner: FakeOwner, less: str
+) -> None:
+    """At the owner's next renewal at the latest, without anybody who asks: the edits leave."""
+    clock = SetClock()
+    given = [token_for("ann", {"doc": "write"}, seconds=100)]
+
+    async def source() -> str:
+        return given[-1]
+
+    async with _guest(world, source, given[0], clock=clock) as ann, ann.client.open("doc") as session:
+        given.append(token_for("ann", {"other": "write"} if less == "none" else {"doc": less}, seconds=1000))
+        clock.ahead = 95.0
+        await ann.client._links.look_now()
+        type_in(session.doc, "kept")
+        session.commit()
+        room = session._room
+        await eventually(lambda: not room._wake.is_set() and room._alarm._handle is None)
+        assert [len(owner.received), session.unsaved] == [0, 1]
+        given.append(token_for("ann", {"doc": "write"}, seconds=5000))
+        clock.ahead = 950.0
+        await ann.client._links.look_now()
+        await owner.renew()
+        await until_state(session, State.SAVED)
+        assert owner.text() == "kept"
+
+
 @pytest.mark.parametrize("token", ["", "a.b.c", "Bearer x"])
 async def test_what_is_no_token_opens_nothing(world: MemoryNats, token: str) -> None:
     """An empty one, too: it does not mean "none"."""

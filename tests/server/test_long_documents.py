@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import compaction
+from lorogo_server import host as hosts
 from lorogo_server import server as servers
 from lorogo_server.compaction import Compacted
 from lorogo_server.host import Host
-from lorogo_transport.errors import Unreachable
-from tests.server.support import QUICK, Writer, until
+from lorogo_server.loading import Loaded, load
+from lorogo_transport.errors import StorageFull, Unreachable
+from tests.server.support import QUICK, WAIT, Writer, until
 from tests.server.worlds import World, memory_world
 
 LONG = replace(QUICK, compact_idle_bytes=100)
@@ -95,4 +98,51 @@ async def test_what_took_long_to_load_is_compacted_once(memory: World) -> None:
     await until(compacted)
     assert second.context.counters.compactions == 1
     assert second.hosts["doc"].wants_compaction == ""
+    assert await text(memory) == written
+
+
+@pytest.mark.parametrize("used", [False, True])
+async def test_one_that_cannot_be_compacted_is_tried_once(
+    memory: World, monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    """It is loaded afresh, since its trim line is not stored, and then left in peace; idle, it is unloaded.
+
+    If somebody used it since, it is tried once more then.
+    """
+    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 3600.0)  # the test looks after it
+    first, _ = await memory.server(PATIENT)
+    written = await typed(memory, "doc", 10)
+    await first.stop()
+    memory.clock.ahead += 3600.0  # nobody waits for answers any more
+    second, _ = await memory.server(replace(LONG, history_seconds=0.0, idle_seconds=60.0))
+    loads, puts = [0], [0]
+
+    async def counted(*some: Any, **more: Any) -> Loaded:
+        loads[0] += 1
+        return await load(*some, **more)
+
+    async def full(*_: object, **__: object) -> None:
+        puts[0] += 1
+        raise StorageFull("no room for a snapshot")
+
+    monkeypatch.setattr(hosts, "load", counted)
+    monkeypatch.setattr(second.context.snapshots, "put", full)
+    assert await text(memory) == written
+    host = second.hosts["doc"]
+    for tries in range(1, 3 if used else 2):
+        second._look_after(host, memory.clock.now())
+
+        async def settled(tries: int = tries) -> bool:
+            return (puts[0], loads[0]) == (tries, tries + 1) and host.is_settled
+
+        await until(settled)
+        assert host.wants_compaction == ""
+        if used and tries == 1:
+            host.touch()
+        memory.clock.ahead += 100.0
+    second._look_after(host, memory.clock.now())
+    async with asyncio.timeout(WAIT):
+        await host.closed.wait()
+    assert (puts[0], host.why_closed) == (2 if used else 1, "idle")
+    monkeypatch.undo()
     assert await text(memory) == written

@@ -221,6 +221,7 @@ def test_a_secret_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
         ("serve", "nats_seed_file", {"LOROGO_NATS_SEED_FILE": "/x/server.seed"}, "/x/server.seed"),
         ("serve", "nats", {"LOROGO_NATS": f"nats://ann:{PASSWORD}@h:4222"}, "nats://...@h:4222"),
         ("serve", "nats", {"LOROGO_NATS": f"ann:{PASSWORD}@h"}, "...@h"),
+        ("serve", "nats", {"LOROGO_NATS": f"ann:{PASSWORD}@h,nats://i"}, "...@h,nats://i"),
         ("serve", "nats", {"LOROGO_NATS": f"nats://a:{PASSWORD}@h,nats://b:{PASSWORD}@i"}, "nats://...@i"),
         ("serve", "archive", {"LOROGO_SERVE_ARCHIVE": f"ftp://ann:a,{PASSWORD}@h/x"}, "ftp://...@h/x"),
         ("serve", "wal_bytes_max", {}, "-1 (no limit)"),

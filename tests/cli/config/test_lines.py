@@ -73,6 +73,6 @@ def test_a_long_file_takes_no_long_time() -> None:
     """What could make a search go back and forth does not: this ends."""
     several = "a = [\n" + "1,\n" * 20_000 + "]\nb = 1"
     for text in ("a" + " " * 60_000 + "b", "[" + "]" * 60_000 + "x", 'a = """' + "\\" * 60_000,
-                 '"' * 60_001, "'" * 60_001, "a." * 30_000 + "b = 1"):  # fmt: skip
+                 '"' * 60_001, "'" * 60_001, 'a = "' + '\\"' * 30_000, "a." * 30_000 + "b = 1"):  # fmt: skip
         assert all(at == [1] for at in lines_of(text).values())
     assert lines_of(several) == {("a",): [1], ("b",): [20_003]}
