@@ -34,17 +34,27 @@ def written(doc: LoroDoc, text: str) -> bytes:
     return doc.export(ExportMode.Updates(before))
 
 
-def test_a_large_update_is_worked_out_at_once() -> None:
-    """A lazy replica never puts a long run of text off: that would cost its square later."""
-    writer, replica = LoroDoc(), Replica(lazy=True)
-    assert replica.apply(written(writer, "small")) == Applied(new=True)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_large_update_is_worked_out_at_once(alone: bool) -> None:
+    """A lazy replica never puts a long run of text off: that would cost its square later.
+
+    What one peer wrote comes in detached, to be worked out in steps; what several wrote does not.
+    """
+    writer, other, replica = LoroDoc(), LoroDoc(), Replica(lazy=True)
+    small = written(writer, "small")
+    assert replica.apply(small) == Applied(new=True)
     assert replica.doc.is_detached()  # put off, as a lazy replica does
-    large = written(writer, "x" * 100_000)
+    before = writer.oplog_vv
+    if not alone:
+        other.import_(small)
+        writer.import_(written(other, "beside it"))
+    written(writer, "x" * 100_000)
+    large = writer.export(ExportMode.Updates(before))
     assert len(large) > UNSETTLED_BYTES_MAX
     watched = Watched(replica.doc)
     replica.doc = cast("LoroDoc", watched)
     assert replica.apply(large) == Applied(new=True)
-    assert watched.detached == [False]
+    assert watched.detached == [alone]
     assert not replica.doc.is_detached()
     assert replica.doc.get_text("body").to_string() == writer.get_text("body").to_string()
 
