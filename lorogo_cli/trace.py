@@ -85,7 +85,12 @@ def shown(found: Trace) -> list[tuple[str, str]]:
         for no in found.rejected
     ]
     if found.snapshot is not None:
-        end = f"the WAL up to {found.snapshot.sequence} in epoch {found.snapshot.epoch}"
+        covered = found.snapshot.sequence
+        end = (
+            f"the WAL up to {covered} in epoch {found.snapshot.epoch}"
+            if covered
+            else "nothing of the WAL yet"
+        )
         lines.append(("snapshot", f"{end}; the document is deleted" if found.snapshot.deleted else end))
     if found.in_document is not None:
         lines.append(("in document", "yes" if found.in_document else "NO"))

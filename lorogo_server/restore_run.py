@@ -325,8 +325,8 @@ class _Storing:
                 )
         elif not self._empty and not wanted.merge:
             raise NotRestored(
-                f"this NATS is not empty ({len(stored)} documents with a snapshot, {messages} messages in the"
-                " WAL): give --merge to add only documents that are not there, or --document for one"
+                f"this NATS is not empty (with a snapshot: {len(stored)}, messages in the WAL: {messages}):"
+                " give --merge to add only documents that are not there, or --document for one"
             )
 
     async def prepare(self, epoch: int) -> None:

@@ -25,10 +25,10 @@ class Costs:
     update_us: float = 161.0  # CPU of the server for an update, journalled, with 1,000 documents open
     open_us: float = 1012.0  # CPU of the server for an open
     move_us: float = 166.0  # CPU of the server for a move of a cursor, a connection each
-    lease_us: float = 21.6  # CPU of the server for a second of a document that is only open
-    document_bytes: float = 66.2 * _KIB  # of server memory for a small open document
+    lease_us: float = 13.1  # CPU of the server for a second of a document that is only open
+    document_bytes: float = 60.6 * _KIB  # of server memory for a small open document
     nats_update_us: float = 27.0  # CPU of nats-server: stored, republished, announced to one, ACKed
-    nats_lease_us: float = 9.25  # CPU of nats-server for a second of a document that is only open
+    nats_lease_us: float = 9.39  # CPU of nats-server for a second of a document that is only open
     nats_delivery_us: float = 4.8  # at most: 2 cores gave 418,202 deliveries, and the readers used them, too
     nats_document_bytes: float = 12.75 * _KIB  # at most: of nats-server memory for an open document
     wal_bytes: float = 369.0  # of a stored keystroke
