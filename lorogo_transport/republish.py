@@ -18,7 +18,7 @@ class Republished(NamedTuple):
 def sequence_of(message: Message) -> int:
     """The sequence of the stored message that this is a copy of, as it says; 0 if it says none."""
     digits = message.headers.get("Nats-Sequence", "")
-    return int(digits) if digits.isdecimal() and digits.isascii() else 0
+    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) <= 20 else 0
 
 
 def republished(message: Message) -> Republished:

@@ -103,6 +103,7 @@ class Other:
         pytest.param(Other(lambda lease, value: copy(lease, value, sequence="")), id="no sequence"),
         pytest.param(Other(lambda lease, value: copy(lease, value, sequence="-60")), id="not a number"),
         pytest.param(Other(lambda lease, value: copy(lease, value, sequence="६०")), id="other digits"),
+        pytest.param(Other(lambda lease, value: copy(lease, value, sequence="9" * 5000)), id="too many"),
         pytest.param(Other(lambda _, value: Message("loro.status.doc", value)), id="no headers"),
     ],
 )
