@@ -64,9 +64,7 @@ def open_session(
     """
     if find_spec("pyspark") is None:
         raise NoSpark(f"the pipeline needs Spark: {_INSTALL}")
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
-
-    active = SparkSession.getActiveSession()
+    active = _active()
     conf = dict(conf or {})
     match session_conf.door(remote, active is not None, os.environ):
         case Door.GIVEN:
@@ -78,6 +76,18 @@ def open_session(
         case Door.OURS:
             with _ours(master, conf, quiet=quiet, stop_seconds=stop_seconds) as spark:
                 yield spark
+
+
+def _active() -> "SparkSession | None":
+    """The session of this process, whichever thread made it: Spark itself knows that of each thread only."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    made = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001 - no other way
+    if made is None or _jvm_exit_code() is not None:
+        return None
+    context = getattr(made, "_sc", None)  # a session of Spark Connect has none
+    stopped = context is not None and getattr(context, "_jsc", None) is None
+    return None if stopped else made
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def test_a_load_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     """30 editors in 10 documents, 6 of them typing twice a second."""
     found = scaling.needs(scaling.Load(documents=10, editors=30), scaling.Costs())
     assert (found.open_documents, found.updates, found.deliveries) == (10, 12, 48)
-    assert found.server_cores * 0.6e6 == pytest.approx(12 * (161 + 166) + 10 / 1200 * 1012 + 10 * 21.6)
+    assert found.server_cores * 0.6e6 == pytest.approx(12 * (161 + 166) + 10 / 1200 * 1012 + 10 * 13.1)
     assert (found.streams, found.cells) == (1, 1)
     assert scaling.main(["--documents", "10", "--editors", "30"]) == 0
     assert "| documents open | 10 |" in capsys.readouterr().out

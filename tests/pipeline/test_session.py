@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -310,3 +311,18 @@ def test_a_jvm_that_is_killed_is_one_sentence_and_the_next_session_gets_a_new_on
         "Spark's process ended under the job (exit code -9); if this machine ran out of memory"
     )
     assert len(errors.splitlines()) == 1
+
+
+def test_a_thread_uses_the_session_that_is_there_and_leaves_it(spark: "SparkSession") -> None:
+    """Spark knows an active session for each thread; one of our own would have stopped that of everybody."""
+    seen: list[object] = []
+
+    def work() -> None:
+        with open_session() as session:
+            seen.append(session.sparkContext)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert seen == [spark.sparkContext]
+    assert spark.range(3).count() == 3
