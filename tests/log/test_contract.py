@@ -99,11 +99,7 @@ async def test_one_key_is_a_seek(storage: Storage, path: str) -> None:
         assert await collect(log, key=b"doc-7") == expected
         assert await collect(log, key=b"doc-7", from_seq=10_001) == expected[200:]
         assert await collect(log, key=b"doc-") == []
-        async with asyncio.timeout(20):
-            while not any(
-                info.sealed for info in log.segments()
-            ):  # behind the appends, by a thread of its own
-                await asyncio.sleep(0.01)
+        await settled(log, 1)
 
 
 async def test_a_follower_gets_what_comes_later(storage: Storage, path: str) -> None:
