@@ -64,6 +64,7 @@ class Answers:
         self._spawn = spawn
         self._is_up = is_up
         self.trimming = False  # a trim line is in force here, and no stored snapshot has it yet
+        self.left: dict[int, Refused] = {}  # by first sequence: refused for that line, and still in the WAL
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
@@ -212,15 +213,28 @@ class Answers:
         told = await self._reply(no.inbox, nack)
         if told or waiting is not None:
             self._context.tally.refused(nack.reason)
-        if no.quarantine and no.sequences and not unstored:
+        if not (no.quarantine and no.sequences):
+            return
+        if unstored:
+            self.left[min(no.sequences)] = no
+        else:
             self.to_quarantine[min(no.sequences)] = no
             self._spawn(self._quarantine(no, epoch))
+
+    def trim_line_stored(self, epoch: int) -> None:
+        """What was refused for it can never be accepted now: it leaves the WAL like anything else."""
+        self.trimming = False
+        if self.left:
+            self.to_quarantine.update(self.left)
+            self.left.clear()
+            self._spawn(self.retry_quarantine(epoch))
 
     def forget_quarantine(self) -> None:
         """What was refused is judged again: move nothing on the strength of the old judgement."""
         self._life += 1
         self.moved = 0
         self.to_quarantine.clear()
+        self.left.clear()
 
     async def retry_quarantine(self, epoch: int) -> None:
         """Try again to move what could not be moved."""

@@ -93,6 +93,7 @@ async def _cover(host: Host) -> Covering:
             host.doubt_stored()  # our trim line may not be stored: what is stored decides
         raise
     host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes)
+    host.answers.trim_line_stored(host.epoch)
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
     return Covering(

@@ -241,7 +241,6 @@ class Host:
         self.compacted_at = self.context.clock.now()
         self.wants_compaction = ""
         self.must_store = False
-        self.answers.trimming = False
 
     async def knows_snapshot(self) -> bool:
         """Whether what is stored is what we think; asked only after a lost connection. Raises TransportError.
@@ -265,7 +264,7 @@ class Host:
 
     def first_needed(self) -> int:
         """The lowest sequence that a purge must leave: of what is unfinished, pending or not yet moved."""
-        needed = [self.loaded.follower.position + 1, *self.answers.to_quarantine]
+        needed = [self.loaded.follower.position + 1, *self.answers.to_quarantine, *self.answers.left]
         if (first := self.loaded.intake.first_needed()) is not None:
             needed.append(first)
         return min(needed)

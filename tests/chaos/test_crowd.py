@@ -1,7 +1,5 @@
 """The writers of a drill: who waits for an ACK, and since when; and real ones, without any NATS."""
 
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from lorogo_chaos.crowd import Crowd, Waiting
 from lorogo_chaos.notes import Kind, Note
 from lorogo_chaos.stack import Stack
 from lorogo_chaos.traces import made
+from tests.stillness import stand_still
 
 
 class _NoStack(Stack):
@@ -107,5 +106,5 @@ async def test_who_does_not_tell_what_it_holds_is_named(
         assert await crowd.look() == []
         monkeypatch.setattr(crowds, "_TELL_SECONDS", 0.5)
         (paused,) = crowd.pids["writer-2"]
-        os.kill(paused, signal.SIGSTOP)
+        stand_still(paused)
         assert await crowd.look() == [1]

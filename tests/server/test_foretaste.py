@@ -19,6 +19,7 @@ from lorogo_transport.ports import Stored
 from tests.server.poison import deadly
 from tests.server.support import Writer
 from tests.server.suspicion import Suspicious
+from tests.stillness import children, stand_still
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ async def test_of_a_process_that_was_killed_nothing_is_known(taster: Taster, whe
         await asyncio.to_thread(parent.wait, 60)
         added = tasting.add(writer.type("a"))
     else:
-        os.killpg(parent.pid, signal.SIGSTOP)
+        stand_still(parent.pid, *children(parent.pid))
         added = tasting.add(writer.type("a"))
         await asyncio.sleep(0)
         os.killpg(parent.pid, signal.SIGKILL)
@@ -113,7 +114,7 @@ async def test_who_does_not_answer_is_replaced(taster: Taster, monkeypatch: pyte
     taster.taste(b"")
     assert taster.process is not None
     silent = taster.process
-    os.killpg(silent.popen.pid, signal.SIGSTOP)
+    stand_still(silent.popen.pid, *children(silent.popen.pid))
     monkeypatch.setattr(foretaste, "_SECONDS", 0.05)
     assert await tasting.known(tasting.add(writer.type("a"))) == [False]
     assert taster.process is not silent

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import nanoid
 import pytest
 
 from lorogo_protocol import headers as h
@@ -20,10 +21,11 @@ from lorogo_server import Server, compaction, deletion
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import Lease, LeaseLost
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import PATIENCE, ShiftedClock, World, memory_world
 from tests.transport.support import Connect
@@ -284,6 +286,65 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
         assert server.hosts["doc"].covered_through() == 2
     await storing
     assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
+
+
+async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused for a trim line that was not stored yet, it was forgotten: the next compaction purged it."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    probe = memory.probe
+    stale = await from_the_past(probe)
+    host = server.hosts["doc"]
+    async with held_swap(server, monkeypatch) as reached:
+        storing = asyncio.ensure_future(compaction.compact(host))
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+        assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
+        left = await probe.wal.last(subjects.wal("doc"))
+        assert left is not None
+        assert host.first_needed() == left.sequence
+    await storing
+    await until(lambda: _is(not host.answers.to_quarantine))
+    kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
+    assert [(stored.data, stored.headers[h.SEQUENCE]) for stored in kept] == [(stale, str(left.sequence))]
+    assert await probe.wal.get(left.sequence) is None
+
+
+async def test_anothers_snapshot_does_not_store_our_trim_line(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left while our own attempt meets another's snapshot is still there for the second one."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    probe = memory.probe
+    stale = await from_the_past(probe)
+    host, begun = server.hosts["doc"], list[bool]()
+    mark = compaction._mark
+
+    def marked(of: Host) -> compaction._Mark:
+        begun.append(of.answers.trimming)
+        return mark(of)
+
+    monkeypatch.setattr(compaction, "_mark", marked)
+    facts = host.loaded.facts
+    async with held_swap(server, monkeypatch) as reached:
+        storing = asyncio.ensure_future(compaction.compact(host))
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+        assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
+        old = host.loaded.intake.replica.snapshot()
+        others = SnapshotStore(
+            probe.transport.stream(subjects.SNAPSHOT_STREAM),
+            max_payload=probe.bus.max_payload,
+            clock=SystemClock(),
+            new_id=nanoid.generate,
+        )
+        await others.put("doc", old, facts.render(), expected_revision=host.snapshot_revision)
+    await storing
+    assert begun == [False, True]
+    await until(lambda: _is(not host.answers.to_quarantine))
+    kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
+    assert [stored.data for stored in kept] == [stale]
 
 
 async def test_a_trim_line_that_could_not_be_stored_is_given_up(

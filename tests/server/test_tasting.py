@@ -26,6 +26,7 @@ from lorogo_transport.memory import MemoryNats
 from tests.server.poison import deadly
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.suspicion import Suspicious
+from tests.stillness import children, stand_still
 
 
 @pytest.fixture
@@ -87,10 +88,6 @@ def processes(taster: Taster) -> tuple[int, int]:
     return parent, worker
 
 
-def children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def watched(pid: int) -> int:
     """A file that can be read when the process has ended."""
     return os.pidfd_open(pid)
@@ -134,8 +131,7 @@ def test_a_taster_that_does_not_answer_says_nothing_about_the_update() -> None:
     taster.start()
     stopped = processes(taster)
     pidfds = [watched(pid) for pid in stopped]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    stand_still(*stopped)
     taster._seconds = 0.05
     taster.taste(deadly())
     wait_for_end(*pidfds)
