@@ -160,14 +160,16 @@ async def restore(host: Host) -> int:
         age = (context.clock.wall_ns() - loaded.facts.deleted_ns) / 1e9
         if age > context.settings.deleted_keep_seconds:
             raise Refused(Reason.NOT_FOUND, "it was deleted too long ago to be restored")
+        await host.settle_epoch()  # what was refused may have other sequences now: it is found again
         await host.read_to_the_end()  # what was stored until now is refused: its sender may have been told so
         await host.lease.confirm()  # behind that: what another owner ACKed since is not ours to purge
         await _know_snapshot(host)
         restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
+        if await context.check_epoch() or host.epoch != context.epochs.current:
+            raise Refused(Reason.BUSY, "the stream lost messages, and is being read afresh; ask again")
         # What the WAL still holds up to our position was refused, or is in the snapshot: it must not
         # come back with the document.
-        gone_back = await context.check_epoch() or host.epoch != context.epochs.current
-        if not gone_back and loaded.follower.position:
+        if loaded.follower.position:
             if not host.lease.valid():
                 raise LeaseLost("the lease ran out before the purge")
             await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)

@@ -723,6 +723,11 @@ class Host:
         self.loaded.intake.head = max(self.loaded.intake.head, head)
         self.lease.head, self.lease.tail = self.loaded.intake.head, self.loaded.intake.tail
 
+    async def settle_epoch(self) -> None:
+        """For those who hold `busy`: if the stream is not what it was, read it again before going on."""
+        if await self.context.check_epoch() or self.epoch != self.context.epochs.current:
+            await self._read_again()
+
     async def _load_again(self) -> bool:
         """Throw the document in memory away and load it from what is stored; False: not possible now."""
         self.answers.forget_quarantine()  # what is still bad is found again, what is not must stay

@@ -257,7 +257,7 @@ class Reconciler:
                 await self._bury(name, row, lives)
             elif not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
                 left.append((name, row, there))
-        lost: list[str] = []
+        lost, unloaded = list[str](), list[str]()
         for number, (name, row, there) in enumerate(left):
             self._progress = f", {number} of {len(left)} documents"
             host = self._hosts.get(name)
@@ -267,7 +267,12 @@ class Reconciler:
                     complete = await self._is_complete(name, row)
             else:
                 complete = await self._is_complete(name, row)
+                if complete and host is not None:
+                    self._mending_now.add(name)  # by a replica that may lag: its owner was busy, ask it again
+                    complete = None
             if complete:
+                if host is None and name in self._mending:
+                    unloaded.append(name)  # since then, perhaps without what was brought back
                 self._counted.discard(name)
                 row.complete = (there.revision, there.messages)
                 row.complete_ns = self._context.clock.wall_ns()
@@ -275,6 +280,7 @@ class Reconciler:
                 lost.append(name)
         self._doubt = ""
         self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
+        await self._wake(unloaded[:_WAKES_MAX])
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now

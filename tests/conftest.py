@@ -15,8 +15,10 @@ from lorogo_transport.embedded import EmbeddedNats
 os.environ["LOROGO_OPEN"] = "1"
 
 # A run says the same of the same code: new examples are looked for on purpose, with LOROGO_FUZZ=1, and
-# what they find becomes a test of its own.
-hypothesis.settings.register_profile("steady", derandomize=True)
+# what they find becomes a test of its own. And nothing depends on how busy the machine is.
+hypothesis.settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 if "LOROGO_FUZZ" not in os.environ:
     hypothesis.settings.load_profile("steady")
 

@@ -318,7 +318,7 @@ async def test_a_base_of_too_many_peers_for_an_update(world: World, tmp_path: Pa
     """It is put together with what was written since, and stored as a snapshot."""
     old = LoroDoc()
     for peer in range(1, UPDATE_PEERS_MAX + 2):
-        old.peer_id = peer
+        old.peer_id = 10**9 + peer  # nobody's who writes in these tests
         old.get_map("m").insert("by", peer)
         old.commit()
     first = await world.server(worker=0)
@@ -770,6 +770,57 @@ async def test_what_was_mended_is_looked_at_again_soon(world: World, monkeypatch
 
     await until(seen_whole)
     await world.is_whole()
+
+
+async def test_an_owner_that_was_busy_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that lags may still have what is lost: only the owner knows what it took."""
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    host = server.hosts["doc"]
+    world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
+
+    async def lagging(*_: object) -> bool:
+        return True
+
+    async with host.compacting:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reconciler, "_is_complete", lagging)
+            await reconciled(server)
+    assert figures(server, "reconcile_mending") == (1,)
+    await until(found_whole(server))
+    await server.stop()
+    assert await server.context.snapshots.head("doc") is not None
+    await world.server()
+    await world.is_whole()
+
+
+async def test_who_unloaded_what_was_mended_serves_it_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been without what came back, and those who have it open hear of that only from an owner."""
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    server = await world.server()
+    await world.probe.start("doc")
+    await world.write(3)
+    assert server.reconciler is not None
+    server.reconciler._mending_now.add("doc")
+    server.reconciler._mending = {"doc"}
+    server.hosts["doc"].stop("idle")
+    await until(closed(server))
+    await reconciled(server)
+
+    async def served() -> bool:
+        return "doc" in server.hosts and server.hosts["doc"].is_up
+
+    await until(served)
+    server.hosts["doc"].stop("idle")
+    await until(closed(server))
+    await reconciled(server)
+    await server.context.transport.bus.barrier()
+    assert not server.hosts  # once
 
 
 def closed(server: Server) -> Callable[[], Awaitable[bool]]:

@@ -629,6 +629,48 @@ async def test_a_restoration_with_unknown_outcome(
     assert await probe.value("doc") == {"body": "kept more "}
 
 
+async def test_what_was_refused_stays_out_if_the_stream_goes_back_before_a_restore(
+    memory: World,
+) -> None:
+    """Its sequence means nothing in the stream that is there now: it was not purged, and came back."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("kept "))
+    await probe.call("delete", "doc")
+    refused = await probe.refuse("doc", writer.type("REFUSED "))
+    assert refused.reason is Reason.DELETED
+    late = await probe.wal.last(subjects.wal("doc"))
+    assert late is not None
+    await probe.start("other")
+    await probe.accept("other", Writer().type("lost"))
+    memory.nats.rewind(subjects.WAL_STREAM, late.sequence)
+    assert await probe.call("restore", "doc") == {"generation": 1}
+    assert server.context.epochs.current == 2
+    assert await probe.value("doc") == {"body": "kept "}
+
+
+async def test_nothing_is_restored_while_the_stream_goes_back(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it went back within the call itself, whoever asks asks again."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.call("delete", "doc")
+    host = server.hosts["doc"]
+
+    async def gone_back() -> None:
+        host.epoch -= 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "settle_epoch", gone_back)
+        with pytest.raises(Refused) as busy:
+            await probe.call("restore", "doc")
+    assert busy.value.reason is Reason.BUSY
+    await when_settled(probe, "restore")
+
+
 # --- updates ----------------------------------------------------------------------------------------
 
 

@@ -153,9 +153,15 @@ async def test_the_journals_files_are_measured(serve: Serve, tmp_path: Path) -> 
     """What `du` would say, not what was ever written."""
     server: Server = await serve(QUICK, data=tmp_path, storage=None)
     assert server.journal is not None
-    await server.journal.measure()
-    files = [place for place in (tmp_path / "journal").rglob("*") if place.is_file()]
-    assert server.stats()["journal_disk_bytes"] == sum(place.stat().st_size for place in files) > 0
+    journal = server.journal
+
+    async def measured() -> bool:
+        """The next segment may be prepared just now."""
+        await journal.measure()
+        files = [place for place in (tmp_path / "journal").rglob("*") if place.is_file()]
+        return server.stats()["journal_disk_bytes"] == sum(place.stat().st_size for place in files) > 0
+
+    await until(measured)
 
 
 async def test_the_journals_disk_is_measured(serve: Serve, tmp_path: Path) -> None:
