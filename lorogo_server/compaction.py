@@ -14,7 +14,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
 
 _TRIES = 3
 
@@ -85,9 +85,7 @@ async def _cover(host: Host) -> Covering:
     await host.answers.retry_quarantine(host.epoch)
     try:
         mark, head = await _store(host)
-        read_back = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
-        if read_back != mark.data:
-            raise CompactionFailed("the stored snapshot does not read back as it was written")
+        await _read_back(host, head, mark.data)
     except LorogoError:
         if host.answers.trimming and not host.must_store:
             host.doubt_stored()  # our trim line may not be stored: what is stored decides
@@ -99,6 +97,17 @@ async def _cover(host: Host) -> Covering:
     return Covering(
         head.revision, mark.purge_before, mark.epoch, len(mark.data), mark.facts.sequence, mark.wal_bytes
     )
+
+
+async def _read_back(host: Host, head: SnapshotHead, data: bytes) -> None:
+    """See that it is there. If it is not, what was there before is gone, too: only we have it now."""
+    try:
+        found = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+        if found != data:
+            raise CompactionFailed("the stored snapshot does not read back as it was written")
+    except (CompactionFailed, SnapshotReplaced, SnapshotDamaged):
+        host.must_store = host.doubts_snapshot = True
+        raise
 
 
 async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:

@@ -25,7 +25,7 @@ from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced, SnapshotStore
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import PATIENCE, ShiftedClock, World, lease_of, memory_world
 from tests.transport.support import Connect
@@ -332,6 +332,39 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
     await until(lambda: _is(not host.answers.to_quarantine))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
     assert [stored.data for stored in kept] == [stale]
+
+
+@pytest.mark.parametrize("trims", [True, False])
+async def test_a_snapshot_that_is_lost_while_it_is_read_back_is_stored_again(
+    memory: World, monkeypatch: pytest.MonkeyPatch, trims: bool
+) -> None:
+    """The one before it is gone with it, and the WAL behind that is purged: memory is all there is."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0 if trims else 600.0))
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("one "))
+    await probe.call("compact", "doc")
+    await probe.accept("doc", writer.type("two "))
+    await probe.call("compact", "doc")
+    await probe.accept("doc", writer.type("three "))
+    host, store = server.hosts["doc"], server.context.snapshots
+    get = store.get
+
+    async def lost(head: SnapshotHead, *, bytes_max: int) -> bytes:
+        memory.nats.store(subjects.SNAPSHOT_STREAM).purge(">", 1 << 60)
+        monkeypatch.undo()
+        return await get(head, bytes_max=bytes_max)
+
+    monkeypatch.setattr(store, "get", lost)
+    with pytest.raises(SnapshotReplaced):
+        await compaction.compact(host)
+    await until(lambda: _is(not host.must_store))
+    assert await probe.value("doc") == {"body": "one two three "}
+    assert await store.head("doc") is not None
+    await server.stop()
+    await memory.server()
+    await probe.start("doc")
+    assert await probe.value("doc") == {"body": "one two three "}
 
 
 async def test_a_trim_line_that_could_not_be_stored_is_given_up(
