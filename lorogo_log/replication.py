@@ -32,6 +32,7 @@ from lorogo_log import limits, names, wire
 from lorogo_log.checks import seconds, shared_secret, whole
 from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
 from lorogo_log.log import Log
+from lorogo_log.queued import Waiting
 from lorogo_log.replica_catalog import standing
 from lorogo_log.replica_repair import Repairer
 from lorogo_log.replica_rules import Piece
@@ -41,7 +42,6 @@ from lorogo_log.transfer import SegmentServer, Served
 from lorogo_log.wire import Ack, Head, Hello, Kind, PeerError, Reason, Refused
 from lorogo_log.wire_socket import Address
 from lorogo_log.wire_stream import Stream
-from lorogo_log.writer import Waiting
 
 QUEUE_BYTES = 32 << 20
 HEAD_SECONDS = 1.0
