@@ -87,8 +87,9 @@ from lorogo_log.policy import Failure, Sync
 from lorogo_log.reader import Reader, SegmentInfo
 from lorogo_log.recovery import Recovery
 from lorogo_log.replica import Replica, ReplicaStats
+from lorogo_log.replica_follower import ReplicaInfo
 from lorogo_log.replica_repair import Repairer
-from lorogo_log.replication import Coordinator, CoordinatorStats, ReplicaInfo
+from lorogo_log.replication import Coordinator, CoordinatorStats
 from lorogo_log.small import read_file, replace_file
 from lorogo_log.storage import Directory, File, FileStorage, Lock, Storage
 from lorogo_log.transfer import SegmentServer

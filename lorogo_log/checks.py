@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 U64_MAX = (1 << 64) - 1
 U32_MAX = (1 << 32) - 1
+I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
@@ -48,3 +50,31 @@ def seconds(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     if not value >= 0:
         raise ValueError(f"{name} must not be below zero, and is {value}")
+
+
+def check_keys(keys: Collection[bytes]) -> None:
+    """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
+    if set(map(type, keys)) != {bytes}:
+        for key in keys:
+            if not isinstance(key, bytes):
+                raise TypeError(f"a key must be bytes, not {type(key).__name__}")
+
+
+def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
+    """The keys, each once; checked as by `check_keys`, but only one of each."""
+    try:
+        distinct = set(keys)
+    except TypeError:  # not even hashable
+        check_keys(keys)
+        raise
+    check_keys(distinct)
+    return distinct
+
+
+def check_time(time: int) -> int:
+    """The time, if it is one that can be written."""
+    if not isinstance(time, int):
+        raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
+    if not I64_MIN <= time <= I64_MAX:
+        raise ValueError(f"time {time} does not fit into 64 bits")
+    return time

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from lorogo_log import limits, maintain, names
 from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
-from lorogo_log.checks import U32_MAX, kind, seconds, whole, whole_or_none
+from lorogo_log.checks import U32_MAX, check_keys, check_time, kind, seconds, whole, whole_or_none
 from lorogo_log.cursor import Cursor
 from lorogo_log.engine import Engine, Head
 from lorogo_log.errors import (
@@ -35,7 +35,7 @@ from lorogo_log.recovery import Recovered, Recovery, recover
 from lorogo_log.replica_state import load_state
 from lorogo_log.storage import FileStorage, Lock, Storage
 from lorogo_log.turns import TurnWriter
-from lorogo_log.writer import Writer, check_keys, check_time
+from lorogo_log.writer import Writer
 
 _GROUP, _STOP = Sync.group(), Failure.stop()
 

@@ -20,8 +20,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -32,16 +31,18 @@ from lorogo_log import limits, names, wire
 from lorogo_log.checks import seconds, shared_secret, whole
 from lorogo_log.errors import LogClosedError, LogError, StaleEpochError
 from lorogo_log.log import Log
+from lorogo_log.queued import Waiting
 from lorogo_log.replica_catalog import standing
+from lorogo_log.replica_follower import Follower, ReplicaInfo
 from lorogo_log.replica_repair import Repairer
 from lorogo_log.replica_rules import Piece
 from lorogo_log.replica_state import ensure_state, save_state
 from lorogo_log.replica_tail import Tail, TailLost
+from lorogo_log.replica_waiters import Waiters
 from lorogo_log.transfer import SegmentServer, Served
 from lorogo_log.wire import Ack, Head, Hello, Kind, PeerError, Reason, Refused
 from lorogo_log.wire_socket import Address
 from lorogo_log.wire_stream import Stream
-from lorogo_log.writer import Waiting
 
 QUEUE_BYTES = 32 << 20
 HEAD_SECONDS = 1.0
@@ -51,8 +52,6 @@ TWIN_SECONDS = 2.0
 _TROUBLES_MAX = 64
 _TWIN = b"a copy"
 _OWN = b"own"  # in place of a replica's id: trouble with the log itself
-#: Small frames travel together up to this.
-_MESSAGE_BYTES = 1 << 20
 _ANSWERS = frozenset({Kind.ACK, Kind.REFUSED})
 
 
@@ -69,23 +68,6 @@ class _Woken:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaInfo:
-    """A connected replica, as the coordinator sees it."""
-
-    name: str
-    replica_id: bytes
-    #: where it serves segments; None: nowhere
-    address: Address | None
-    sequence: int
-    end_offset: int
-    caught_up: bool
-    queue_bytes: int
-    dropped_bytes: int
-    #: it has a hole that it cannot fill now, and acknowledges nothing behind it
-    waiting: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CoordinatorStats:
     """A coordinator in numbers."""
 
@@ -99,73 +81,6 @@ class CoordinatorStats:
     refused: int
     #: what ended the last connection that ended, or why it was refused; None once that replica is back
     trouble: str | None
-
-
-class _Follower:
-    """One replica's connection: its bounded queue and what it has acknowledged."""
-
-    def __init__(self, stream: Stream, hello: Hello, queue_bytes: int) -> None:
-        self.stream = stream
-        self.hello = hello
-        self.ack = Ack(0, 0, 0, caught_up=False)
-        self.acked = False
-        self.heard = asyncio.Event()  # an ACK came, or the connection has ended
-        self._queue: deque[Piece] = deque()
-        self._max = queue_bytes
-        self.queue_bytes = 0
-        self.dropped_bytes = 0
-        self.more = asyncio.Event()
-        self.tell = True  # HEAD must be sent: first of all, and behind what was left out
-
-    def put(self, pieces: Sequence[Piece], *, skipped: bool) -> None:
-        size = sum(piece.size for piece in pieces)
-        if self.queue_bytes + size > self._max:
-            self.dropped_bytes += self.queue_bytes
-            self._queue.clear()
-            self.queue_bytes = 0
-            skipped = True
-        if size <= self._max:
-            self._queue.extend(pieces)
-            self.queue_bytes += size
-        else:
-            self.dropped_bytes += size
-        if skipped:
-            self.tell = True
-        self.more.set()
-
-    def take(self) -> bytes | None:
-        """The next FRAMES message; None if nothing waits."""
-        parts: list[bytes | bytearray | memoryview] = []
-        size = 0
-        while self._queue and (not parts or size + self._queue[0].size <= _MESSAGE_BYTES):
-            piece = self._queue.popleft()
-            self.queue_bytes -= piece.size
-            if piece.segment is not None:
-                parts.append(piece.segment.pack())
-            parts.append(piece.raw)
-            size += piece.size
-        return wire.pack(Kind.FRAMES, b"".join(parts)) if parts else None
-
-    def info(self) -> ReplicaInfo:
-        port = self.hello.port
-        return ReplicaInfo(
-            self.hello.name,
-            self.hello.replica_id,
-            (self.stream.peer, port) if port else None,
-            self.ack.sequence,
-            self.ack.end_offset,
-            self.ack.caught_up,
-            self.queue_bytes,
-            self.dropped_bytes,
-            self.ack.waiting,
-        )
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    sequence: int
-    count: int
-    done: asyncio.Future[None]
 
 
 class Coordinator:
@@ -194,8 +109,7 @@ class Coordinator:
         self._head_seconds = head_seconds
         self._silence = silence_seconds
         self._repairer = repairer
-        self._followers: dict[bytes, _Follower] = {}
-        self._waiters: set[_Waiter] = set()
+        self._followers: dict[bytes, Follower] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._offset = 0  # up to here frames were put into the queues
@@ -216,6 +130,7 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         loop = self._loop = asyncio.get_running_loop()
         core = self._core = self._log.core
+        self._waiters = Waiters(loop, self._have)
         if not core.options.sync.waits:
             raise ValueError(
                 "a coordinator sends what is on its disk: open its log with Sync.group() or Sync.always()"
@@ -288,9 +203,7 @@ class Coordinator:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for waiter in list(self._waiters):
-            if not waiter.done.done():
-                waiter.done.set_exception(LogClosedError("the coordinator is closed"))
+        self._waiters.refuse(LogClosedError, "the coordinator is closed")
         await self._undo.aclose()
 
     @property
@@ -340,17 +253,10 @@ class Coordinator:
         self._check_fence()
         if self._closed:
             raise LogClosedError("the coordinator is closed")
-        if self._have(sequence) >= count:
-            return
-        waiter = _Waiter(sequence, count, self._loop.create_future())
-        self._waiters.add(waiter)
         try:
-            async with asyncio.timeout(timeout):
-                await waiter.done
+            await self._waiters.wait(sequence, count, timeout)
         except TimeoutError:
             raise TimeoutError(self._lacking(sequence, count, timeout)) from None
-        finally:
-            self._waiters.discard(waiter)
 
     def replicated_through(self, count: int) -> int:
         """The last record that so many connected replicas have on their disks, with all before it; or 0."""
@@ -394,15 +300,6 @@ class Coordinator:
             one.acked and one.ack.sequence >= sequence and one.ack.end_offset >= self._announced
             for one in self._followers.values()
         )
-
-    def _settle(self) -> None:
-        for waiter in list(self._waiters):
-            if waiter.done.done():
-                continue
-            if self.fenced is not None:
-                waiter.done.set_exception(StaleEpochError("a newer coordinator has taken over"))
-            elif self._have(waiter.sequence) >= waiter.count:
-                waiter.done.set_result(None)
 
     # -- the stream -------------------------------------------------------------------------------
 
@@ -534,7 +431,7 @@ class Coordinator:
             return
         assert self._served is not None
         await stream.send(wire.message(self._served.welcome()), self._silence)
-        follower = _Follower(stream, hello, self._queue_bytes)
+        follower = Follower(stream, hello, self._queue_bytes)
         before = self._followers.get(hello.replica_id)
         if before is not None:
             before.stream.abort()  # the same replica, back before its old connection was found dead
@@ -552,7 +449,7 @@ class Coordinator:
                 del self._followers[hello.replica_id]
             follower.heard.set()
 
-    async def _send(self, follower: _Follower) -> None:
+    async def _send(self, follower: Follower) -> None:
         stream = follower.stream
         while True:
             # taken before the queue is emptied: what HEAD speaks of is sent (or left out) before HEAD is
@@ -574,7 +471,7 @@ class Coordinator:
                 follower.tell = True
                 self._wake.set()  # a new epoch is a frame too, and nobody waits for it
 
-    async def _hear(self, follower: _Follower) -> None:
+    async def _hear(self, follower: Follower) -> None:
         while True:
             header, body = await follower.stream.receive(self._silence, _ANSWERS)
             match wire.unpack(header, body):
@@ -585,7 +482,7 @@ class Coordinator:
                         self._troubles.pop(_TWIN, None)  # or a copy has an id of its own now
                     follower.ack, follower.acked = ack, True
                     follower.heard.set()
-                    self._settle()
+                    self._waiters.settle()
                 case Refused(reason, text):
                     self._refused += 1
                     if reason is Reason.STALE_EPOCH and follower.hello.epoch > self._core.writer.epoch:
@@ -607,6 +504,6 @@ class Coordinator:
         if epoch > self._core.writer.epoch:
             self.fenced = epoch
             self._core.writer.replace(epoch)  # what is appended here now would be nobody's
-            self._settle()
+            self._waiters.refuse(StaleEpochError, "a newer coordinator has taken over")
             for follower in self._followers.values():
                 follower.stream.abort()  # what comes from here is nobody's log any more

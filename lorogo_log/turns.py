@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from lorogo_log import limits
-from lorogo_log.engine import OpenSegment
 from lorogo_log.errors import QueueFullError
+from lorogo_log.queued import After, Many, Order, Pending
 from lorogo_log.workers import Workers
-from lorogo_log.writer import After, Many, Order, Pending, Writer
+from lorogo_log.writer import Writer
 
 
 class TurnWriter(Writer):
@@ -109,8 +109,9 @@ class TurnWriter(Writer):
                 self._end()
         except Exception as error:  # noqa: BLE001 - as in a thread: it is told, not raised
             self._fail(error)
-        self._retired = self._over = True
-        self._prepare_and_seal()
+        self._over = True
+        self._sealer.retire()
+        self._sealer.tidy()
 
     def _late(self) -> None:
         """The time between two syncs is over."""
@@ -125,18 +126,15 @@ class TurnWriter(Writer):
     def _tidy(self) -> None:
         """Prepare the next segment, seal what is finished."""
         if not self._over and self._error is None:
-            self._prepare_and_seal()
+            self._sealer.tidy()
 
-    def _await_job(self) -> bool:
-        return self._has_job()
-
-    def _await_standby(self) -> None:
-        self._standby = self.engine.prepare()
-
-    def _hand_over(self, segment: OpenSegment) -> None:
-        super()._hand_over(segment)
+    def _swap(self) -> str:
+        if self._sealer.standby is None:
+            self._sealer.prepare()
+        name = super()._swap()
         if not self._closing:
             self._workers.later(self._tidy)
+        return name
 
     def _when_sealed(self, name: str | None) -> str | After | None:
         self._tidy()

@@ -6,8 +6,8 @@
  append ─┘                       └─ wake each loop once ────────┘      └───────────────────────────────┘
 ```
 
-Rotation, fencing, mirroring and closing travel through the same queue, so they have a place among the
-records. Without threads the same work is done in turns (turns.py).
+Rotation, fencing, mirroring and closing travel through the same queue (queued.py), so they have a place among
+the records. The background is sealer.py. Without threads the same work is done in turns (turns.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ import os
 import threading
 import time as clock
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from lorogo_log import limits
 from lorogo_log.batch import Encoded
-from lorogo_log.checks import whole
-from lorogo_log.engine import Engine, OpenSegment
+from lorogo_log.checks import I64_MAX, I64_MIN, check_keys, check_time, whole
+from lorogo_log.engine import Engine
 from lorogo_log.errors import (
     LogClosedError,
     LogError,
@@ -40,107 +39,10 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format import SegmentHeader
 from lorogo_log.policy import Failure, Sync
+from lorogo_log.queued import COLUMN_BYTES, After, Caller, DirectWaker, Many, Order, Pending, Waker
+from lorogo_log.sealer import Sealer
 
-#: What an append waits with: (its token, its first row in the batch, how many rows; 0 for a single one).
-Waiting = tuple[Any, int, int]
-_OVERHEAD = 24  # bytes of columns per record
-_TIME_LEAST, _TIME_MOST = -(1 << 63), (1 << 63) - 1
 _log = logging.getLogger(__name__)
-
-
-class Waker(Protocol):
-    """Tells the waiters of one loop (or thread) how their batch ended: once per batch, by the writer."""
-
-    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None: ...
-
-
-class Caller(Waker, Protocol):
-    """A waker whose waiters append."""
-
-    def soon(self, ring: Callable[[], None]) -> None:
-        """Wake the writer, at the latest before the caller's thread waits."""
-        ...
-
-
-class DirectWaker:
-    """For threads: each token is a `concurrent.futures.Future`."""
-
-    def wake(self, waiting: list[Waiting], first_sequence: int, error: LogError | None) -> None:
-        for token, start, count in waiting:
-            if error is not None:
-                token.set_exception(error)
-            else:
-                token.set_result(range(first_sequence + start, first_sequence + start + count))
-
-    def soon(self, ring: Callable[[], None]) -> None:
-        ring()
-
-
-class Pending:
-    """Records that will be one frame."""
-
-    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values", "waiters")
-
-    def __init__(self) -> None:
-        self.distinct: set[bytes] = set()
-        self.key_sizes: list[int] = []
-        self.value_sizes: list[int] = []
-        self.keys: list[bytes] = []
-        self.values: list[bytes] = []
-        self.times: list[int] = []
-        self.size = 0
-        self.waiters: dict[Waker, list[Waiting]] = {}
-
-    def add(self, many: Many) -> None:
-        """These records too."""
-        self.keys += many.keys
-        self.values += many.values
-        self.times += many.times
-        self.key_sizes += many.key_sizes
-        self.value_sizes += many.value_sizes
-        self.distinct |= many.distinct
-        self.size += many.size
-
-
-class Many:
-    """Records of one append, and what frame and index must know of them: found by the caller's thread."""
-
-    __slots__ = ("distinct", "key_sizes", "keys", "size", "times", "value_sizes", "values")
-
-    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes], times: Sequence[int]) -> None:
-        self.keys, self.values, self.times = keys, values, times
-        self.distinct = distinct_keys(keys)
-        self.key_sizes = list(map(len, keys))
-        self.value_sizes = list(map(len, values))
-        self.size = sum(self.key_sizes) + sum(self.value_sizes) + _OVERHEAD * len(values)
-
-
-@dataclass(slots=True)
-class Order:
-    """Something else than records for the writer to do, in its place in the queue."""
-
-    run: Callable[[], Any]
-    done: Future[Any] = field(default_factory=Future)
-
-    def settle(self, value: Any, after: Future[None]) -> None:
-        """Done with this value when something in the background is; or failed as that failed."""
-        if (error := after.exception()) is None:
-            self.done.set_result(value)
-        else:
-            self.done.set_exception(error)
-
-    def fail(self, error: Exception) -> None:
-        """Tell whoever waits, unless they gave up before the order was begun."""
-        if self.done.running() or self.done.set_running_or_notify_cancel():
-            self.done.set_exception(error)
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """What an order gives, once something in the background is done."""
-
-    value: Any
-    done: Future[None]
 
 
 class Writer:
@@ -167,7 +69,6 @@ class Writer:
         self._queue_bytes = queue_bytes
         self._queue_items = queue_items
         self._batch_bytes = batch_bytes
-        self._after_seal = after_seal
         self._monotonic = monotonic
 
         self._lock = threading.Lock()
@@ -185,11 +86,7 @@ class Writer:
         self._watchers: set[Waker] = set()
         self._direct = DirectWaker()
 
-        self._jobs = threading.Condition()
-        self._seals: deque[OpenSegment] = deque()
-        self._unsealed: deque[Future[None]] = deque()  # one for each that was handed over, in order
-        self._standby: OpenSegment | None = None
-        self._retired = False
+        self._sealer = Sealer(engine, failed=lambda: self._error, fail=self._fail, after_seal=after_seal)
 
         #: what readers in this process may see
         self.durable = engine.head.next_sequence - 1
@@ -205,7 +102,7 @@ class Writer:
 
     def _start(self) -> None:
         self._background = threading.Thread(
-            target=self._prepare_and_seal, name="lorogo-log-background", daemon=True
+            target=self._sealer.run, name="lorogo-log-background", daemon=True
         )
         self._thread = threading.Thread(target=self._run, name="lorogo-log-writer", daemon=True)
         self._background.start()
@@ -243,10 +140,10 @@ class Writer:
         self, key: bytes, value: bytes, time: int, waker: Caller, token: Any, epoch: int | None = None
     ) -> None:
         """`put` for one record."""
-        if type(key) is not bytes or type(time) is not int or not _TIME_LEAST <= time <= _TIME_MOST:
+        if type(key) is not bytes or type(time) is not int or not I64_MIN <= time <= I64_MAX:
             check_keys((key,))
             check_time(time)
-        size = len(value) + len(key) + _OVERHEAD
+        size = len(value) + len(key) + COLUMN_BYTES
         with self._lock:
             pending = self._admit(1, size, epoch)
             values = pending.values
@@ -465,7 +362,7 @@ class Writer:
 
     def active_segments(self) -> list[str]:
         """The two open files: the one being written, and the one that will follow it."""
-        standby = self._standby
+        standby = self._sealer.standby
         return [self.engine.active.name] + ([standby.name] if standby else [])
 
     def close(self, wait_seconds: float = limits.CLOSE_SECONDS) -> None:
@@ -492,7 +389,7 @@ class Writer:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._bell = SimpleQueue()
-        self._jobs = threading.Condition()
+        self._sealer.forked()
         self._borrowed = False
         self._error = LogFailedError("the log was opened before a fork: open it anew in this process")
 
@@ -510,9 +407,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - nobody may wait for a thread that is gone
             self._fail(error)
         finally:
-            with self._jobs:
-                self._retired = True
-                self._jobs.notify_all()
+            self._sealer.retire()
 
     def _take(self) -> Pending | Order | None:
         """The next batch or order; None when there is nothing more to come."""
@@ -632,38 +527,19 @@ class Writer:
 
     def _when_sealed(self, name: str | None) -> str | After | None:
         """The name, for who waits, once everything that was finished until now is sealed."""
-        with self._jobs:
-            last = self._unsealed[-1] if self._unsealed else None
+        last = self._sealer.last()
         if self._error is not None:
             raise self._error
         return name if last is None else After(name, last)
 
     def _swap(self) -> str:
         engine = self.engine
-        with self._jobs:
-            if self._standby is None:
-                self._await_standby()
-            engine.standby, self._standby = self._standby, None
+        engine.standby = self._sealer.take_standby()
         old = engine.swap(synced=not self._dirty)
         self._dirty = False
         self.rotations += 1
-        self._hand_over(old)
+        self._sealer.hand_over(old)
         return old.name
-
-    def _await_standby(self) -> None:
-        """Return when the next segment is prepared; with the lock of the jobs held."""
-        while self._standby is None:
-            if self._error is not None:
-                raise self._error
-            if not self._jobs.wait(limits.CLOSE_SECONDS):
-                raise OSError("the next segment was not ready in time")
-
-    def _hand_over(self, segment: OpenSegment) -> None:
-        """A segment that gets no more frames is sealed in the background."""
-        with self._jobs:
-            self._seals.append(segment)
-            self._unsealed.append(Future())
-            self._jobs.notify_all()
 
     def _fence(self, epoch: int) -> None:
         head = self.engine.head
@@ -707,7 +583,7 @@ class Writer:
             self.engine.discard(active)
         else:
             self.engine.sync()
-            self._hand_over(active)
+            self._sealer.hand_over(active)
         self._wake_all()
 
     def _fail(self, error: Exception, pending: Pending | None = None) -> None:
@@ -737,11 +613,7 @@ class Writer:
                 for waker, waiting in item.waiters.items():
                     waker.wake(waiting, 0, failed)
         self._wake_all()
-        with self._jobs:
-            never, self._unsealed = self._unsealed, deque()
-            self._jobs.notify_all()
-        for sealed in never:
-            sealed.set_exception(failed)
+        self._sealer.stop(failed)
         if first and self._failure.callback is not None:
             try:
                 self._failure.callback(failed)
@@ -753,83 +625,6 @@ class Writer:
             watchers = set(self._watchers)
         for waker in watchers:
             waker.wake([], 0, self._error)
-
-    # -- the background thread ------------------------------------------------------------------------
-
-    def _prepare_and_seal(self) -> None:
-        """Have the next file ready, seal what is finished: in this order."""
-        engine = self.engine
-        try:
-            while True:
-                with self._jobs:
-                    if not self._await_job():
-                        return
-                    retired = self._retired
-                    need = self._standby is None and not retired
-                if self._error is not None:
-                    break
-                if need:
-                    standby = engine.prepare()
-                    with self._jobs:
-                        self._standby = standby
-                        self._jobs.notify_all()
-                elif self._seals:
-                    segment = self._seals.popleft()
-                    engine.seal(segment)
-                    with self._jobs:
-                        sealed = self._unsealed.popleft() if self._unsealed else None
-                    if sealed is not None:
-                        sealed.set_result(None)
-                    if self._after_seal is not None:
-                        self._after_seal(segment.name)
-                elif retired:
-                    if self._standby is not None:
-                        engine.discard(self._standby)
-                        self._standby = None
-                    engine.directory.sync()
-                    return
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            self._fail(error)
-        for segment in [*self._seals, *([self._standby] if self._standby else [])]:
-            segment.file.close()
-
-    def _await_job(self) -> bool:
-        """Return when there is something to do; with the lock of the jobs held."""
-        while not self._has_job():
-            self._jobs.wait()
-        return True
-
-    def _has_job(self) -> bool:
-        """Whether the background has work, or a reason to end; with the lock of the jobs held."""
-        return self._retired or self._error is not None or self._standby is None or bool(self._seals)
-
-
-def check_keys(keys: Collection[bytes]) -> None:
-    """A caller's mistake is told to that caller: in the writer's thread it would stop everybody."""
-    if set(map(type, keys)) != {bytes}:
-        for key in keys:
-            if not isinstance(key, bytes):
-                raise TypeError(f"a key must be bytes, not {type(key).__name__}")
-
-
-def distinct_keys(keys: Sequence[bytes]) -> set[bytes]:
-    """The keys, each once; checked as by `check_keys`, but only one of each."""
-    try:
-        distinct = set(keys)
-    except TypeError:  # not even hashable
-        check_keys(keys)
-        raise
-    check_keys(distinct)
-    return distinct
-
-
-def check_time(time: int) -> int:
-    """The time, if it is one that can be written."""
-    if not isinstance(time, int):
-        raise TypeError(f"a time must be an int (nanoseconds), not {type(time).__name__}")
-    if not _TIME_LEAST <= time <= _TIME_MOST:
-        raise ValueError(f"time {time} does not fit into 64 bits")
-    return time
 
 
 _LIVE: WeakSet[Writer] = WeakSet()
