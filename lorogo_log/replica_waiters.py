@@ -19,8 +19,7 @@ class _Waiter:
 class Waiters:
     """Those who wait, each until enough replicas have its record. `have(sequence)` says how many do."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, have: Callable[[int], int]) -> None:
-        self._loop = loop
+    def __init__(self, have: Callable[[int], int]) -> None:
         self._have = have
         self._waiters: set[_Waiter] = set()
 
@@ -31,7 +30,7 @@ class Waiters:
         """Return when so many have it. Raises TimeoutError, and whatever `refuse` says."""
         if self._have(sequence) >= count:
             return
-        waiter = _Waiter(sequence, count, self._loop.create_future())
+        waiter = _Waiter(sequence, count, asyncio.get_running_loop().create_future())
         self._waiters.add(waiter)
         try:
             async with asyncio.timeout(timeout):

@@ -110,6 +110,7 @@ class Coordinator:
         self._silence = silence_seconds
         self._repairer = repairer
         self._followers: dict[bytes, Follower] = {}
+        self._waiters = Waiters(self._have)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._offset = 0  # up to here frames were put into the queues
@@ -130,7 +131,6 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         loop = self._loop = asyncio.get_running_loop()
         core = self._core = self._log.core
-        self._waiters = Waiters(loop, self._have)
         if not core.options.sync.waits:
             raise ValueError(
                 "a coordinator sends what is on its disk: open its log with Sync.group() or Sync.always()"

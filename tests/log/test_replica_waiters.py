@@ -21,7 +21,7 @@ class Replicas:
 async def test_whoever_has_enough_replicas_goes_on() -> None:
     """One replica more lets those go on who wait for it, and no others."""
     replicas = Replicas(5, 0)
-    waiters = Waiters(asyncio.get_running_loop(), replicas.have)
+    waiters = Waiters(replicas.have)
     await waiters.wait(5, 1, 0.0)  # it has it already
     async with asyncio.TaskGroup() as group:
         near = group.create_task(waiters.wait(5, 2, 10.0))
@@ -40,7 +40,7 @@ async def test_whoever_has_enough_replicas_goes_on() -> None:
 async def test_who_is_refused_is_told_why_and_a_later_word_changes_nothing() -> None:
     """Every one gets an error of its own: two tasks never share a traceback."""
     replicas = Replicas(0)
-    waiters = Waiters(asyncio.get_running_loop(), replicas.have)
+    waiters = Waiters(replicas.have)
     tasks = [asyncio.create_task(waiters.wait(1, 1, 10.0)) for _ in range(2)]
     await asyncio.sleep(0)
     waiters.refuse(StaleEpochError, "a newer coordinator has taken over")
@@ -56,7 +56,7 @@ async def test_who_is_refused_is_told_why_and_a_later_word_changes_nothing() -> 
 
 async def test_a_wait_in_vain_leaves_nothing_behind() -> None:
     """Neither a deadline nor a cancelled task stays among those who wait."""
-    waiters = Waiters(asyncio.get_running_loop(), Replicas().have)
+    waiters = Waiters(Replicas().have)
     with pytest.raises(TimeoutError):
         await waiters.wait(1, 1, 0.0)
     task = asyncio.create_task(waiters.wait(1, 1, 10.0))
