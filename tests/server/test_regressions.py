@@ -18,6 +18,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server, compaction, deletion
+from lorogo_server.bounds import covered_through, first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import Lease, LeaseLost
@@ -277,13 +278,14 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     probe = memory.probe
     stale = await from_the_past(probe)
     async with held_swap(server, monkeypatch) as reached:
-        storing = asyncio.ensure_future(compaction.compact(server.hosts["doc"]))
+        host = server.hosts["doc"]
+        storing = asyncio.ensure_future(compaction.compact(host))
         async with asyncio.timeout(PATIENCE):
             await reached.wait()
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
-        assert not server.hosts["doc"].answers.to_quarantine
+        assert not host.answers.to_quarantine
         # a load may accept it yet: no ledger says that it is journalled
-        assert server.hosts["doc"].covered_through() == 2
+        assert covered_through(host.loaded, host.answers) == 2
     await storing
     assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
 
@@ -303,7 +305,7 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         left = await probe.wal.last(subjects.wal("doc"))
         assert left is not None
-        assert host.first_needed() == left.sequence
+        assert first_needed(host.loaded, host.answers) == left.sequence
     await storing
     await until(lambda: _is(not host.answers.to_quarantine))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
