@@ -50,6 +50,45 @@ Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object
 class Host:
     """The owner of one document."""
 
+    __slots__ = (  # there are as many as open documents
+        "__weakref__",
+        "_answering",
+        "_answers",
+        "_backlog",
+        "_catch_up",
+        "_checked",
+        "_ending",
+        "_heard_at",
+        "_journalling",
+        "_last_activity",
+        "_lease",
+        "_loaded",
+        "_read_for",
+        "_reload",
+        "_rewind",
+        "_subscriptions",
+        "_tasks",
+        "_timer",
+        "_turning",
+        "_verbs",
+        "_visitors",
+        "_wake",
+        "busy",
+        "closed",
+        "compacting",
+        "context",
+        "document_id",
+        "doubts_snapshot",
+        "due",
+        "editing",
+        "epoch",
+        "log",
+        "must_store",
+        "since_ns",
+        "started",
+        "trace",
+    )
+
     def __init__(self, document_id: str, context: Context, verbs: Verbs, *, trace: str) -> None:
         self.document_id = document_id
         self.context = context

@@ -60,7 +60,8 @@ def test_it_is_small() -> None:
 
 
 async def test_a_timer_rings_once_at_the_earliest_time_that_was_asked_for() -> None:
-    clock, rang, rung_at = SystemClock(), Event(), []
+    clock, rang = SystemClock(), Event()
+    rung_at: list[float] = []
 
     def ring() -> None:
         rung_at.append(clock.now())
@@ -81,8 +82,8 @@ async def test_a_timer_rings_once_at_the_earliest_time_that_was_asked_for() -> N
 
 async def test_a_timer_that_is_set_already_is_not_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for an earlier time; and one that was stopped does not ring."""
-    loop, clock, rung, delays = asyncio.get_running_loop(), SystemClock(), Event(), []
-    call_later = loop.call_later
+    loop, clock, rung = asyncio.get_running_loop(), SystemClock(), Event()
+    call_later, delays = loop.call_later, list[float]()
 
     def counted(delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         delays.append(delay)
