@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from lorogo_cli import auth, doc, health, log, pipeline, token
 from lorogo_cli.config import commands as config
@@ -423,10 +425,16 @@ for commands in (app, auth.app, doc.app, health.app, log.app, pipeline.app, toke
     with_nats_tls(commands)
 
 
+@cache
+def _command() -> Callable[..., object]:
+    """All commands, made ready once: whoever runs many in one process would wait for that each time."""
+    return get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     try:
-        result = app(args=list(arguments), prog_name="lorogo", standalone_mode=False)
+        result = _command()(args=list(arguments), prog_name="lorogo", standalone_mode=False)
         sys.stdout.flush()
     except typer.Abort:
         return INTERRUPTED

@@ -15,7 +15,7 @@ from lorogo_client.overview import is_deleted, is_erased, snapshots
 from lorogo_client.presence import PresenceTooLarge
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import backoff
-from lorogo_protocol import crdt, limits, subjects
+from lorogo_protocol import ephemeral, limits, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.ids import check_document_id
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
@@ -58,7 +58,7 @@ class KeptPresence:
         """
         if len(data) > self._bytes_max:
             raise PresenceTooLarge(f"presence has {len(data)} bytes, at most {self._bytes_max} are kept")
-        crdt.check_presence(data)
+        ephemeral.check_presence(data)
         stored = await self._last(document_id)
         for attempt in range(_TRIES):
             await self.check(document_id)  # what is erased after this fails the compare-and-swap
@@ -114,13 +114,13 @@ class KeptPresence:
 
     def _merged(self, document_id: str, before: bytes, data: bytes) -> bytes:
         """Both, as one value. Raises PresenceTooLarge."""
-        kept = crdt.Presence(_TIMEOUT_SECONDS)
+        kept = ephemeral.Presence(_TIMEOUT_SECONDS)
         if before:
             try:
                 kept.apply(before)
             except CrdtError as error:
                 log.warning("kept presence does not decode", document=document_id, problem=str(error))
-                kept = crdt.Presence(_TIMEOUT_SECONDS)
+                kept = ephemeral.Presence(_TIMEOUT_SECONDS)
         kept.apply(data)
         value = kept.encode_all()
         if len(value) > self._bytes_max:

@@ -16,7 +16,7 @@ from loro import EphemeralStoreEvent
 
 from lorogo_client.errors import ClientError, SessionClosed
 from lorogo_client.feeds import Feed, latest
-from lorogo_protocol import crdt, subjects
+from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
@@ -50,7 +50,7 @@ class RoomPresence:
         self._subject = subjects.awareness(document_id)
         self._timeout_seconds = timeout_seconds
         self._bytes_max = bytes_max
-        self._presence = crdt.Presence(timeout_seconds)
+        self._presence = ephemeral.Presence(timeout_seconds)
         self._mine: dict[str, LoroValue] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
@@ -64,7 +64,7 @@ class RoomPresence:
 
     def set(self, key: str, value: "LoroValue") -> None:
         """Our entry under this key, from now on."""
-        probe = crdt.Presence(self._timeout_seconds)
+        probe = ephemeral.Presence(self._timeout_seconds)
         with crdt.guard():
             probe.store.set(key, value)
         size = len(probe.encode_all())

@@ -13,7 +13,7 @@ from lorogo_client.presence import PresenceTooLarge
 from lorogo_client.relay_lane import Lane, Sent, fail
 from lorogo_client.relay_turn import Turn
 from lorogo_client.syncing import Synced
-from lorogo_protocol import crdt, subjects
+from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.crdt import Reach
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, LorogoError
@@ -147,7 +147,7 @@ class Member:
         limit = self._context.settings.presence_bytes_max
         if len(data) > limit:
             raise PresenceTooLarge(f"presence has {len(data)} bytes, at most {limit} are allowed")
-        crdt.check_presence(data)
+        ephemeral.check_presence(data)
         subject = subjects.awareness(self._relay.document_id)
         await self._context.bus.publish(subject, data, headers={h.MEMBER: self.id})
 

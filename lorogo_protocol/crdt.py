@@ -1,4 +1,4 @@
-"""The border to Loro: the one module that catches its errors and reads its oddities.
+"""The border to Loro: the one module that catches its errors, and a `Replica` without its oddities.
 
 Loro's Python errors are bare `BaseException`s, and a panic inside it is a `PanicException`: both
 would pass through every `except Exception`. `guard()` turns them into ours. What else is odd:
@@ -15,27 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loro import (
-    ID,
-    ContainerType,
     EncodedBlobMode,
-    EphemeralStore,
     ExportMode,
     Frontiers,
-    IdSpan,
     ImportBlobMetadata,
     LoroDoc,
     VersionVector,
 )
 
+from lorogo_protocol import steps
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, TooManyPeers
+from lorogo_protocol.frontiers import heads
 from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
-_STEP_OPERATIONS = 10_000  # of a straight run that is worked out in steps, for the same reason
-_BESIDE_OPERATIONS_MAX = 10_000  # of others beside it, which are taken back for that and worked out again
-_STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
-_MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -71,7 +65,7 @@ def guard() -> Iterator[None]:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def reading() -> Iterator[None]:
     """As `guard()`, around foreign bytes: what Loro has no better word for is InvalidUpdate."""
     try:
         with guard():
@@ -124,7 +118,7 @@ class Replica:
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
         """A replica that holds exactly what the snapshot holds. Raises as `apply` does."""
         replica = cls(lazy=lazy)
-        with _reading():
+        with reading():
             if foreign:
                 replica._check_width(LoroDoc.decode_import_blob_meta(snapshot, False))
             status = replica.doc.import_(snapshot)
@@ -137,7 +131,7 @@ class Replica:
 
         A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers.
         """
-        try:  # as `_reading()`, which would cost as much as the import of a keystroke
+        try:  # as `reading()`, which would cost as much as the import of a keystroke
             return self._apply(update, origin, foreign)
         except CrdtError:
             raise
@@ -174,7 +168,7 @@ class Replica:
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""
         try:
-            with _reading():
+            with reading():
                 self._check_width(LoroDoc.decode_import_blob_meta(update, False))
         except TooManyPeers:
             return False
@@ -213,7 +207,7 @@ class Replica:
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
-        if len(missing) != 1 or (length := _length(missing)) <= _STEP_OPERATIONS:
+        if len(missing) != 1 or (length := steps.operations(missing)) <= steps.STEP_OPERATIONS:
             return False
         here = self.doc.oplog_frontiers.encode()
         if here == nothing_known():
@@ -222,7 +216,7 @@ class Replica:
         if begins == here:
             return True
         known = self._known(begins)
-        return known is not None and _is_little(self.doc, self.doc.oplog_vv, known, length)
+        return known is not None and steps.is_little(self.doc, self.doc.oplog_vv, known, length)
 
     def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
@@ -252,15 +246,15 @@ class Replica:
         if self.lazy:
             with guard():
                 if self.doc.is_detached():
-                    if self._unsettled_operations > _STEP_OPERATIONS:
-                        _walk(self.doc)
+                    if self._unsettled_operations > steps.STEP_OPERATIONS:
+                        steps.walk(self.doc)
                     self.doc.attach()
             self._unsettled_bytes = self._unsettled_operations = 0
         return self.doc
 
     def covers(self, update: bytes) -> bool:
         """Whether every change in the update is in the document."""
-        with _reading():
+        with reading():
             meta = LoroDoc.decode_import_blob_meta(update, False)
             return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
 
@@ -361,73 +355,6 @@ class Replica:
             return self.settled().get_deep_value()
 
 
-def _walk(doc: LoroDoc) -> None:
-    """Bring the state of a detached document near its history in steps, if one peer's run is between them.
-
-    Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
-    Where others wrote beside it each step would begin where they parted. So if that is little, it is taken
-    back first; whoever attaches the document works it out again.
-    """
-    missing = doc.oplog_vv.sub_iter(doc.state_vv)
-    if len(missing) != 1:
-        return
-    peer, at, end = missing[0].peer, missing[0].counter.start, missing[0].counter.end
-    begins, before, merges, stops = None, set[tuple[int, int]](), 0, list[int]()
-    for first, length, builds_on in _changes(doc, peer, at, end):
-        if begins is None:
-            begins = builds_on
-        elif builds_on != before and (merges := merges + 1) > _MERGES_MAX:
-            return
-        behind = first + length
-        before = {(peer, behind - 1)}
-        next_stop = first + _STEP_OPERATIONS - (first - at) % _STEP_OPERATIONS
-        here = range(next_stop, min(behind + 1, end), _STEP_OPERATIONS)
-        if here and _pays(doc, ID(peer, first), length):
-            stops += here
-    if not stops:
-        return
-    if begins is not None and begins != _ids(doc.state_frontiers):
-        parted = Frontiers.from_ids([ID(*one) for one in begins])
-        if not _is_little(doc, doc.state_vv, parted, end - at):
-            return
-        doc.checkout(parted)
-    for reached in stops:
-        doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
-
-
-def _pays(doc: LoroDoc, first: ID, length: int) -> bool:
-    """Whether steps make it quicker: trees and movable lists Loro looks at whole, each time."""
-    changed = doc.get_changed_containers_in(first, length)
-    kinds = [one.container_type for one in changed]  # type: ignore[attr-defined]  # of both kinds of ids
-    return all(isinstance(kind, _STEPPED) for kind in kinds)
-
-
-def _is_little(doc: LoroDoc, vector: VersionVector, parted: Frontiers, length: int) -> bool:
-    """Whether there is no more between the heads and the vector than a run of that length, nor too much."""
-    begins = doc.frontiers_to_vv(parted)
-    if begins is None or not begins.includes_vv(doc.shallow_since_vv):  # trimmed
-        return False
-    return _length(vector.sub_iter(begins)) <= min(length, _BESIDE_OPERATIONS_MAX)
-
-
-def _length(spans: Iterable[IdSpan]) -> int:
-    return sum(span.counter.end - span.counter.start for span in spans)
-
-
-def _changes(doc: LoroDoc, peer: int, at: int, end: int) -> Iterator[tuple[int, int, set[tuple[int, int]]]]:
-    """The peer's changes from one counter to another: where each begins, its length, what it builds on."""
-    while at < end:
-        change = doc.get_change(ID(peer, at))
-        assert change is not None
-        inside = at - change.id.counter
-        yield at, change.len - inside, {(peer, at - 1)} if inside else _ids(change.deps)
-        at = change.id.counter + change.len
-
-
-def _ids(frontiers: Frontiers) -> set[tuple[int, int]]:
-    return {(head.peer, head.counter) for head in heads(frontiers)}
-
-
 def replayed(updates: Iterable[bytes]) -> Replica | None:
     """A replica of many updates, imported one after another as quickly as Loro can.
 
@@ -435,7 +362,7 @@ def replayed(updates: Iterable[bytes]) -> Replica | None:
     CrdtPanic: then nobody can say which update it was.
     """
     doc = LoroDoc()
-    with _reading():
+    with reading():
         doc.detach()
         for number, update in enumerate(updates, 1):
             if doc.import_(update).pending is not None:
@@ -468,7 +395,7 @@ def vector_items(vector: bytes) -> tuple[tuple[int, int], ...]:
 
 def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
     """Which changes the update holds: (peer, first counter, the counter behind the last) of each peer."""
-    with _reading():
+    with reading():
         meta = LoroDoc.decode_import_blob_meta(update, False)
         found = meta.partial_end_vv.sub_iter(meta.partial_start_vv)
         return tuple((span.peer, span.counter.start, span.counter.end) for span in found)
@@ -476,7 +403,7 @@ def spans(update: bytes) -> tuple[tuple[int, int, int], ...]:
 
 def too_wide(update: bytes) -> bool:
     """Whether it is above the limits of an update's peers and changes."""
-    with _reading():
+    with reading():
         return bool(_width(LoroDoc.decode_import_blob_meta(update, False)))
 
 
@@ -509,7 +436,7 @@ def try_decoding(update: bytes) -> None:
 
     A forged update may end the process here, which nothing can catch (docs/decisions/0004).
     """
-    with _reading():
+    with reading():
         meta = LoroDoc.decode_import_blob_meta(update, False)
         if meta.change_num > UPDATE_PEERS_MAX and _untasted(meta):
             return
@@ -529,28 +456,10 @@ def change_count(update: bytes) -> int | None:
 
 def counters(vector: bytes) -> dict[int, int]:
     """A version vector, read: of each peer the counter behind its last change."""
-    with _reading():
+    with reading():
         return {
             span.peer: span.counter.end for span in VersionVector.decode(vector).sub_iter(VersionVector())
         }
-
-
-def heads(frontiers: Frontiers) -> list[ID]:
-    """The ids that make up the frontiers, which Loro's Python does not list itself.
-
-    The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
-    """
-    numbers: list[int] = []
-    value = shift = 0
-    for byte in frontiers.encode():
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            numbers.append(value)
-            value = shift = 0
-    count, *rest = numbers
-    assert len(rest) == 2 * count
-    return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
 
 
 class Reach:
@@ -561,7 +470,7 @@ class Reach:
 
     def __init__(self, vector: bytes) -> None:
         """Raises InvalidUpdate."""
-        with _reading():
+        with reading():
             self._vector = VersionVector.decode(vector)
 
     def add(self, update: bytes) -> None:
@@ -575,65 +484,21 @@ class Reach:
 
     def covers(self, update: bytes) -> bool:
         """Whether everything in the update was passed on. Raises InvalidUpdate."""
-        with _reading():
+        with reading():
             end = LoroDoc.decode_import_blob_meta(update, False).partial_end_vv
             return bool(self._vector.includes_vv(end))
 
     def includes(self, vector: bytes) -> bool:
         """Whether it goes as far as the vector. Raises InvalidUpdate."""
-        with _reading():
+        with reading():
             return bool(self._vector.includes_vv(VersionVector.decode(vector)))
 
     def merge(self, vector: bytes) -> None:
         """Everything that the vector names was passed on. Raises InvalidUpdate."""
-        with _reading():
+        with reading():
             self._vector.merge(VersionVector.decode(vector))
 
     def encode(self) -> bytes:
         """The vector."""
         with guard():
             return self._vector.encode()
-
-
-def check_presence(data: bytes) -> None:
-    """Raises InvalidUpdate if the bytes are not those of an EphemeralStore; takes about 1 us."""
-    with _reading():
-        EphemeralStore(1).apply(data)
-
-
-class Presence:
-    """Loro's EphemeralStore with our errors: keys that vanish when they are not renewed."""
-
-    def __init__(self, timeout_seconds: float) -> None:
-        self._timeout_ms = int(timeout_seconds * 1000)
-        self.store = EphemeralStore(self._timeout_ms)
-
-    def apply(self, data: bytes) -> None:
-        """Merge what came from others. Raises CrdtError."""
-        with guard():
-            self.store.apply(data)
-
-    def encode_all(self) -> bytes:
-        """The merged state, for a newcomer."""
-        with guard():
-            self.store.remove_outdated()
-            return self.store.encode_all()
-
-    def forget_removed(self) -> None:
-        """Let go of the marks that removed entries leave; one that comes late may be back then."""
-        with guard():
-            self.keep_only(self.store.keys())
-
-    def keep_only(self, keys: Iterable[str]) -> None:
-        """Let go of everything but these, without a mark; `store` is another one then."""
-        with guard():
-            fresh = EphemeralStore(self._timeout_ms)
-            for key in keys:
-                fresh.apply(self.store.encode(key))
-            self.store = fresh
-
-    def states(self) -> dict[str, object]:
-        """Everything that has not expired."""
-        with guard():
-            self.store.remove_outdated()
-            return dict(self.store.get_all_states())

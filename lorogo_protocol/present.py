@@ -5,7 +5,7 @@ When it is too much, what was said longest ago goes: who is still there says it 
 
 from collections.abc import Callable, Iterable
 
-from lorogo_protocol import crdt
+from lorogo_protocol import crdt, ephemeral
 from lorogo_protocol.limits import PRESENT_BYTES_MAX, PRESENT_ENTRIES_MAX
 
 
@@ -25,7 +25,7 @@ class Present:
         self._bytes_max = bytes_max
         self._entries_max = entries_max
         self._gone = gone
-        self._presence = crdt.Presence(timeout_seconds)
+        self._presence = ephemeral.Presence(timeout_seconds)
         self._sizes: dict[str, int] = {}  # by key; what was said last is last
         self._changed: list[str] = []
         self._removed: list[str] = []
@@ -39,7 +39,7 @@ class Present:
 
     def news(self, updates: Iterable[bytes]) -> dict[str, int]:
         """The entries that these would bring or change, with their bytes. Raises CrdtError."""
-        probe = crdt.Presence(self._timeout_seconds)
+        probe = ephemeral.Presence(self._timeout_seconds)
         for data in updates:
             probe.apply(data)
         with crdt.guard():
@@ -64,7 +64,7 @@ class Present:
 
     def delete(self, keys: Iterable[str]) -> bytes:
         """Remove these; the deletion, to be told to others, empty if none is there."""
-        gone = crdt.Presence(self._timeout_seconds)
+        gone = ephemeral.Presence(self._timeout_seconds)
         here = [key for key in keys if key in self._sizes]
         with crdt.guard():
             for key in here:

@@ -5,6 +5,8 @@ Real processes, real NATS, default settings. Run with `-s` to see the figures.
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -75,13 +77,18 @@ async def test_another_server_takes_over_while_two_clients_type(
             assert gap < goal_seconds * 2  # the goal itself is a figure to print, not to time a test by
 
 
-@pytest.mark.parametrize("skew", [0.0, 3600.0], ids=["clocks agree", "an hour apart"])
-async def test_an_owner_that_was_paused_steps_down_and_destroys_nothing(
-    fresh_nats: EmbeddedNats, skew: float
-) -> None:
+async def test_an_owner_that_was_paused_steps_down_and_destroys_nothing(tmp_path: Path) -> None:
     """SIGSTOP for 20 s: the other takes over and compacts; SIGCONT: no loss, no destructive write."""
-    url = fresh_nats.url
-    async with servers(url) as start, lorogo_client.connect(url) as client:
+    async with asyncio.TaskGroup() as both:  # clocks that agree, and others; side by side: they wait long
+        both.create_task(an_owner_is_paused(tmp_path / "agree", skew=0.0))
+        both.create_task(an_owner_is_paused(tmp_path / "apart", skew=3600.0))
+
+
+async def an_owner_is_paused(folder: Path, *, skew: float) -> None:
+    async with AsyncExitStack() as stack:
+        url = (await stack.enter_async_context(EmbeddedNats(folder))).url
+        start = await stack.enter_async_context(servers(url))
+        client = await stack.enter_async_context(lorogo_client.connect(url))
         first = await start(skew)
         async with client.open("minutes") as session:
             typist = Typist(session, "w")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from loro import EphemeralStore
 
-from lorogo_protocol import crdt
+from lorogo_protocol import crdt, ephemeral
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.present import Present
@@ -33,7 +33,7 @@ def _apply(present: Present, data: bytes) -> None:
     except CrdtError:
         news = None
     try:
-        crdt.check_presence(data)
+        ephemeral.check_presence(data)
         changed = present.apply(data)
     except CrdtPanic:
         raise
@@ -55,7 +55,7 @@ def run(data: bytes) -> None:
                 present.sweep()
             case 2:
                 whole = present.encode_all()
-                crdt.check_presence(whole)
+                ephemeral.check_presence(whole)
                 present.states()
             case _:
                 _apply(present, source.blob())

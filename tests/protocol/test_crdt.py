@@ -1,6 +1,5 @@
-"""The border to Loro: whole or nothing, trimmed history, versions, and presence."""
+"""The border to Loro: whole or nothing, trimmed history, and versions."""
 
-import time
 from contextlib import suppress
 from unittest.mock import Mock
 
@@ -10,45 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ID, CounterSpan, ExportMode, Frontiers, IdSpan, LoroDoc, VersionVector
 
-from lorogo_protocol import crdt
+from lorogo_protocol import steps
 from lorogo_protocol.crdt import (
     Applied,
     CrdtPanic,
-    Presence,
     Replica,
     Unready,
     Version,
-    heads,
     nothing_known,
     try_decoding,
     vector_items,
 )
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate
-
-
-def replica(peer: int, *updates: bytes) -> Replica:
-    """A replica that writes as `peer` and has these updates."""
-    made = Replica()
-    made.doc.peer_id = peer
-    for update in updates:
-        assert isinstance(made.apply(update), Applied)
-    return made
-
-
-def typed(writer: Replica, text: str) -> bytes:
-    """Type at the front; the update that carries just that."""
-    before = writer.version().vector
-    writer.doc.get_text("t").insert(0, text)
-    writer.doc.commit()
-    return writer.updates_since(before)
-
-
-def text(of: Replica) -> str:
-    return of.doc.get_text("t").to_string()
-
-
-def everything(of: Replica) -> bytes:
-    return of.updates_since(nothing_known())
+from tests.protocol.support import everything, replica, text, typed
 
 
 def version(*ids: tuple[int, int]) -> bytes:
@@ -240,186 +213,6 @@ def test_a_lazy_replica_works_the_state_out_when_it_is_read() -> None:
         assert reader.settled().get_text("t").to_string() == text(writer)
 
 
-_ACTS = st.lists(
-    st.tuples(
-        st.integers(0, 2),  # who
-        st.sampled_from(("insert", "delete", "push", "set", "move", "sync", "commit")),
-        st.integers(0, 60),
-        st.integers(1, 30),
-    ),
-    max_size=40,
-)
-
-
-def _act(writer: Replica, what: str, at: int, much: int) -> None:
-    """One edit of a text, a movable list or a map."""
-    body, cards = writer.doc.get_text("t"), writer.doc.get_movable_list("l")
-    match what:
-        case "insert":
-            body.insert(at % (body.len_unicode + 1), "xyz"[at % 3] * much)
-        case "delete" if body.len_unicode:
-            at %= body.len_unicode
-            body.delete(at, min(much, body.len_unicode - at))
-        case "push":
-            cards.push(much)
-        case "move" if len(cards):
-            cards.mov(at % len(cards), much % len(cards))
-        case "set":
-            writer.doc.get_map("m").insert(str(at % 5), much)
-        case "commit":
-            writer.doc.commit()
-
-
-@given(acts=_ACTS)
-def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int, int]]) -> None:
-    """Whoever wrote what, alone or beside others: steps, also far too small ones, change nothing."""
-    writers = [replica(peer) for peer in (1, 2, 3)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crdt, "_STEP_OPERATIONS", 3)
-        patch.setattr(crdt, "_UNSETTLED_BYTES_MAX", 150)
-        reader, sent = Replica(lazy=True), nothing_known()
-        for who, what, at, much in [*acts, (0, "sync", 0, 1), (1, "sync", 0, 1), (2, "sync", 0, 1)]:
-            writer = writers[who]
-            if what != "sync":
-                _act(writer, what, at, much)
-                continue
-            writer.doc.commit()
-            assert isinstance(reader.apply(writer.updates_since(sent)), Applied)
-            sent = reader.version().vector
-            assert isinstance(writer.apply(reader.updates_since(writer.version().vector)), Applied)
-        whole = replica(9, everything(reader))
-        assert reader.value() == whole.value()
-        assert vector_items(reader.version().vector) == vector_items(whole.version().vector)
-        assert Replica.from_snapshot(reader.snapshot()).value() == whole.value()
-
-
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crdt, "_STEP_OPERATIONS", 1_000)
-
-
-@pytest.mark.usefixtures("small_steps")
-def test_a_long_run_of_one_peer_is_worked_out_in_steps() -> None:
-    """A paste into a text that is there: Loro alone takes its square. The last step is for who attaches."""
-    base = typed(replica(1), "hello")
-    for first in (True, False):  # it begins a change, or goes on in one that is here in part
-        writer = replica(2, base)
-        here = [base] if first else [base, typed(writer, "a")]
-        update = typed(writer, "x" * 3_500)
-        doc = replica(9, *here).doc
-        doc.detach()
-        doc.import_(update)
-        crdt._walk(doc)
-        assert crdt.counters(doc.state_vv.encode())[2] == (3_000 if first else 3_001)
-        doc.attach()
-        assert doc.get_text("t").to_string() == text(writer)
-
-
-@pytest.mark.usefixtures("small_steps")
-def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
-    """From each step Loro would begin again where they parted. It is the same document in the end."""
-    base = typed(replica(1), "hello")
-    first = replica(2, base)
-    update, beside = typed(first, "x" * 3_500), typed(replica(3, base), "y")
-    first.apply(beside)
-    merged = replica(2, base, update, beside)
-    update_merged = update, typed(merged, "z" * 500)  # and goes on where both are
-    alone = typed(replica(4), "a" * 3_500)  # by somebody who knew nothing
-    for there, missing, reached in (
-        ([base, beside], [update], {1: 5, 2: 3_000}),
-        ([base, beside], [*update_merged], {1: 5, 2: 3_000}),
-        ([base, beside], [alone], {4: 3_000}),
-        ([base], [update, beside], {1: 5}),  # of both at once there is no run
-        ([base, typed(replica(3, base), "y" * 4_000)], [update], {1: 5, 3: 4_000}),  # more than the run
-    ):
-        doc = replica(9, *there).doc
-        doc.detach()
-        for one in missing:
-            doc.import_(one)
-        crdt._walk(doc)
-        assert crdt.counters(doc.state_vv.encode()) == reached
-        doc.attach()
-        assert doc.get_deep_value() == replica(8, *there, *missing).value()
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("kind", ["tree", "cards"])
-def test_trees_and_movable_lists_are_worked_out_at_once(kind: str) -> None:
-    """Loro looks at the whole of them at each step: 100,000 nodes took 4 s in steps, at once a quarter."""
-    base = typed(replica(1), "hello")
-    writer = replica(2, base)
-    before = writer.version().vector
-    for number in range(2_500):
-        if kind == "tree":
-            writer.doc.get_tree("tree").create()
-        else:
-            writer.doc.get_movable_list("cards").push(number)
-    writer.doc.commit()
-    doc = replica(9, base).doc
-    doc.detach()
-    doc.import_(writer.updates_since(before))
-    crdt._walk(doc)
-    assert crdt.counters(doc.state_vv.encode()) == {1: 5}
-    doc.attach()
-    assert doc.get_deep_value() == writer.value()
-
-
-@pytest.mark.usefixtures("small_steps")
-def test_who_merged_others_often_is_worked_out_at_once() -> None:
-    """The parts between are short, and at each merge Loro begins where they parted."""
-    base = typed(replica(1), "hello")
-    other, writer = replica(3, base), replica(2, base)
-    theirs, before = [], writer.version().vector
-    for _ in range(crdt._MERGES_MAX + 2):
-        typed(writer, "x" * 500)
-        theirs.append(typed(other, "y"))
-        writer.apply(theirs[-1])
-    doc = replica(9, base, *theirs).doc
-    doc.detach()
-    doc.import_(writer.updates_since(before))
-    state = doc.state_vv.encode()
-    crdt._walk(doc)
-    assert doc.state_vv.encode() == state
-
-
-def test_a_long_run_takes_steps_in_a_lazy_replica(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Not one into an empty document, which Loro takes at once, nor one beside which others wrote much."""
-    walked: list[int] = []
-    walk = crdt._walk
-
-    def watched(doc: LoroDoc) -> None:
-        walked.append(doc.len_ops)
-        walk(doc)
-
-    monkeypatch.setattr(crdt, "_walk", watched)
-    large = typed(replica(1), "a" * 20_000)
-    reader = Replica(lazy=True)
-    reader.apply(large)
-    assert (walked, reader.doc.is_detached()) == ([], False)
-    writer = replica(2, large)
-    reader.apply(typed(writer, "b" * 20_000), foreign=True)
-    assert (walked, reader.doc.is_detached()) == ([40_000], False)
-    reader.apply(typed(replica(3, large), "c" * 20_000))
-    assert (len(walked), reader.doc.is_detached()) == (1, False)
-    small = replica(4, everything(reader))
-    vector_before = small.version().vector
-    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes: quick at once
-    small.doc.commit()
-    reader.apply(small.updates_since(vector_before))
-    assert (len(walked), reader.doc.is_detached()) == (1, True)
-    assert reader.settled().get_text("t").to_string() == text(small)
-    assert len(walked) == 1
-    paster, beside = replica(5, everything(reader)), replica(6, everything(reader))
-    pasted = typed(paster, "d" * 20_000)
-    reader.apply(typed(beside, "e"))
-    reader.apply(pasted, foreign=True)
-    assert (len(walked), reader.doc.is_detached()) == (2, False)
-    beside.apply(pasted)
-    assert reader.settled().get_text("t").to_string() == text(beside)
-
-
 def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the history already, and only a fresh document forgets it."""
     writer = replica(1)
@@ -427,7 +220,7 @@ def test_what_cannot_be_worked_out_poisons_the_replica_aloud(monkeypatch: pytest
     reader.apply(typed(writer, "hello"))
 
     for error in (BaseException("it does not fit"), CrdtPanic("it does not fit")):
-        monkeypatch.setattr(crdt, "_walk", Mock(side_effect=error))
+        monkeypatch.setattr(steps, "walk", Mock(side_effect=error))
         with pytest.raises(CrdtPanic, match="it does not fit"):
             reader.apply(typed(writer, "x" * 20_000))
         monkeypatch.undo()
@@ -648,15 +441,6 @@ def test_the_value_is_plain_python() -> None:
     assert writer.value() == {"m": {"k": [1, {"a": None}]}, "t": "abc"}
 
 
-@given(st.dictionaries(st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1), max_size=6))
-def test_heads_are_read_off_the_frontiers(wanted: dict[int, int]) -> None:
-    """Every id that went into the frontiers comes out, of any peer and any counter."""
-    frontiers = Frontiers.from_ids([ID(peer, counter) for peer, counter in wanted.items()])
-    assert {id_.peer: id_.counter for id_ in heads(frontiers)} == wanted
-    again = Frontiers.from_ids(heads(Frontiers.decode(frontiers.encode())))
-    assert again.encode() == frontiers.encode()
-
-
 # --- foreign bytes --------------------------------------------------------------------------------
 
 
@@ -742,46 +526,6 @@ def test_bytes_that_are_no_version(data: bytes) -> None:
 def test_a_snapshot_of_an_unknown_version_is_an_error() -> None:
     with pytest.raises(CrdtError, match="not found"):
         replica(2, SAMPLE[0]).shallow_snapshot(version((9, 9)))
-
-
-# --- presence -------------------------------------------------------------------------------------
-
-
-def test_presence_travels() -> None:
-    """What one says of itself, a newcomer gets from the merged state."""
-    alice, owner, carol = Presence(30), Presence(30), Presence(30)
-    alice.store.set("alice", {"cursor": 3})
-    owner.apply(alice.encode_all())
-    carol.store.set("carol", "here")
-    owner.apply(carol.store.encode("carol"))
-    newcomer = Presence(30)
-    newcomer.apply(owner.encode_all())
-    assert newcomer.states() == {"alice": {"cursor": 3}, "carol": "here"}
-
-
-def test_presence_vanishes() -> None:
-    """What is not renewed is gone, from the states and from what newcomers get."""
-    presence = Presence(0.001)
-    presence.store.set("alice", 1)
-    deadline = time.monotonic() + 5
-    while presence.states() and time.monotonic() < deadline:
-        pass
-    assert presence.states() == {}
-    newcomer = Presence(30)
-    newcomer.apply(presence.encode_all())
-    assert newcomer.states() == {}
-
-
-@given(st.binary(max_size=80))
-def test_random_presence_is_applied_or_refused(data: bytes) -> None:
-    """Whatever comes as presence, the store goes on."""
-    presence = Presence(30)
-    presence.store.set("me", 1)
-    with suppress(CrdtError):
-        presence.apply(data)
-    assert presence.states().get("me") is not None
-    newcomer = Presence(30)
-    newcomer.apply(presence.encode_all())
 
 
 @pytest.mark.parametrize("ids", [[ID(1, -1)], [ID(1, 0), ID(2, -(2**31))], [ID(9, 0)], [ID(1, 2**31 - 1)]])

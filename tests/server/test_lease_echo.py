@@ -12,7 +12,7 @@ from lorogo_server.host import Host
 from lorogo_server.lease import Lease
 from lorogo_transport.ports import Message
 from lorogo_transport.statuses import heard
-from tests.server.worlds import World, memory_world
+from tests.server.worlds import World, lease_of, memory_world
 
 TOKEN = 50
 
@@ -36,23 +36,10 @@ async def renewed(memory: World, statuses: Muted) -> tuple[Lease, Host]:
     """A lease with a renewal on its way."""
     server, _ = await memory.server()
     await memory.probe.start("doc")
-    host, context = server.hosts["doc"], server.context
-    lease = Lease(
-        "doc",
-        server_id=server.server_id,
-        operation_id="op",
-        retry_count=0,
-        token=TOKEN,
-        acquired_at=context.clock.now() - 1,
-        trace="",
-        statuses=statuses,  # type: ignore[arg-type]  # what a renewal needs of them
-        clock=context.clock,
-        settings=context.settings,
-        holder=host,
-    )
+    lease = lease_of(server, TOKEN, statuses)  # type: ignore[arg-type]  # what a renewal needs of them
     lease.up = True
     await lease.renew()
-    return lease, host
+    return lease, server.hosts["doc"]
 
 
 def copy(lease: Lease, value: bytes, sequence: str = "60", **others: str) -> Message:

@@ -21,14 +21,14 @@ from lorogo_server import Server, compaction, deletion
 from lorogo_server.bounds import covered_through, first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
-from lorogo_server.lease import Lease, LeaseLost
+from lorogo_server.lease import LeaseLost
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
 from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
 from tests.server.support import QUICK, Probe, Serve, Writer, until
-from tests.server.worlds import PATIENCE, ShiftedClock, World, memory_world
+from tests.server.worlds import PATIENCE, ShiftedClock, World, lease_of, memory_world
 from tests.transport.support import Connect
 
 
@@ -105,6 +105,18 @@ async def held_swap(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         go.set()
 
 
+@asynccontextmanager
+async def writing_slowly(
+    server: Server, monkeypatch: pytest.MonkeyPatch, write: Callable[[Host], Awaitable[object]]
+) -> AsyncIterator[asyncio.Future[object]]:
+    """What writes a snapshot waits just before it counts, until the block ends; await it behind that."""
+    async with held_swap(server, monkeypatch) as reached:
+        writing: asyncio.Future[object] = asyncio.ensure_future(write(server.hosts["doc"]))
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+        yield writing
+
+
 @pytest.mark.parametrize("write", [compaction.compact, deletion.delete])
 async def test_what_an_owner_stores_after_a_takeover_does_not_count(
     memory: World, monkeypatch: pytest.MonkeyPatch, write: Callable[[Host], Awaitable[object]]
@@ -114,10 +126,7 @@ async def test_what_an_owner_stores_after_a_takeover_does_not_count(
     probe, writer = memory.probe, Writer()
     await probe.start("doc")
     await probe.accept("doc", writer.type("before "))
-    async with held_swap(first, monkeypatch) as reached:
-        late = asyncio.ensure_future(write(first.hosts["doc"]))
-        async with asyncio.timeout(PATIENCE):
-            await reached.wait()
+    async with writing_slowly(first, monkeypatch, write) as late:
         line.cut()
         second, _ = await memory.server()
         taken = await probe.start("doc")
@@ -176,20 +185,7 @@ async def test_only_who_heard_all_overrules_a_down(
     """A DOWN that nobody signed may hide a newer owner from one that did not hear what was before it."""
     server, _ = await memory.server()
     await memory.probe.start("doc")
-    host, context = server.hosts["doc"], server.context
-    lease = Lease(
-        "doc",
-        server_id=server.server_id,
-        operation_id="op",
-        retry_count=0,
-        token=50,
-        acquired_at=context.clock.now(),
-        trace="",
-        statuses=context.statuses,
-        clock=context.clock,
-        settings=context.settings,
-        holder=host,
-    )
+    lease = lease_of(server, token=50)
     if renewed:
         assert lease.heard(Entry(Starting("op", 0, 0), 51, server=server.server_id, lease=50)) is None
     lease.suspended = cut_off
@@ -277,11 +273,8 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     server, _ = await memory.server(replace(QUICK, history_seconds=0))
     probe = memory.probe
     stale = await from_the_past(probe)
-    async with held_swap(server, monkeypatch) as reached:
-        host = server.hosts["doc"]
-        storing = asyncio.ensure_future(compaction.compact(host))
-        async with asyncio.timeout(PATIENCE):
-            await reached.wait()
+    host = server.hosts["doc"]
+    async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         assert not host.answers.to_quarantine
         # a load may accept it yet: no ledger says that it is journalled
@@ -298,10 +291,7 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
     probe = memory.probe
     stale = await from_the_past(probe)
     host = server.hosts["doc"]
-    async with held_swap(server, monkeypatch) as reached:
-        storing = asyncio.ensure_future(compaction.compact(host))
-        async with asyncio.timeout(PATIENCE):
-            await reached.wait()
+    async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         left = await probe.wal.last(subjects.wal("doc"))
         assert left is not None
@@ -329,10 +319,7 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
 
     monkeypatch.setattr(compaction, "_mark", marked)
     facts = host.loaded.facts
-    async with held_swap(server, monkeypatch) as reached:
-        storing = asyncio.ensure_future(compaction.compact(host))
-        async with asyncio.timeout(PATIENCE):
-            await reached.wait()
+    async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         old = host.loaded.intake.replica.snapshot()
         others = SnapshotStore(

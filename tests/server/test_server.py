@@ -15,7 +15,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.chunks import Chunk
-from lorogo_protocol.crdt import Presence
+from lorogo_protocol.ephemeral import Presence
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack

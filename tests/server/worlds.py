@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from lorogo_server import Server, ServerSettings
+from lorogo_server.lease import Lease
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.statuses import Statuses
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, until
 
@@ -56,3 +58,21 @@ async def memory_world() -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         probe = await stack.enter_async_context(Probe(nats.connect("probe")))
         yield World(stack, probe, nats, clock)
+
+
+def lease_of(server: Server, token: int, statuses: Statuses | None = None) -> Lease:
+    """A lease on `doc` as the server would hold it with that token, taken a second ago."""
+    context = server.context
+    return Lease(
+        "doc",
+        server_id=server.server_id,
+        operation_id="op",
+        retry_count=0,
+        token=token,
+        acquired_at=context.clock.now() - 1,
+        trace="",
+        statuses=statuses or context.statuses,
+        clock=context.clock,
+        settings=context.settings,
+        holder=server.hosts["doc"],
+    )

@@ -1,0 +1,26 @@
+"""What frontiers say: Loro's Python hands them over encoded, and does not list them itself."""
+
+from loro import ID, Frontiers
+
+
+def heads(frontiers: Frontiers) -> list[ID]:
+    """The ids that make up the frontiers.
+
+    The encoding is a count, then for each head its peer and its zigzag counter, all as varints.
+    """
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in frontiers.encode():
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value = shift = 0
+    count, *rest = numbers
+    assert len(rest) == 2 * count
+    return [ID(rest[i], (rest[i + 1] >> 1) ^ -(rest[i + 1] & 1)) for i in range(0, len(rest), 2)]
+
+
+def ids(frontiers: Frontiers) -> set[tuple[int, int]]:
+    """The same, as (peer, counter), which can be compared."""
+    return {(head.peer, head.counter) for head in heads(frontiers)}
