@@ -35,12 +35,12 @@ def test_it_is_full_when_it_holds_more_bytes_than_it_may(monkeypatch: pytest.Mon
     """And has room again when some of them were taken, or all are forgotten."""
     monkeypatch.setattr(backlog, "_BYTES_MAX", 8)
     waiting = Backlog()
-    for sequence in (1, 2):
-        waiting.add(heard(sequence))
-    assert not waiting.is_full
-    waiting.add(heard(3, b"1"))
-    assert waiting.is_full
+    full = []
+    for sequence, data in ((1, b"1234"), (2, b"1234"), (3, b"1")):
+        waiting.add(heard(sequence, data))
+        full.append(waiting.is_full)
     waiting.drop_first()
-    assert not waiting.is_full
+    full.append(waiting.is_full)
+    assert full == [False, False, True, False]
     waiting.clear()
     assert (len(waiting), waiting.bytes) == (0, 0)
