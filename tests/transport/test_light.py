@@ -89,10 +89,11 @@ async def test_a_timer_that_is_set_already_is_not_set_again(monkeypatch: pytest.
         delays.append(delay)
         return call_later(delay, callback)
 
-    monkeypatch.setattr(loop, "call_later", counted)
     timer, now = Timer(clock, rung.set), clock.now()
-    for later in (3600.0, 7200.0, 3600.0, 1800.0, 0.0):
-        timer.ring_at(now + later)
+    with monkeypatch.context() as counting:
+        counting.setattr(loop, "call_later", counted)
+        for later in (3600.0, 7200.0, 3600.0, 1800.0, 0.0):
+            timer.ring_at(now + later)
     assert len(delays) == 3
     timer.stop()
     await asyncio.sleep(0.01)
