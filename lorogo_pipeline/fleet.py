@@ -22,9 +22,10 @@ from lorogo_server import Server, compaction, identity
 from lorogo_server.host import Host
 from lorogo_server.journal import JournalStopped
 from lorogo_server.lease import LeaseLost
+from lorogo_server.owning import NotTaken
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.purging import Held, NotHeld, purge_one, purge_prefix
-from lorogo_server.server import NotTaken, new_nanoid
+from lorogo_server.server import new_nanoid
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown

@@ -10,6 +10,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
+from lorogo_server.bounds import first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -179,7 +180,8 @@ def _mark(host: Host) -> _Mark:
         dated=history.encode(intake.history.versions(frontiers)),
         lease=host.lease.token,
     )
-    return _Mark(data, facts, host.first_needed(), intake.wal_bytes, intake.new_bytes, host.epoch)
+    needed = first_needed(loaded, host.answers)
+    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch)
 
 
 async def _learn_other_snapshot(host: Host) -> None:

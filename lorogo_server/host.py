@@ -1,8 +1,10 @@
 """One document on this server: loaded, followed, answered for, until it is given up.
 
     acquired ─▶ load (STARTING, renewed) ─▶ UP: follow, apply, accept, ACK ─▶ closed
-                                                 ▲ requests (verbs.py), compaction (compaction.py)
+                                                 ▲ visitors.py: calls (verbs.py), pings, presence
+                                                 ▲ upkeep.py: compaction (compaction.py), unloading
 
+What was heard and waits for its turn is in backlog.py, how it ends in ending.py.
 The order of safety is in `_carry_out`: the message is stored (that is how we got it), the update is
 applied, given to the journal and shown to everyone, and when it is on the disk ACKed to its sender.
 """
@@ -10,30 +12,27 @@ applied, given to the journal and shown to everyone, and when it is on the disk 
 import asyncio
 import contextlib
 import functools
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 
 from lorogo_protocol import subjects
-from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
+from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
-from lorogo_protocol.limits import AWARENESS_BYTES_MAX
-from lorogo_protocol.present import Present
-from lorogo_protocol.tokens import Token
+from lorogo_server import bounds
 from lorogo_server.answers import Answers
+from lorogo_server.backlog import Backlog, Heard
 from lorogo_server.context import Context
+from lorogo_server.due import Due
+from lorogo_server.ending import EndedBefore, Ending
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Doubtful, Known, Missing, Next
-from lorogo_server.foretaste import Foretasted
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.journal import JournalStopped
 from lorogo_server.journalling import Journalling
 from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.loading import Loaded, LoadFailed, TombstoneLost, claim, load, read_on
-from lorogo_server.rights import audited, recorded
-from lorogo_transport.calls import Asked, Responder, Served
+from lorogo_server.visitors import Visitors
 from lorogo_transport.errors import TransportError
-from lorogo_transport.light import Event
+from lorogo_transport.light import Event, Timer
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.republish import Republished, republished
@@ -41,29 +40,54 @@ from lorogo_transport.snapshots import SnapshotHead
 from lorogo_transport.statuses import heard
 from lorogo_transport.tasks import Tasks, Work
 
-_QUEUE_BYTES_MAX = 64 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
-_TICK_SECONDS_MAX = 5.0
-_REST_SECONDS_MAX = 20.0  # between two ticks of a document in which there is nothing to sweep
 _CATCH_UP_WAIT_SECONDS = 0.5
-_LAST_ACKS_SECONDS = 2.0
 _LOAD_TRIES = 5
-_PONGS_MAX = 1024  # on their way at once
-_PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
 
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
 
 
-class _Heard(NamedTuple):
-    """A copy that waits for its turn, and since when, by our own clock."""
-
-    copy: Republished
-    at: float
-    foretaste: Foretasted | None  # None: it is tasted when its turn comes
-
-
 class Host:
     """The owner of one document."""
+
+    __slots__ = (  # there are as many as open documents
+        "__weakref__",
+        "_answering",
+        "_answers",
+        "_backlog",
+        "_catch_up",
+        "_checked",
+        "_ending",
+        "_heard_at",
+        "_journalling",
+        "_last_activity",
+        "_lease",
+        "_loaded",
+        "_read_for",
+        "_reload",
+        "_rewind",
+        "_subscriptions",
+        "_tasks",
+        "_timer",
+        "_turning",
+        "_verbs",
+        "_visitors",
+        "_wake",
+        "busy",
+        "closed",
+        "compacting",
+        "context",
+        "document_id",
+        "doubts_snapshot",
+        "due",
+        "editing",
+        "epoch",
+        "log",
+        "must_store",
+        "since_ns",
+        "started",
+        "trace",
+    )
 
     def __init__(self, document_id: str, context: Context, verbs: Verbs, *, trace: str) -> None:
         self.document_id = document_id
@@ -75,19 +99,16 @@ class Host:
         self.editing = asyncio.Lock()  # held by one server-made change at a time
         self.since_ns = context.clock.wall_ns()
         self.epoch = 0  # in which everything up to the follower's position was read
-        self.compacted_at = context.clock.now()
-        self.wants_compaction = ""  # why
+        self.due = Due(context.clock.now(), context.rng)
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
         self.doubts_snapshot = False  # the connection was lost: the stored one may be another's
-        self.compaction_spread = 0.5 + context.rng.random()  # so that not all are compacted at once
         self._verbs = verbs
         self._lease: Lease | None = None
         self._answers: Answers | None = None
-        self._responder: Responder | None = None
         self._journalling: Journalling | None = None
+        self._visitors: Visitors | None = None
         self._loaded: Loaded | None = None
-        self._queue: deque[_Heard] = deque()
-        self._queued_bytes = 0
+        self._backlog = Backlog()
         self._heard_at = 0.0  # when what is being acted on was here
         self._catch_up = False  # a copy was dropped or missed
         self._read_for = 0  # the copy whose gap was to be read last
@@ -96,23 +117,12 @@ class Host:
         self._checked = False
         self._turning = False  # messages are being taken just now
         self._wake = Event()
-        self._alarm: asyncio.TimerHandle | None = None  # that wakes it, at `_alarm_at` by our clock
-        self._alarm_at = 0.0
-        self._closing = Event()
-        self._why_closing = ""
-        self._graceful = False
-        self._at_once = False  # nothing that is queued is finished any more
-        self._finish_through = 0
-        self._last_acks_seconds = _LAST_ACKS_SECONDS
+        self._timer = Timer(context.clock, self._wake.set)
+        self._ending = Ending()
         self._answering = False
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._background_failed)
         self._last_activity = context.clock.now()
-        self._next_sweep = 0.0
-        self._presence_bytes = 0
-        self._pongs = 0
-        self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next tick
-        self.presence = Present(context.settings.presence_seconds)
         self.started = Event()  # it is UP, or closed before it was
         self.closed = Event()
 
@@ -134,6 +144,11 @@ class Host:
         return self._journalling
 
     @property
+    def visitors(self) -> Visitors:
+        assert self._visitors is not None
+        return self._visitors
+
+    @property
     def loaded(self) -> Loaded:
         assert self._loaded is not None
         return self._loaded
@@ -148,7 +163,7 @@ class Host:
         When it is up, no status at all may also mean that the bucket is lost: that is to be looked at.
         """
         lease = self._lease
-        if lease is None or self._closing.is_set() or (self._answering and not revision):
+        if lease is None or self._ending.wanted or (self._answering and not revision):
             return False
         return lease.valid() and lease.revision > revision
 
@@ -166,13 +181,13 @@ class Host:
     def waiting(self) -> tuple[int, int, int]:
         """What is queued here: messages, their bytes, and ACKs that wait for disks."""
         acks = 0 if self._answers is None else self._answers.waiting
-        return len(self._queue), self._queued_bytes, acks
+        return len(self._backlog), self._backlog.bytes, acks
 
     @property
     def unfinished_bytes(self) -> int:
         """Held for updates and calls that wait for chunks."""
         held = 0 if self._loaded is None else self._loaded.intake.unfinished_bytes
-        return held if self._responder is None else held + self._responder.unfinished_bytes
+        return held if self._visitors is None else held + self._visitors.unfinished_bytes
 
     @property
     def snapshot_bytes_stored(self) -> int:
@@ -183,24 +198,17 @@ class Host:
     @property
     def why_closed(self) -> str:
         """Why it is closed or closing."""
-        return self._why_closing or "failed"
+        return self._ending.why or "failed"
 
     def step_down(self, why: str) -> None:
         """Somebody else has the document: answer nothing more, write nothing more."""
         self._answering = False
-        self._why_closing = self._why_closing or why
-        self._closing.set()
+        self._ending.step_down(why)
         self._wake.set()
 
     def stop(self, why: str, *, finish: bool = True) -> None:
         """Finish what is queued now (unless told not to, now or before), say DOWN, and close."""
-        finish = finish and not self._at_once
-        self._at_once = not finish
-        self._graceful = True
-        self._finish_through = self._queue[-1].copy.stored.sequence if self._queue and finish else 0
-        self._last_acks_seconds = _LAST_ACKS_SECONDS if finish else 0.0
-        self._why_closing = self._why_closing or why
-        self._closing.set()
+        self._ending.stop(why, finish=finish, newest=self._backlog.newest)
         self._wake.set()
 
     def reconnected(self) -> None:
@@ -238,8 +246,7 @@ class Host:
         intake = self.loaded.intake
         intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
         intake.stored_bytes, intake.new_bytes = head.size, max(0, intake.new_bytes - new_bytes)
-        self.compacted_at = self.context.clock.now()
-        self.wants_compaction = ""
+        self.due.tried(self.context.clock.now())
         self.must_store = False
 
     async def knows_snapshot(self) -> bool:
@@ -262,13 +269,6 @@ class Host:
         """The stored snapshot is gone; the document in memory stands for it."""
         self.loaded.snapshot = None
 
-    def first_needed(self) -> int:
-        """The lowest sequence that a purge must leave: of what is unfinished, pending or not yet moved."""
-        needed = [self.loaded.follower.position + 1, *self.answers.to_quarantine, *self.answers.left]
-        if (first := self.loaded.intake.first_needed()) is not None:
-            needed.append(first)
-        return min(needed)
-
     def unneeded_before(self, epoch: int, revision: int, before: int) -> int:
         """Up to where a purge may go that was planned when that snapshot was stored; 0: it must not be made.
 
@@ -278,37 +278,12 @@ class Host:
             return 0
         if self.epoch != epoch or self.snapshot_revision != revision or self.loaded.intake.deleted:
             return 0
-        return min(before, self.first_needed())
+        return min(before, bounds.first_needed(self.loaded, self.answers))
 
     def purged(self, before: int, messages: int) -> None:
         """So many messages of ours are not in the WAL any more: all below that sequence."""
         self.loaded.intake.purged(before)
         self.loaded.follower.taken -= messages
-
-    def covered_through(self) -> int:
-        """Up to there every message of the WAL was accepted, or is moved out of it: what the ledger may say.
-
-        Not only what waits bounds it, but also what was dropped and lies in the WAL: chunks that came
-        too late for us may be whole for the next load, which then must journal what it accepts.
-        """
-        bounds = [self.first_needed()]
-        if (dropped := self.loaded.intake.first_dropped()) is not None:
-            bounds.append(dropped)
-        for effect in self.loaded.unanswered:  # what the load refused, and nobody has moved yet
-            if isinstance(effect, Refused):
-                bounds += effect.sequences
-        return min(bounds) - 1
-
-    def snapshot_bytes(self) -> bytes:
-        """The whole document; many newcomers at once share one export."""
-        replica = self.loaded.intake.replica
-        vector = replica.version().vector
-        if self._exported is None or self._exported[0] != vector:
-            self._exported = (vector, replica.snapshot())
-            # It is let go again soon; not at once, if the last sweep was long ago.
-            self._next_sweep = max(self._next_sweep, self.context.clock.now() + _TICK_SECONDS_MAX)
-            self._wake.set()
-        return self._exported[1]
 
     def idle_seconds(self) -> float:
         return self.context.clock.now() - self._last_activity
@@ -328,7 +303,7 @@ class Host:
             lease,
             log=self.log,
             spawn=self.spawn,
-            is_up=lambda: self._answering,
+            is_up=self._is_answering,
         )
         self._journalling = Journalling(self.document_id, self.context, lease)
         self.spawn(self._answers.say_what_is_safe())
@@ -336,23 +311,28 @@ class Host:
             await self._start()
             await self._follow()
             await self._finish_answers()
-        except _Closing:
+        except EndedBefore:
             pass
         except Exception as error:
-            self._why_closing = self._why_closing or f"failed: {error}"
+            self._ending.because(f"failed: {error}")
             raise
         finally:
             self._answering = False
-            self._stop_alarm()
+            self._timer.stop()
             await self._tasks.close()
             await self._leave()
-            self._responder = None  # it holds us: a closed document is freed at once
+            if self._visitors is not None:
+                self._visitors.close()
+                self._visitors = None  # they hold us: a closed document is freed at once
             self.started.set()
             self.closed.set()
 
     def spawn(self, work: Work) -> None:
         """Run something beside the follower; it ends with the host."""
         self._tasks.spawn(work)
+
+    def _is_answering(self) -> bool:
+        return self._answering
 
     def _background_failed(self, error: Exception) -> None:
         match error:
@@ -366,27 +346,26 @@ class Host:
                 self.log.error("background work failed", exc_info=error)
 
     async def _start(self) -> None:
-        bus, document_id, context = self.context.transport.bus, self.document_id, self.context
+        document_id = self.document_id
         # What we ask next goes behind a subscription on the same connection, so its answer is the barrier:
         # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
         await self._listen(subjects.committed(document_id), self._on_committed)
-        await self._unless_closing(self._first_load())
-        responder = self._responder = Responder(
-            bus,
-            context.clock,
-            self._serve,
+        await self._ending.unless_wanted(self._first_load())
+        self._visitors = Visitors(
+            document_id,
+            self.context,
+            self.lease,
+            log=self.log,
+            call=functools.partial(self._verbs, self),
             spawn=self.spawn,
-            budget=context.reply_budget,
-            door=self._door,
-            on_refused=context.counters.refused_call,
-            room=context.unfinished,
+            is_up=self._is_answering,
+            touch=self.touch,
+            wake=self._wake.set,
         )
-        await self._listen(subjects.ping(document_id), self._on_ping)
-        await self._listen(subjects.calls(document_id), responder.on_message)
-        await self._listen(subjects.awareness(document_id), self._on_awareness)
+        await self._visitors.listen(self._listen)
         self.lease.up = True
-        self._answering = not self._closing.is_set()  # before UP: whoever sees it pings at once
+        self._answering = not self._ending.wanted  # before UP: whoever sees it pings at once
         await self.lease.confirm()
         self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
         await self._answer_replayed()
@@ -447,9 +426,10 @@ class Host:
                 self.answers.trimming = False
                 self.must_store &= not loaded.intake.deleted  # a tombstone is stored as it is
                 if first and self.is_long:  # loaded afresh, it may be because it could not be compacted
-                    self.wants_compaction = self.wants_compaction or "it took long to load"
+                    self.due.want("it took long to load")
                 loaded.intake.share(context.unfinished)
-                self.journalling.cover(self.epoch, self.covered_through(), loaded.follower.time_ns)
+                covered = bounds.covered_through(loaded, self.answers)
+                self.journalling.cover(self.epoch, covered, loaded.follower.time_ns)
                 self._checked = False
                 self.lease.head, self.lease.tail = loaded.intake.head, loaded.intake.tail
                 self._witness()
@@ -466,11 +446,12 @@ class Host:
     def journal_expired(self, before_ns: int) -> None:
         """Records before that time go: if some may be ours, a compaction begins the journal anew."""
         if self._journalling is not None and self._journalling.expired(before_ns):
-            self.wants_compaction = self.wants_compaction or "the journal's old segments expired"
+            self.due.want("the journal's old segments expired")
 
     async def journalled(self) -> None:
         """Everything accepted up to now is in our journal when this returns. Raises JournalStopped."""
-        epoch, through, time_ns = self.epoch, self.covered_through(), self.loaded.follower.time_ns
+        loaded, epoch = self.loaded, self.epoch
+        through, time_ns = bounds.covered_through(loaded, self.answers), loaded.follower.time_ns
         # Else something is taken and not yet given to the journal, or will be judged again.
         settled = not (self._turning or self._reload or self._rewind)
         await self.answers.all_on_disk()
@@ -479,24 +460,10 @@ class Host:
 
     async def _finish_answers(self) -> None:
         """The last ACKs of a graceful stop; and what the journal has is noted for the next load."""
-        if self._graceful:
-            await self.answers.all_said(self._last_acks_seconds)
+        if self._ending.graceful:
+            await self.answers.all_said(self._ending.last_acks_seconds)
         with contextlib.suppress(JournalStopped):
             await self.journalled()
-
-    async def _unless_closing(self, work: Work) -> None:
-        """Do it, unless the document is to be closed before it is done."""
-        working = asyncio.ensure_future(work)
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise _Closing
-            await working
-        finally:
-            working.cancel()
-            closing.cancel()
-            await asyncio.gather(working, closing, return_exceptions=True)
 
     async def _listen(self, subject: str, handler: Callable[[Message], None]) -> None:
         subscription = await self.context.transport.bus.subscribe(subject, handler)
@@ -511,7 +478,7 @@ class Host:
         self._subscriptions.clear()
         lease = self.lease
         try:
-            await lease.give_up(write_down=self._graceful)
+            await lease.give_up(write_down=self._ending.graceful)
         except TransportError as error:
             self.log.warning("could not write DOWN", problem=str(error))
         self.log.info("closed", why=self.why_closed, token=lease.token)
@@ -521,10 +488,10 @@ class Host:
     async def _follow(self) -> None:
         while True:
             await self._wait()
-            if self._closing.is_set() and not self._unfinished():
+            if self._ending.wanted and not self._unfinished():
                 return
             async with self.busy:
-                if self._at_once:
+                if self._ending.at_once:
                     return  # told so while others held it
                 self._turning = True
                 await self._turn()
@@ -535,10 +502,9 @@ class Host:
     def _unfinished(self) -> bool:
         """Whether something is queued that came before a graceful stop."""
         return (
-            self._graceful
-            and self.context.transport.bus.connected
-            and bool(self._queue)
-            and self._queue[0].copy.stored.sequence <= self._finish_through
+            self.context.transport.bus.connected
+            and len(self._backlog) > 0
+            and self._ending.finishes(self._backlog.first.sequence)
         )
 
     async def _wait(self) -> None:
@@ -547,51 +513,22 @@ class Host:
             return
         now = self.context.clock.now()
         deadline = self.loaded.intake.next_deadline()
-        delay = _TICK_SECONDS_MAX if self._to_sweep() else _REST_SECONDS_MAX
+        delay = self.visitors.rest_seconds()
         if deadline is not None:
             delay = min(delay, max(0.0, deadline - now))
         self._wake.clear()
-        if self._closing.is_set():
+        if self._ending.wanted:
             return
-        self._ring_at(now + delay)
+        self._timer.ring_at(now + delay)
         await self._wake.wait()
 
     def _to_do(self) -> bool:
         """Whether the next turn may begin at once."""
         return self._has_turn() or self._catch_up or self._rewind or self._reload
 
-    def _ring_at(self, at: float) -> None:
-        """Be woken then, or before: an alarm that is set already stays, since setting one costs much."""
-        if self._alarm is None or at < self._alarm_at:
-            self._stop_alarm()
-            delay = at - self.context.clock.now()
-            self._alarm_at = at
-            self._alarm = asyncio.get_running_loop().call_later(delay, self._on_alarm)
-
-    def _on_alarm(self) -> None:
-        self._alarm = None
-        self._wake.set()
-
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-    def _to_sweep(self) -> bool:
-        """Whether something is held that goes with time; presence and exports wake us when they begin."""
-        return (
-            self._presence_bytes > 0
-            or self._exported is not None
-            or self.presence.bytes > 0
-            or (self._responder is not None and self._responder.unfinished_bytes > 0)
-        )
-
     def _has_turn(self) -> bool:
         """Whether a copy is queued that can be taken now; at the end no more is tasted ahead."""
-        if not self._queue:
-            return False
-        ahead = self._queue[0].foretaste
-        return ahead is None or ahead.known or self._closing.is_set()
+        return len(self._backlog) > 0 and (self._backlog.first.is_tasted or self._ending.wanted)
 
     async def _turn(self) -> None:
         if self._reload and not await self._load_again():
@@ -603,28 +540,22 @@ class Host:
         now = self.context.clock.now()
         turn_ends = now + _SLICE_SECONDS
         while self._has_turn():
-            if not await self._take(self._queue[0], now):
-                return  # the queue is looked at again after reading what is missing
-            self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
+            if not await self._take(self._backlog.first, now):
+                return  # it is looked at again after reading what is missing
+            self._backlog.drop_first()
             if self._reload:
                 return  # Loro panicked: what comes next would be judged by a broken document
             now = self.context.clock.now()
             if now >= turn_ends:
                 break
         await self._carry_out_all(self.loaded.intake.tick(now))
-        if now >= self._next_sweep:
-            self._next_sweep = now + _TICK_SECONDS_MAX
-            self._presence_bytes = 0
-            self._exported = None
-            self.presence.sweep()
-            if self._responder is not None:
-                self._responder.expire()  # else chunks of a call wait for the next call
+        self.visitors.sweep(now)
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
-            self.wants_compaction = self.wants_compaction or "the WAL is long"
+            self.due.want("the WAL is long")
         elif self.loaded.intake.nearly_full:
-            self.wants_compaction = self.wants_compaction or "the document is nearly full"
+            self.due.want("the document is nearly full")
 
-    async def _take(self, heard: _Heard, now: float) -> bool:
+    async def _take(self, heard: Heard, now: float) -> bool:
         copy, loaded = heard.copy, self.loaded
         stored, follower = copy.stored, loaded.follower
         match follower.look(stored.sequence, copy.previous, stored.time_ns):
@@ -638,8 +569,7 @@ class Host:
             case Doubtful():
                 return await self._settle_doubt(copy)
             case Next():
-                fine = heard.foretaste is not None and heard.foretaste.fine
-                effects = loaded.intake.take(stored, now, tasted=fine)
+                effects = loaded.intake.take(stored, now, tasted=heard.is_fine)
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
@@ -688,7 +618,7 @@ class Host:
             self._catch_up |= not read  # whoever asked: it is still to be read
 
     async def _read_missing(self) -> None:
-        """Take what is in the stream after our position; copies of it in the queue become known."""
+        """Take what is in the stream after our position; copies of it in the backlog become known."""
         try:
             await self.read_to_the_end()
         except JournalStopped:
@@ -697,9 +627,7 @@ class Host:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
         self._witness()
-        position = self.loaded.follower.position
-        while self._queue and self._queue[0].copy.stored.sequence <= position:
-            self._queued_bytes -= len(self._queue.popleft().copy.stored.data)
+        self._backlog.drop_through(self.loaded.follower.position)
 
     def _witness(self) -> None:
         """What was read is a witness of the epoch like what was heard: we will not take it a second time."""
@@ -715,8 +643,7 @@ class Host:
         self.loaded.follower.rewind()
         self.answers.forget_quarantine()  # sequences of the past; what is still bad is found again
         self.loaded.intake.begin_again()
-        self._queue.clear()
-        self._queued_bytes = 0
+        self._backlog.clear()
         self.must_store = not self.loaded.intake.deleted  # a lost tombstone is brought back from the journal
         await self._read_missing()
         self.loaded.intake.go_live()
@@ -856,61 +783,12 @@ class Host:
         except MalformedMessage as error:
             self.log.warning("not from the stream", problem=str(error))
             return
-        if self._queued_bytes > _QUEUE_BYTES_MAX:
+        if self._backlog.is_full:
             self._catch_up = True  # it is in the stream: read it when there is room
         else:
-            self._queued_bytes += len(copy.stored.data)
             foretaste = self.context.foretaste
             ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
-            self._queue.append(_Heard(copy, self.context.clock.now(), ahead))
+            self._backlog.add(Heard(copy, self.context.clock.now(), ahead))
             if ahead is not None:
                 return  # woken when it is known
         self._wake.set()
-
-    def _on_ping(self, message: Message) -> None:
-        if not (self._answering and message.reply and self.lease.valid()):
-            return
-        if self._pongs >= _PONGS_MAX:
-            self.context.counters.pings_dropped += 1
-            return
-        self._pongs += 1
-        self.spawn(self._pong(message.reply))
-
-    async def _pong(self, reply: str) -> None:
-        try:
-            await self.context.transport.bus.publish(reply)
-        finally:
-            self._pongs -= 1
-
-    def _on_awareness(self, message: Message) -> None:
-        if not self._presence_bytes:
-            self._wake.set()  # from now on it is swept
-        self._presence_bytes += len(message.data)
-        if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
-            self.context.counters.presence_dropped += 1
-            return
-        try:
-            self.presence.apply(message.data)
-        except CrdtError as error:
-            self.log.debug("not presence", problem=str(error))
-            return
-        self.touch()
-
-    def _door(self, asked: Asked) -> Served:
-        """Who asks, and whether they may; the body is looked at when it is whole."""
-        token = self.context.rights.admit(asked.subject.split(".")[2], self.document_id, asked)
-        if token is None:
-            return self._serve
-        return functools.partial(self._serve, token=token)
-
-    async def _serve(
-        self, verb: str, arguments: dict[str, object], token: Token | None = None
-    ) -> Mapping[str, object]:
-        self.context.rights.allow(verb, self.document_id, arguments, token)
-        self.touch()
-        action = audited(verb, arguments)
-        return await recorded(action, self.document_id, token, self._verbs(self, verb, arguments))
-
-
-class _Closing(Exception):
-    """The document is to be closed before it was loaded."""

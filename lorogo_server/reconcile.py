@@ -319,7 +319,7 @@ class Reconciler:
             if host.loaded.intake.deleted:
                 host.doubt_stored()
             elif host.snapshot_revision == revision:
-                host.wants_compaction = host.wants_compaction or "another snapshot is stored"
+                host.due.want("another snapshot is stored")
 
     def _believed(self, row: Row, there: Stored) -> bool:
         """Whether it is as it was when it was last found complete."""

@@ -14,13 +14,11 @@ from typing import Self
 import nanoid
 
 from lorogo_log import Storage
-from lorogo_protocol import headers as h
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
-from lorogo_protocol.errors import InvalidDocumentId, LorogoError
-from lorogo_protocol.status import Starting
+from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.wire import WIRE
-from lorogo_server import compaction, streams, verbs, whereabouts
+from lorogo_server import streams, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
@@ -29,7 +27,8 @@ from lorogo_server.foretaste import Foretaste
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.keeping import Keeping
-from lorogo_server.lease import Lease
+from lorogo_server.maintenance import Maintenance
+from lorogo_server.owning import Owning
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
@@ -38,10 +37,10 @@ from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.resetting import Resetting
 from lorogo_server.rights import Rights, Verifier
 from lorogo_server.settings import InvalidSettings, ServerSettings
-from lorogo_server.taking import Declined, Taken, Taking
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taster, untasted
 from lorogo_server.tracing import tracing_of
+from lorogo_server.upkeep import Upkeep
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
@@ -54,33 +53,8 @@ from lorogo_transport.tasks import Tasks
 
 log = get_logger(__name__)
 
-_MAINTENANCE_SECONDS = 1.0
-_EPOCH_SECONDS = 60.0
-_SWEEP_SECONDS = 3600.0
-_LEDGER_SECONDS = 60.0
-_LEVEL_SECONDS = 10.0
-_TURN_DOCUMENTS = 500  # looked after in one second,
-_TURNS_MAX = 10  # or a tenth of all: with ten thousand, that alone was a tenth of a core
-_COMPACTIONS_MAX = 2
-_STOPS_AT_ONCE = 64
-_SHORTEN_SECONDS = 3.0  # of a stop, for snapshots that save the next owner time
-_INITS_MAX = 4096  # being answered at once
-_REVISION_DIGITS = 20
+_AGAIN_SECONDS = 1.0
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
-
-
-class NotTaken(LorogoError):
-    """The document is not ours to serve now; says why.
-
-    `again_seconds`: ask again then, nobody may be there. `failed`: it was ours, and could not be loaded.
-    """
-
-    code = "conflict"
-
-    def __init__(self, why: str, *, again_seconds: float = 0.0, failed: bool = False) -> None:
-        super().__init__(why)
-        self.again_seconds = again_seconds
-        self.failed = failed
 
 
 def new_nanoid() -> str:
@@ -126,7 +100,6 @@ class Server:
         """
         self.settings = settings or ServerSettings()
         self.server_id = self.settings.server_id or new_id()
-        self.hosts: dict[str, Host] = {}
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
@@ -168,24 +141,28 @@ class Server:
             foretaste=None if taster is None else Foretaste(taster),
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
+        self._tasks = Tasks(self._background_failed)
+        self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
+        self._owning = Owning(
+            self.context,
+            self._renewals,
+            pulse=pulse,
+            spawn=self._tasks.spawn,
+            is_ready=lambda: self.ready,
+        )
+        self.hosts = self._owning.hosts
         self.reconciler = self._make_reconciler(data)
+        self._upkeep = Upkeep(self.context, self.hosts, pulse=pulse, on_error=self._background_failed)
+        self._maintenance = Maintenance(self.context, self._upkeep, self.journal, self.reconciler)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._pulse = pulse
         self._taster = taster
         self._takes_inits = takes_inits
-        self._taking = Taking(self.context)
-        self._tasks = Tasks(self._background_failed)
-        self._renewals = Renewals(self._clock, self._rng, self.settings.renew_seconds, self._tasks.spawn)
         self._subscriptions: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
-        self._inits = 0
         self._init_subscription: Subscription | None = None
-        self._compactions = asyncio.Semaphore(_COMPACTIONS_MAX)
-        self._compacting: set[str] = set()
-        self._round: list[Host] = []  # documents that are to be looked after before all are again
-        self._round_part = _TURN_DOCUMENTS
         self._log = log.bind(server=self.server_id)
 
     def _make_journal(self, data: Path | None, storage: Storage | None) -> DiskJournal | None:
@@ -261,14 +238,14 @@ class Server:
             await self._pulse.start(self.server_id, self.settings.renew_seconds)
             self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._renewals.run())
-        self._tasks.spawn(self._maintain())
+        self._tasks.spawn(self._maintenance.run())
         if self._copies is not None:
             self._tasks.spawn(self._copies.run())
         if self._keeping is not None:
             self._tasks.spawn(self._keeping.run())
         if self._takes_inits:
             self._init_subscription = await transport.bus.subscribe(
-                subjects.INIT_ALL, self._on_init, queue=subjects.INIT_QUEUE
+                subjects.INIT_ALL, self._owning.on_init, queue=subjects.INIT_QUEUE
             )
             self._subscriptions.append(self._init_subscription)
             self._subscriptions.append(await Resetting(self.context).start(self._tasks.spawn))
@@ -289,6 +266,7 @@ class Server:
         if self._stopping:
             return
         self._stopping = True
+        self._owning.take_no_more()
         self._unwatch()
         for subscription in self._subscriptions:
             try:
@@ -296,12 +274,7 @@ class Server:
             except TransportError as error:
                 self._log.debug("could not unsubscribe", problem=str(error))
         hosts = list(self.hosts.values())
-        try:
-            async with asyncio.timeout(self.settings.stop_seconds):
-                await asyncio.gather(*(self._compact(host) for host in hosts if host.must_store))
-        except (TimeoutError, LorogoError) as error:
-            self._log.error("what the stream lost could not be stored", problem=str(error))
-        await self._shorten(hosts)
+        await self._upkeep.last_snapshots(hosts)
         for host in hosts:
             host.stop("the server stops")
         try:
@@ -319,27 +292,17 @@ class Server:
             await asyncio.to_thread(self._taster.stop)
         if self._pulse is not None:
             await self._pulse.stop()
-        self._tell_answers()
+        self._maintenance.tell_answers()
         if self._replicated is not None:
             await self._replicated.close()
         if self.journal is not None:
-            await self._save_ledger(self.journal)
+            await self._maintenance.save_ledger()
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))
 
-    async def _shorten(self, hosts: list[Host]) -> None:
-        """Compact what the next owner would load for long, as far as the time goes: longest WAL first."""
-        long = [host for host in hosts if host.is_up and host.is_long]
-        long.sort(key=lambda host: host.loaded.intake.wal_bytes, reverse=True)
-        try:
-            async with asyncio.timeout(min(_SHORTEN_SECONDS, self.settings.stop_seconds)):
-                ends = await asyncio.gather(*(self._compact(host) for host in long), return_exceptions=True)
-        except TimeoutError:
-            self._log.info("not all were compacted that are long to load", documents=len(long))
-        else:
-            for problem in ends:
-                if isinstance(problem, Exception):
-                    self._background_failed(problem)
+    async def take(self, document_id: str) -> Host:
+        """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
+        return await self._owning.take(document_id)
 
     @property
     def ready(self) -> bool:
@@ -466,131 +429,10 @@ class Server:
             "snapshot_bytes": sum(host.snapshot_bytes_stored for host in self.hosts.values()),
         }
 
-    # --- taking documents -------------------------------------------------------------------------
-
-    def _on_init(self, message: Message) -> None:
-        if not self.ready or self._inits >= _INITS_MAX:
-            return  # whoever asks, asks again
-        self._inits += 1
-        self._tasks.spawn(self._take(message))
-
-    async def _take(self, message: Message) -> None:
-        try:
-            taken = await self._answer_init(message)
-        finally:
-            self._inits -= 1
-        if not isinstance(taken, Declined):
-            await self._own(*taken)
-
-    async def take(self, document_id: str) -> Host:
-        """Own a document that nobody serves, without being asked; returns when it is UP. Raises NotTaken."""
-        if not self.ready:
-            raise NotTaken("this server is not ready")
-        taken = await self._answer_init(Message(subjects.init(document_id), b""))
-        if isinstance(taken, Declined):
-            raise NotTaken(taken.why, again_seconds=taken.again_seconds)
-        host, lease = taken
-        self._tasks.spawn(self._own(host, lease))
-        await host.started.wait()  # its load has a deadline of its own
-        if not host.is_up:
-            raise NotTaken(f"it was not loaded: {host.why_closed}", failed=True)
-        return host
-
-    async def _answer_init(self, message: Message) -> tuple[Host, Lease] | Declined:
-        try:
-            document_id = ids.check_document_id(subjects.document_of(message.subject))
-        except InvalidDocumentId as error:
-            return await self._no(message, str(error))
-        if (old := self.hosts.get(document_id)) is not None:
-            seen = message.headers.get(h.EXPECTED, "")
-            if seen.isascii() and seen.isdecimal() and old.is_newer_than(int(seen[:_REVISION_DIGITS])):
-                return await self._no(message, "this server has taken it since")
-            if old.is_up and old.lease.valid():
-                # Its status says otherwise, or the asker would not ask: read it and see.
-                try:
-                    await old.lease.confirm()
-                except LorogoError as error:
-                    self._log.info("asked for a document we lost", document=document_id, problem=str(error))
-                else:
-                    return await self._no(message, "this server serves it")
-            try:
-                async with asyncio.timeout(self.settings.stale_seconds):
-                    await old.closed.wait()
-            except TimeoutError:
-                return await self._no(message, "this server is still closing it")
-        if len(self.hosts) >= self.settings.documents_max:
-            return await self._no(message, f"{len(self.hosts)} documents are open here already")
-        host = Host(document_id, self.context, verbs.answer, trace=self.context.new_id())
-        match await self._taking.take(document_id, message, host):
-            case Declined(why) as declined:
-                self._log.debug("init declined", document=document_id, why=why)
-                return declined
-            case Taken(lease):
-                if self._stopping or document_id in self.hosts:
-                    await lease.give_up(write_down=True)
-                    return Declined("this server stops, or has it already")
-                self.hosts[document_id] = host
-                self._renewals.add(lease)
-                if self._pulse is not None:
-                    self._pulse.hold(document_id, lease.token)
-                return host, lease
-
-    async def _no(self, message: Message, why: str) -> Declined:
-        await self._taking.decline(message.reply, why)
-        return Declined(why)
-
-    async def _own(self, host: Host, lease: Lease) -> None:
-        self.context.counters.loads += 1
-        try:
-            await host.run(lease)
-        except Exception as error:  # noqa: BLE001  # one document must not stop the others
-            self.context.counters.load_failures += 1
-            await self._failed(host, lease, error)
-        finally:
-            if self.hosts.get(host.document_id) is host:
-                del self.hosts[host.document_id]
-                if self._pulse is not None:
-                    self._pulse.drop(host.document_id)
-
-    async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
-        """Leave the trace id where the next server finds it; a broken connection is nobody's failure."""
-        host.log.error("document failed", problem=str(error), exc_info=error)
-        status = Starting(lease.operation_id, lease.retry_count, self._clock.wall_ns())
-        try:
-            if isinstance(error, JournalStopped) or (isinstance(error, TransportError) and error.retriable):
-                await self._say_down(lease)
-            elif not lease.up:
-                await self.context.statuses.write(
-                    host.document_id,
-                    status,
-                    expected_revision=lease.revision,
-                    server=self.server_id,
-                    lease=lease.token,
-                    trace=host.trace,
-                )
-            else:
-                await lease.write_down()
-        except LorogoError as problem:
-            host.log.info("could not leave a trace", problem=str(problem))
-
-    async def _say_down(self, lease: Lease) -> None:
-        """Say DOWN as soon as NATS can hear it; when the lease is stale, others count a failure anyway."""
-        deadline = self._clock.now() + self.settings.stale_seconds
-        while True:
-            try:
-                return await lease.write_down()
-            except TransportError as error:
-                if not error.retriable or self._clock.now() >= deadline:
-                    raise
-                await asyncio.sleep(self.settings.renew_seconds)
-
-    # --- looking after them -----------------------------------------------------------------------
+    # --- the connection ---------------------------------------------------------------------------
 
     def _on_connection(self, connected: bool) -> None:
-        for host in self.hosts.values():
-            host.lease.suspended = True
-            host.doubts_snapshot = True
-        self._taking.sightings.forget()
+        self._owning.doubt()
         self.context.epochs.doubt()
         if connected and not self._stopping:
             self._tasks.spawn(self._revalidate())
@@ -606,20 +448,8 @@ class Server:
                 self._log.warning("not settled after the reconnect", problem=str(error))
                 if not self.context.transport.bus.connected:
                     return  # the next reconnect begins again
-                await asyncio.sleep(_MAINTENANCE_SECONDS)
-        slots = asyncio.Semaphore(_STOPS_AT_ONCE)
-
-        async def settle(host: Host) -> None:
-            async with slots:
-                try:
-                    await host.lease.confirm()
-                except LorogoError as error:
-                    self._log.info("lease in doubt", document=host.document_id, problem=str(error))
-                host.reconnected()
-
-        async with asyncio.TaskGroup() as group:
-            for host in list(self.hosts.values()):
-                group.create_task(settle(host))
+                await asyncio.sleep(_AGAIN_SECONDS)
+        await self._owning.confirm()
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
         await self._say_started()
@@ -632,110 +462,6 @@ class Server:
             if self.reconciler is not None:
                 self.reconciler.want("another epoch")
         return changed
-
-    async def _maintain(self) -> None:
-        """Unload what nobody uses, compact what is due, sweep what nobody needs."""
-        next_epoch = self._clock.now() + _EPOCH_SECONDS
-        next_sweep = self._clock.now() + _SWEEP_SECONDS * self._rng.random()
-        next_ledger = self._clock.now() + _LEDGER_SECONDS
-        next_answers = self._clock.now() + self.settings.answers_every_seconds
-        next_level = 0.0
-        while True:
-            await asyncio.sleep(_MAINTENANCE_SECONDS)
-            now = self._clock.now()
-            for host in self._whose_turn():
-                if host.is_up:
-                    self._look_after(host, now)
-            if now >= next_answers:
-                next_answers = now + self.settings.answers_every_seconds
-                self._tell_answers()
-            if self.journal is not None and now >= next_ledger:
-                next_ledger = now + _LEDGER_SECONDS
-                await self._save_ledger(self.journal)
-            try:
-                if now >= next_epoch:
-                    next_epoch = now + _EPOCH_SECONDS
-                    await self._check_epoch()
-                if now >= next_level:
-                    next_level = now + _LEVEL_SECONDS
-                    if self.journal is not None:
-                        await self.journal.measure()
-                    self.context.level.see(await self.context.wal.state())
-                if now >= next_sweep:
-                    next_sweep = now + _SWEEP_SECONDS
-                    await self.context.snapshots.sweep(now)
-            except LorogoError as error:
-                self._log.info("maintenance postponed", problem=str(error))
-
-    def _whose_turn(self) -> list[Host]:
-        """All documents if they are few; of many a part, so that each has its turn within ten."""
-        if not self._round:
-            self._round = list(self.hosts.values())
-            self._round_part = max(_TURN_DOCUMENTS, -(-len(self._round) // _TURNS_MAX))
-            self.context.unfinished.measured(sum(host.unfinished_bytes for host in self._round))
-        turn, self._round = self._round[: self._round_part], self._round[self._round_part :]
-        return turn
-
-    def _tell_answers(self) -> None:
-        """Leave in the journal how senders were answered; what finds no room is told the next time."""
-        if self.journal is None:
-            return
-        tally = self.context.tally
-        if (record := tally.take(self._clock.wall_ns())) is not None and not self.journal.note(record):
-            tally.give_back(record)
-
-    async def _save_ledger(self, journal: DiskJournal) -> None:
-        if self.reconciler is not None:
-            await self.reconciler.remember()
-        await journal.save_ledger()
-
-    def _look_after(self, host: Host, now: float) -> None:
-        settings, intake = self.settings, host.loaded.intake
-        wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
-        if intake.deleted:
-            host.wants_compaction = ""
-            self._retry_quarantine(host)  # else a compaction does
-        elif host.must_store:
-            host.wants_compaction = "the stream lost messages"
-        if self._pulse is not None:
-            self._pulse.hold(host.document_id, host.lease.token)
-        idle = host.idle_seconds()
-        if idle >= settings.idle_seconds and not host.compacting.locked():
-            tried = host.compacted_at > now - idle  # what cannot be compacted is unloaded as it is
-            if host.is_long and not tried and not host.wants_compaction:
-                host.wants_compaction = "unloading"
-            elif not host.wants_compaction:
-                host.stop("idle")
-                return
-        due = host.compacted_at + settings.compact_every_seconds * host.compaction_spread
-        if now >= due and wal_bytes:
-            host.wants_compaction = host.wants_compaction or "daily"
-        if host.wants_compaction and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
-            host.spawn(self._compact(host))
-
-    def _retry_quarantine(self, host: Host) -> None:
-        """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
-        if host.answers.to_quarantine and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
-            host.spawn(self._quarantine(host))
-
-    async def _quarantine(self, host: Host) -> None:
-        try:
-            await host.answers.retry_quarantine(host.epoch)
-        finally:
-            self._compacting.discard(host.document_id)
-
-    async def _compact(self, host: Host) -> None:
-        try:
-            async with self._compactions:
-                await compaction.compact(host)
-        except compaction.CompactionFailed as error:
-            host.log.warning("not compacted", problem=str(error))
-        finally:
-            host.wants_compaction = ""
-            host.compacted_at = self._clock.now()
-            self._compacting.discard(host.document_id)
 
     def _background_failed(self, error: Exception) -> None:
         if isinstance(error, LorogoError):

@@ -69,7 +69,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
         "sequence": intake.head,
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
-        "presence": host.presence.encode_all(),
+        "presence": host.visitors.presence.encode_all(),
         "wire": WIRE,
     }
     other_life = generation is not None and generation != host.loaded.facts.generation
@@ -80,7 +80,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
             if known is None:
                 return {**facts, "mode": "vector"}
         if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
-            return {**facts, "mode": "snapshot", "payload": host.snapshot_bytes()}
+            return {**facts, "mode": "snapshot", "payload": host.visitors.snapshot_of(replica)}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
@@ -127,7 +127,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
         "unfinished": intake.unfinished,
         "pending": intake.pending,
-        "present": len(host.presence.states()),
+        "present": len(host.visitors.presence.states()),
         "idle_seconds": host.idle_seconds(),
         "durability": host.context.journal.durability,
     }
@@ -322,7 +322,8 @@ def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
     """A snapshot of the document, now or as of `at`, and its frontiers."""
     replica = host.loaded.intake.replica
     if arguments.get("at") is None:
-        return host.snapshot_bytes(), replica.frontiers()  # shared by all who wait for their reply
+        data = host.visitors.snapshot_of(replica)  # shared by all who wait for their reply
+        return data, replica.frontiers()
     wanted = _wanted(host, arguments)
     replica = replica.fork()
     try:

@@ -1,6 +1,9 @@
 """Small forms of what asyncio has, for state that each of many documents keeps."""
 
 import asyncio
+from collections.abc import Callable
+
+from lorogo_transport.clock import Clock
 
 
 class Event:
@@ -46,3 +49,33 @@ class Event:
         """It waits no more, perhaps because it gave up."""
         if self._waiting is not None and one in self._waiting:
             self._waiting.remove(one)
+
+
+class Timer:
+    """Rings at the earliest of the times that it was asked for since it rang last."""
+
+    __slots__ = ("_at", "_clock", "_handle", "_ring")
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = 0.0  # when that rings, by our own clock
+
+    def ring_at(self, at: float) -> None:
+        """Ring then, or before: what is set already stays, since setting it costs much."""
+        if self._handle is None or at < self._at:
+            self.stop()
+            delay = at - self._clock.now()
+            self._at = at
+            self._handle = asyncio.get_running_loop().call_later(delay, self._on_time)
+
+    def stop(self) -> None:
+        """Do not ring."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _on_time(self) -> None:
+        self._handle = None
+        self._ring()

@@ -17,8 +17,7 @@ from lorogo_protocol import pages, records, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, ErasedRecord
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_server import Server, ServerSettings, reconcile_scan
-from lorogo_server import server as server_module
+from lorogo_server import Server, ServerSettings, maintenance, reconcile_scan
 from lorogo_server.journal import DiskJournal
 from lorogo_server.restore_run import Report, Wanted, restore
 from lorogo_server.restore_sources import find
@@ -77,7 +76,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def told(server: Server) -> None:
     """The minute is over, and what was answered in it on the disk."""
-    server._tell_answers()
+    server._maintenance.tell_answers()
     assert server.journal is not None
     await server.journal.logs[0].flush()
 
@@ -107,7 +106,7 @@ async def test_a_graceful_stop_leaves_what_was_answered(world: World) -> None:
 
 async def test_the_time_comes_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every `answers_every_seconds`, one record after another; none where nothing was answered."""
-    monkeypatch.setattr(server_module, "_MAINTENANCE_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 0.01)
     async with world.serving(replace(QUICK, answers_every_seconds=0.01)):
         await world.probe.start("doc")
 
@@ -212,7 +211,7 @@ async def test_without_a_journal_nothing_is_written() -> None:
     async with Server(nats.connect(), settings) as server, Probe(nats.connect()) as probe:
         await probe.start("doc")
         await probe.accept("doc", Writer().type("a"))
-        server._tell_answers()
+        server._maintenance.tell_answers()
         assert server.stats()["acked"] == 1
 
 
@@ -227,7 +226,7 @@ async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_e
         writer = Writer()
         await probe.accept("doc", writer.type("a"))
         disk.break_()
-        server._tell_answers()  # this write itself is what finds the disk broken
+        server._maintenance.tell_answers()  # this write itself is what finds the disk broken
 
         async def stopped() -> bool:
             return server.journal is not None and bool(server.journal.stopped)
@@ -235,7 +234,7 @@ async def test_a_journal_that_stopped_takes_none_and_the_server_goes_on_to_its_e
         await until(stopped)
         await until(lambda: _closed(server))
         server.context.tally.refused(Reason.NOT_OWNER)
-        server._tell_answers()
+        server._maintenance.tell_answers()
     assert [one.reasons for one in answers_in(Reader.open(DATA / "journal" / "00", storage=disk))] == [{}]
     kept = server.context.tally.take(SystemClock().wall_ns())
     assert kept is not None

@@ -216,7 +216,7 @@ async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
 
     async def queued(count: int) -> None:
         async def there() -> bool:
-            return len(host._queue) == count
+            return len(host._backlog) == count
 
         await until(there)
 

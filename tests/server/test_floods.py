@@ -165,7 +165,7 @@ async def test_presence_without_end(tight: ClosedWorld) -> None:
     dropped = tight.server.stats()["presence_dropped"]
     assert isinstance(dropped, int)
     assert dropped > 20
-    assert len(tight.server.hosts["doc"].presence.encode_all()) <= limits.PRESENT_BYTES_MAX
+    assert len(tight.server.hosts["doc"].visitors.presence.encode_all()) <= limits.PRESENT_BYTES_MAX
 
 
 async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,11 +185,12 @@ async def test_calls_and_pings_without_end(tight: ClosedWorld, monkeypatch: pyte
     monkeypatch.setattr(bus, "publish", slowly)
     reply, token = tight.probe.bus.new_inbox(), mint({"doc": "read"})
     for _ in range(3000):
-        host._on_ping(Message(subjects.ping("doc"), b"", {}, reply))
+        host.visitors._on_ping(Message(subjects.ping("doc"), b"", {}, reply))
+    responder = host.visitors._responder
+    assert responder is not None
     for _ in range(3000):
-        assert host._responder is not None
-        host._responder.on_message(Message(subjects.call("version", "doc"), b"", {h.TOKEN: token}, reply))
-        host._responder.on_message(Message(subjects.call("version", "doc"), b"", {}, reply))
+        responder.on_message(Message(subjects.call("version", "doc"), b"", {h.TOKEN: token}, reply))
+        responder.on_message(Message(subjects.call("version", "doc"), b"", {}, reply))
     for _ in range(20):
         await asyncio.sleep(0)
     assert waiting <= 1024 + 64 + calls._SAYING_MAX
@@ -209,4 +210,4 @@ async def test_inits_without_end() -> None:
             answer = await closed.probe.bus.request(subjects.init(f"doc-{number}"), timeout=10)
             assert (h.REASON in answer.headers) == (number >= 2)
         assert len(closed.server.hosts) == 2
-        assert closed.server._inits == 0
+        assert closed.server._owning._inits == 0

@@ -369,7 +369,7 @@ async def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
         await probe.accept("doc", Writer().type("hello"))
         await _unload(server)
         assert server.journal is not None
-        await server._save_ledger(server.journal)
+        await server._maintenance.save_ledger()
         names = ("epoch", "ledger")
         before = {name: (tmp_path / "journal" / name).read_bytes() for name in names}
         with pytest.raises(JournalStopped):

@@ -9,9 +9,8 @@ import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
-from lorogo_server import compaction
+from lorogo_server import compaction, maintenance, upkeep
 from lorogo_server import host as hosts
-from lorogo_server import server as servers
 from lorogo_server.compaction import Compacted
 from lorogo_server.host import Host
 from lorogo_server.loading import Loaded, load
@@ -62,7 +61,7 @@ async def test_a_stop_leaves_short_wals(memory: World) -> None:
 
 async def test_a_stop_does_not_wait_for_ever(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that cannot be compacted keep the others."""
-    monkeypatch.setattr(servers, "_SHORTEN_SECONDS", 0.2)
+    monkeypatch.setattr(upkeep, "_SHORTEN_SECONDS", 0.2)
     first, _ = await memory.server(LONG)
     for name in ("away", "doc", "hangs"):
         await typed(memory, name, 10)
@@ -97,7 +96,7 @@ async def test_what_took_long_to_load_is_compacted_once(memory: World) -> None:
 
     await until(compacted)
     assert second.context.counters.compactions == 1
-    assert second.hosts["doc"].wants_compaction == ""
+    assert second.hosts["doc"].due.why == ""
     assert await text(memory) == written
 
 
@@ -109,7 +108,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
 
     If somebody used it since, it is tried once more then.
     """
-    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 3600.0)  # the test looks after it
+    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 3600.0)  # the test looks after it
     first, _ = await memory.server(PATIENT)
     written = await typed(memory, "doc", 10)
     await first.stop()
@@ -130,17 +129,17 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
     assert await text(memory) == written
     host = second.hosts["doc"]
     for tries in range(1, 3 if used else 2):
-        second._look_after(host, memory.clock.now())
+        second._upkeep._look_after(host, memory.clock.now())
 
         async def settled(tries: int = tries) -> bool:
             return (puts[0], loads[0]) == (tries, tries + 1) and host.is_settled
 
         await until(settled)
-        assert host.wants_compaction == ""
+        assert host.due.why == ""
         if used and tries == 1:
             host.touch()
         memory.clock.ahead += 100.0
-    second._look_after(host, memory.clock.now())
+    second._upkeep._look_after(host, memory.clock.now())
     async with asyncio.timeout(WAIT):
         await host.closed.wait()
     assert (puts[0], host.why_closed) == (2 if used else 1, "idle")

@@ -7,8 +7,8 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server, compaction
+from lorogo_server.owning import NotTaken
 from lorogo_server.purging import Held, NotHeld, purge_one, purge_prefix
-from lorogo_server.server import NotTaken
 from lorogo_transport.errors import NoResponders
 from lorogo_transport.memory import MemoryNats
 from tests.journals import in_memory

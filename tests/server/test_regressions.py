@@ -18,6 +18,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server, compaction, deletion
+from lorogo_server.bounds import covered_through, first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -272,11 +273,12 @@ async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     server, _ = await memory.server(replace(QUICK, history_seconds=0))
     probe = memory.probe
     stale = await from_the_past(probe)
+    host = server.hosts["doc"]
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
-        assert not server.hosts["doc"].answers.to_quarantine
+        assert not host.answers.to_quarantine
         # a load may accept it yet: no ledger says that it is journalled
-        assert server.hosts["doc"].covered_through() == 2
+        assert covered_through(host.loaded, host.answers) == 2
     await storing
     assert (await probe.refuse("doc", stale)).reason is Reason.HISTORY_TRIMMED
 
@@ -293,7 +295,7 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         left = await probe.wal.last(subjects.wal("doc"))
         assert left is not None
-        assert host.first_needed() == left.sequence
+        assert first_needed(host.loaded, host.answers) == left.sequence
     await storing
     await until(lambda: _is(not host.answers.to_quarantine))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]

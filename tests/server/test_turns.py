@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_server import server as servers
+from lorogo_server import maintenance, upkeep
 from lorogo_server.host import Host
 from tests.server.support import QUICK, until
 from tests.server.worlds import World, memory_world
@@ -23,25 +23,25 @@ async def test_each_has_its_turn_in_a_round(
     memory: World, monkeypatch: pytest.MonkeyPatch, documents: int, part: int, turns: int
 ) -> None:
     """However many they are, a round has five turns at most here, and everybody is in it once."""
-    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 3600)
-    monkeypatch.setattr(servers, "_TURN_DOCUMENTS", 3)
-    monkeypatch.setattr(servers, "_TURNS_MAX", 5)
+    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 3600)
+    monkeypatch.setattr(upkeep, "_TURN_DOCUMENTS", 3)
+    monkeypatch.setattr(upkeep, "_TURNS_MAX", 5)
     server, _ = await memory.server()
     for number in range(documents):
         await memory.probe.start(f"d{number}")
     seen: list[Host] = []
     for _ in range(turns):
-        turn = server._whose_turn()
+        turn = server._upkeep._whose_turn()
         assert len(turn) <= part
         seen += turn
     assert sorted(host.document_id for host in seen) == sorted(server.hosts)
-    assert server._round == []
+    assert server._upkeep._round == []
 
 
 async def test_who_came_during_a_round_is_in_the_next(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And all are unloaded when nobody uses them."""
-    monkeypatch.setattr(servers, "_MAINTENANCE_SECONDS", 0.01)
-    monkeypatch.setattr(servers, "_TURN_DOCUMENTS", 2)
+    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(upkeep, "_TURN_DOCUMENTS", 2)
     server, _ = await memory.server(replace(QUICK, idle_seconds=0.3))
     await asyncio.gather(*(memory.probe.start(f"d{number}") for number in range(9)))
 

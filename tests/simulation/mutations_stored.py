@@ -94,8 +94,8 @@ STORED: tuple[Mutation, ...] = (
     Mutation(
         "purged-though-needed",
         "lorogo_server.compaction",
-        "return _Mark(data, facts, host.first_needed(), intake",
-        "return _Mark(data, facts, host.loaded.follower.position + 1, intake",
+        "needed = first_needed(loaded, host.answers)",
+        "needed = loaded.follower.position + 1",
         "a purge leaves what is unfinished, pending, or not moved yet",
         _COMPACTED,
     ),
@@ -106,7 +106,7 @@ STORED: tuple[Mutation, ...] = (
         mark, head = await _store(host)
 """,
         """\
-        await purge(host, host.first_needed(), host.epoch)
+        await purge(host, first_needed(host.loaded, host.answers), host.epoch)
         mark, head = await _store(host)
 """,
         "a snapshot is stored before the WAL behind it is purged",

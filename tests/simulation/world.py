@@ -307,7 +307,7 @@ class World:
             case "compact":
                 if machine.server is not None:
                     for host in machine.server.hosts.values():
-                        host.wants_compaction = host.wants_compaction or "asked"
+                        host.due.want("asked")
             case "swap-held":
                 self.weather.hold(machine.name, "ask", _SWAPS, _HELD_SECONDS + fault.seconds)
             case "swap-unheard":

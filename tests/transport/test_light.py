@@ -1,4 +1,4 @@
-"""The small event does what asyncio's does."""
+"""The small event does what asyncio's does; the timer is set seldom, and rings in time."""
 
 import asyncio
 import sys
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_transport.light import Event
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.light import Event, Timer
 
 _ACTS = st.lists(st.sampled_from(("wait", "set", "clear", "cancel", "turn")), max_size=30)
 
@@ -56,3 +57,44 @@ async def test_who_gave_up_is_forgotten() -> None:
 def test_it_is_small() -> None:
     assert sys.getsizeof(Event()) <= 64
     assert not hasattr(Event(), "__dict__")
+
+
+async def test_a_timer_rings_once_at_the_earliest_time_that_was_asked_for() -> None:
+    clock, rang = SystemClock(), Event()
+    rung_at: list[float] = []
+
+    def ring() -> None:
+        rung_at.append(clock.now())
+        rang.set()
+
+    timer, now = Timer(clock, ring), clock.now()
+    for later in (3600.0, 0.02, 1800.0):
+        timer.ring_at(now + later)
+    async with asyncio.timeout(5):
+        await rang.wait()
+        assert len(rung_at) == 1
+        rang.clear()
+        timer.ring_at(clock.now())  # it can be asked again
+        await rang.wait()
+    assert len(rung_at) == 2
+    assert rung_at[0] >= now
+
+
+async def test_a_timer_that_is_set_already_is_not_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for an earlier time; and one that was stopped does not ring."""
+    loop, clock, rung = asyncio.get_running_loop(), SystemClock(), Event()
+    call_later, delays = loop.call_later, list[float]()
+
+    def counted(delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        delays.append(delay)
+        return call_later(delay, callback)
+
+    timer, now = Timer(clock, rung.set), clock.now()
+    with monkeypatch.context() as counting:
+        counting.setattr(loop, "call_later", counted)
+        for later in (3600.0, 7200.0, 3600.0, 1800.0, 0.0):
+            timer.ring_at(now + later)
+    assert len(delays) == 3
+    timer.stop()
+    await asyncio.sleep(0.01)
+    assert not rung.is_set()

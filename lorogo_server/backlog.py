@@ -1,0 +1,79 @@
+"""What one host has heard of its document's WAL and not taken yet.
+
+Bounded, and nothing is lost by that: all of it is in the stream, where it can be read instead.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from lorogo_server.foretaste import Foretasted
+from lorogo_transport.republish import Republished
+
+_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Heard(NamedTuple):
+    """A copy that waits for its turn, and since when, by our own clock."""
+
+    copy: Republished
+    at: float
+    foretaste: Foretasted | None  # None: it is tasted when its turn comes
+
+    @property
+    def sequence(self) -> int:
+        return self.copy.stored.sequence
+
+    @property
+    def is_tasted(self) -> bool:
+        """Whether its turn may come: nobody tastes it just now."""
+        return self.foretaste is None or self.foretaste.known
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the taster has decoded it, and nothing happened."""
+        return self.foretaste is not None and self.foretaste.fine
+
+
+class Backlog:
+    """Copies in the order in which they were heard, and their bytes."""
+
+    __slots__ = ("_copies", "bytes")
+
+    def __init__(self) -> None:
+        self._copies: deque[Heard] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another: whoever has one must read it from the stream later."""
+        return self.bytes > _BYTES_MAX
+
+    @property
+    def first(self) -> Heard:
+        """The one whose turn is next. Only where there is one."""
+        return self._copies[0]
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the one that was heard last; 0: there is none."""
+        return self._copies[-1].sequence if self._copies else 0
+
+    def add(self, heard: Heard) -> None:
+        self.bytes += len(heard.copy.stored.data)
+        self._copies.append(heard)
+
+    def drop_first(self) -> None:
+        """It was taken."""
+        self.bytes -= len(self._copies.popleft().copy.stored.data)
+
+    def drop_through(self, sequence: int) -> None:
+        """Those up to there were read meanwhile."""
+        while self._copies and self._copies[0].sequence <= sequence:
+            self.drop_first()
+
+    def clear(self) -> None:
+        self._copies.clear()
+        self.bytes = 0

@@ -1,0 +1,46 @@
+"""What was heard and waits for its turn: in order, and never more than there is room for."""
+
+import pytest
+
+from lorogo_server import backlog
+from lorogo_server.backlog import Backlog, Heard
+from lorogo_transport.ports import Stored
+from lorogo_transport.republish import Republished
+
+
+def heard(sequence: int, data: bytes = b"1234") -> Heard:
+    return Heard(Republished(Stored("loro.wal.doc", sequence, 0, data), sequence - 1), 0.0, None)
+
+
+def test_copies_are_taken_in_the_order_in_which_they_were_heard() -> None:
+    waiting = Backlog()
+    assert (len(waiting), waiting.newest, waiting.bytes) == (0, 0, 0)
+    for sequence in (3, 5, 9):
+        waiting.add(heard(sequence))
+    assert (len(waiting), waiting.first.sequence, waiting.newest, waiting.bytes) == (3, 3, 9, 12)
+    waiting.drop_first()
+    assert (len(waiting), waiting.first.sequence, waiting.newest, waiting.bytes) == (2, 5, 9, 8)
+
+
+@pytest.mark.parametrize(("through", "left"), [(2, 3), (3, 2), (8, 1), (9, 0)])
+def test_what_was_read_meanwhile_is_dropped(through: int, left: int) -> None:
+    waiting = Backlog()
+    for sequence in (3, 5, 9):
+        waiting.add(heard(sequence))
+    waiting.drop_through(through)
+    assert (len(waiting), waiting.bytes) == (left, 4 * left)
+
+
+def test_it_is_full_when_it_holds_more_bytes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has room again when some of them were taken, or all are forgotten."""
+    monkeypatch.setattr(backlog, "_BYTES_MAX", 8)
+    waiting = Backlog()
+    full = []
+    for sequence, data in ((1, b"1234"), (2, b"1234"), (3, b"1")):
+        waiting.add(heard(sequence, data))
+        full.append(waiting.is_full)
+    waiting.drop_first()
+    full.append(waiting.is_full)
+    assert full == [False, False, True, False]
+    waiting.clear()
+    assert (len(waiting), waiting.bytes) == (0, 0)
