@@ -689,17 +689,16 @@ async def test_nothing_is_restored_while_the_stream_goes_back(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it went back within the call itself, whoever asks asks again."""
-    server, _ = await memory.server()
+    await memory.server()
     probe = memory.probe
     await probe.start("doc")
     await probe.call("delete", "doc")
-    host = server.hosts["doc"]
 
-    async def gone_back() -> None:
+    async def gone_back(host: Host) -> None:
         host.epoch -= 1
 
     with monkeypatch.context() as patch:
-        patch.setattr(host, "settle_epoch", gone_back)
+        patch.setattr(Host, "settle_epoch", gone_back)
         with pytest.raises(Refused) as busy:
             await probe.call("restore", "doc")
     assert busy.value.reason is Reason.BUSY
