@@ -28,6 +28,7 @@ from lorogo_transport.tasks import Work
 
 _ACKS_MAX = 10_000  # that wait for disks, of one document
 _IN_DOUBT = "the lease is in doubt"
+_QUARANTINE_SECONDS = 5.0  # between two tries to move what could not be moved
 
 
 class _Unsafe(NamedTuple):
@@ -65,6 +66,7 @@ class Answers:
         self._is_up = is_up
         self.trimming = False  # a trim line is in force here, and no stored snapshot has it yet
         self.left: dict[int, Refused] = {}  # by first sequence: refused for that line, and still in the WAL
+        self._quarantine_at = 0.0  # not to be tried again before
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
         self._life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
@@ -236,6 +238,10 @@ class Answers:
         self.to_quarantine.clear()
         self.left.clear()
 
+    def quarantine_due(self, now: float) -> bool:
+        """Whether something is to be moved that nobody has tried to move just now."""
+        return bool(self.to_quarantine) and now >= self._quarantine_at
+
     async def retry_quarantine(self, epoch: int) -> None:
         """Try again to move what could not be moved."""
         for no in list(self.to_quarantine.values()):
@@ -281,6 +287,7 @@ class Answers:
 
     async def _quarantine(self, no: Refused, epoch: int) -> None:
         life, epochs = self._life, self._context.epochs
+        self._quarantine_at = self._context.clock.now() + _QUARANTINE_SECONDS
         await self._lease.confirm()
 
         def still_so() -> bool:

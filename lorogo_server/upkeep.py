@@ -61,9 +61,9 @@ class Upkeep:
         wal_bytes = 0 if intake.deleted else intake.wal_bytes  # a tombstone is not compacted
         if intake.deleted:
             due.why = ""
-            self._retry_quarantine(host)  # else a compaction does
         elif host.must_store:
             due.why = "the stream lost messages"
+        self._retry_quarantine(host, now)
         if self._pulse is not None:
             self._pulse.hold(host.document_id, host.lease.token)
         idle = host.idle_seconds()
@@ -80,9 +80,9 @@ class Upkeep:
             self._compacting.add(host.document_id)
             host.spawn(self._compact(host))
 
-    def _retry_quarantine(self, host: Host) -> None:
+    def _retry_quarantine(self, host: Host, now: float) -> None:
         """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
-        if host.answers.to_quarantine and host.document_id not in self._compacting:
+        if host.answers.quarantine_due(now) and host.document_id not in self._compacting:
             self._compacting.add(host.document_id)
             host.spawn(self._quarantine(host))
 
