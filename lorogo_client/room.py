@@ -14,7 +14,6 @@ from contextlib import suppress
 from loro import DiffEvent
 
 from lorogo_client.accepted import Arrivals
-from lorogo_client.alarm import Alarm
 from lorogo_client.archive import Archive
 from lorogo_client.context import Context
 from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed, NotServed
@@ -35,6 +34,7 @@ from lorogo_protocol.grants import Access
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTimeout, TransportError
+from lorogo_transport.light import Timer
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
 from lorogo_transport.statuses import heard
@@ -78,8 +78,8 @@ class Room:
         self._heard_at = 0.0  # when the newest status came, or the owner answered
         self._doubted = 0.0
         self._wake = asyncio.Event()
-        self._alarm = Alarm(self._wake.set)
-        self._only_woken = False  # the keeper rests, and no alarm is set
+        self._timer = Timer(context.clock, self._wake.set)
+        self._only_woken = False  # the keeper rests, and no timer is set
         self._urgent = asyncio.Event()  # ends a pause after a failure
         self._sender = Sender(context, document_id, self.mirror, weakly(self._on_answer))
         self._subscriptions: list[Subscription] = []
@@ -160,7 +160,7 @@ class Room:
             while self._subscriptions:  # they hold us
                 await self._subscriptions.pop().close()
             self._sender.close()
-            self._alarm.cancel()
+            self._timer.stop()
             await self.archive.close()
             self.mirror.replica.retire()
             self.tell()
@@ -418,7 +418,7 @@ class Room:
             return
         now = self._context.clock.now()
         if (due := self._next_due(now)) is not None:
-            self._alarm.set(due, now)
+            self._timer.ring_at(due)
         self._only_woken = due is None
         await self._wake.wait()
 

@@ -52,7 +52,11 @@ class Event:
 
 
 class Timer:
-    """Rings at the earliest of the times that it was asked for since it rang last."""
+    """Rings at the earliest of the times that it was asked for since it rang last.
+
+    For whoever waits for an event or a time, and finds both out anew when it wakes: times mostly move on with
+    each event, and a timeout would be made and taken back for each wait.
+    """
 
     __slots__ = ("_at", "_clock", "_handle", "_ring")
 

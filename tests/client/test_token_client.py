@@ -209,7 +209,7 @@ async def test_a_fresh_token_that_grants_it_again_is_noticed(
         type_in(session.doc, "kept")
         session.commit()
         room = session._room
-        await eventually(lambda: not room._wake.is_set() and room._alarm._handle is None)
+        await eventually(lambda: not room._wake.is_set() and room._timer._handle is None)
         assert [len(owner.received), session.unsaved] == [0, 1]
         given.append(token_for("ann", {"doc": "write"}, seconds=5000))
         clock.ahead = 950.0

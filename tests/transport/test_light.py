@@ -98,3 +98,17 @@ async def test_a_timer_that_is_set_already_is_not_set_again(monkeypatch: pytest.
     timer.stop()
     await asyncio.sleep(0.01)
     assert not rung.is_set()
+
+
+async def test_what_is_due_already_rings_in_the_next_turn_and_a_stopped_timer_never() -> None:
+    """A time that has passed is no error, nor is stopping a timer that was not set."""
+    clock, rang, stopped = SystemClock(), Event(), Event()
+    timer = Timer(clock, stopped.set)
+    timer.stop()
+    timer.ring_at(clock.now() - 1)
+    timer.stop()
+    Timer(clock, rang.set).ring_at(clock.now() - 1)
+    assert not rang.is_set()
+    async with asyncio.timeout(5):
+        await rang.wait()
+    assert not stopped.is_set()
