@@ -266,14 +266,19 @@ async def from_the_past(probe: Probe) -> bytes:
     return update
 
 
+async def before_a_trim(memory: World) -> tuple[Server, Host, bytes]:
+    """An owner whose next compaction trims all history, and an update that it refuses from then on."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    stale = await from_the_past(memory.probe)
+    return server, server.hosts["doc"], stale
+
+
 async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next owner may load a snapshot without it and take the update: it is refused for good only then."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    server, host, stale = await before_a_trim(memory)
     probe = memory.probe
-    stale = await from_the_past(probe)
-    host = server.hosts["doc"]
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         assert not host.answers.to_quarantine
@@ -287,10 +292,8 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused for a trim line that was not stored yet, it was forgotten: the next compaction purged it."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+    server, host, stale = await before_a_trim(memory)
     probe = memory.probe
-    stale = await from_the_past(probe)
-    host = server.hosts["doc"]
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         assert (await probe.refuse("doc", stale)).reason is Reason.NOT_OWNER
         left = await probe.wal.last(subjects.wal("doc"))
@@ -307,10 +310,8 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left while our own attempt meets another's snapshot is still there for the second one."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
-    probe = memory.probe
-    stale = await from_the_past(probe)
-    host, begun = server.hosts["doc"], list[bool]()
+    server, host, stale = await before_a_trim(memory)
+    probe, begun = memory.probe, list[bool]()
     mark = compaction._mark
 
     def marked(of: Host) -> compaction._Mark:
@@ -373,10 +374,8 @@ async def test_a_trim_line_that_could_not_be_stored_is_given_up(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is stored decides: the document is loaded from it, and takes what it would take."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
-    probe = memory.probe
-    stale = await from_the_past(probe)
-    host, store = server.hosts["doc"], server.context.snapshots
+    server, host, stale = await before_a_trim(memory)
+    probe, store = memory.probe, server.context.snapshots
 
     async def full(_document_id: str, _nuid: str, _data: bytes) -> int:
         raise StorageFull("no room")
