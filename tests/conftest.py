@@ -23,6 +23,12 @@ if "LOROGO_FUZZ" not in os.environ:
     hypothesis.settings.load_profile("steady")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: whoever began one last would let the other processes wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def nats_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedNats]:
     """One nats-server for the whole run: use names of your own in it, and do not stop it."""

@@ -161,6 +161,7 @@ async def drill(
     return started
 
 
+@pytest.mark.slow
 async def test_every_acked_update_survives_damage(tmp_path: Path, fresh_nats: EmbeddedNats) -> None:
     """One flipped bit, half a block, no stream, no store: documents are whole, by version vector and text."""
     heading()

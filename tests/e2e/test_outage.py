@@ -8,6 +8,8 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 import lorogo_client
 from lorogo_client import State
 from lorogo_protocol.status import Failed
@@ -15,6 +17,7 @@ from lorogo_transport.embedded import EmbeddedNats
 from tests.e2e.support import Typist, servers
 
 
+@pytest.mark.slow
 async def test_a_minute_without_any_server_leaves_no_document_in_error(tmp_path: Path) -> None:
     """Clients keep asking; the first server back serves every document. Clocks agree, or are hours apart."""
     async with asyncio.TaskGroup() as both:  # side by side: they wait most of the time

@@ -77,6 +77,7 @@ async def test_another_server_takes_over_while_two_clients_type(
             assert gap < goal_seconds * 2  # the goal itself is a figure to print, not to time a test by
 
 
+@pytest.mark.slow
 async def test_an_owner_that_was_paused_steps_down_and_destroys_nothing(tmp_path: Path) -> None:
     """SIGSTOP for 20 s: the other takes over and compacts; SIGCONT: no loss, no destructive write."""
     async with asyncio.TaskGroup() as both:  # clocks that agree, and others; side by side: they wait long

@@ -72,6 +72,7 @@ def load(spark: "SparkSession", place: object, **options: object) -> "DataFrame"
 # --- through Spark --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_record(spark: "SparkSession", place: Path) -> None:
     """Every record is a row, with its kind, in the schema that is written out."""
     rows = load(spark, place)

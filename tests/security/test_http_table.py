@@ -12,6 +12,7 @@ from tests.security.people import mint
 
 
 @pytest.mark.parametrize("way", ["bearer", "cookie"])
+@pytest.mark.slow
 async def test_everybody_gets_what_their_token_allows_and_nothing_else(way: str) -> None:
     """401 without a good token and how to get in, 403 in a sentence with one that does not allow it."""
     async with closed() as gate:

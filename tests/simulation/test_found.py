@@ -28,6 +28,7 @@ def found() -> Iterator[dict[str, "Future[Found]"]]:
 
 
 @pytest.mark.parametrize("name", [mutation.name for mutation in mutations.ALL])
+@pytest.mark.slow
 def test_found(name: str, found: dict[str, "Future[Found]"]) -> None:
     """A mistake in the code is found; the same seed passes without it."""
     finding, without = found[name].result()
