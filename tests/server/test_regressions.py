@@ -21,6 +21,8 @@ from lorogo_server import Server, compaction, deletion
 from lorogo_server.bounds import covered_through, first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
+from lorogo_server.intake import Intake
+from lorogo_server.journalling import Journalling
 from lorogo_server.lease import LeaseLost
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
@@ -549,6 +551,30 @@ async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
     entry = await probe.status("doc")
     assert isinstance(entry.status, Down)
     assert (entry.token, entry.head, entry.tail) == (token, 2, 1)
+
+
+@pytest.mark.parametrize("within", [(Intake, "take"), (Journalling, "accepted")], ids=["taken", "journalled"])
+async def test_who_has_lost_the_document_shows_nothing_more(
+    memory: World, monkeypatch: pytest.MonkeyPatch, within: tuple[type, str]
+) -> None:
+    """It is told so in the middle of a turn: what it takes then may be refused by the owner of now."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    shown, host = await probe.hear(subjects.accepted("doc")), server.hosts["doc"]
+    real = getattr(*within)
+
+    def overtaken(*arguments: object, **named: object) -> object:
+        host.lease.lose("another has it")
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*within, overtaken)
+        await probe.put("doc", probe.split(Writer().type("late")))
+        async with asyncio.timeout(PATIENCE):
+            await host.closed.wait()
+    await probe.bus.barrier()
+    assert shown.empty()
 
 
 @pytest.mark.parametrize("deleted", [True, False])
