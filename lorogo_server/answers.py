@@ -252,6 +252,7 @@ class Answers:
         log_id, begun_ns = self._context.new_id(), self._context.clock.wall_ns()
         size = chunks.chunk_bytes(self._bus.max_payload)
         waiting: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(_looked_at)  # it may be refused while its last chunk is not confirmed
         self._submitted[log_id] = waiting
         try:
             async with asyncio.timeout(timeout):
@@ -312,6 +313,12 @@ class Answers:
             self._log.warning("an inbox that is no subject", problem=str(error))
             return False
         return True
+
+
+def _looked_at(waiting: asyncio.Future[Ack]) -> None:
+    """Nobody needs to be told by the loop that nobody looked at its exception."""
+    if not waiting.cancelled():
+        waiting.exception()
 
 
 def _dropped(work: Work) -> None:

@@ -720,9 +720,9 @@ class Host:
                     self.touch()
                     lease.head, lease.tail = intake.head, intake.tail
                     safe = answers.last  # what is replayed or changes nothing is as safe as what came before
-                    if announce and new and not lease.ended:  # else it is another's to accept, or to refuse
+                    if announce and new:
                         safe = await self._journal(effect)
-                        if not lease.ended:  # the journal may have had no room for a while
+                        if not lease.ended:  # else it is another's to show, or to refuse
                             await answers.announce(effect)
                     if self.context.tracing is not None:
                         self.context.tracing.accepted(

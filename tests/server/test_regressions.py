@@ -1,6 +1,7 @@
 """Faults that were found once, each with the sentence that was broken."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from lorogo_server.bounds import covered_through, first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.intake import Intake
+from lorogo_server.intake import Refused as IntakeRefused
 from lorogo_server.journalling import Journalling
 from lorogo_server.lease import LeaseLost
 from lorogo_transport.clock import SystemClock
@@ -730,6 +732,34 @@ async def test_nothing_is_restored_while_the_stream_goes_back(
             await probe.call("restore", "doc")
     assert busy.value.reason is Reason.BUSY
     await when_settled(probe, "restore")
+
+
+async def test_a_refusal_that_comes_before_a_lost_confirmation_is_no_complaint(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's own update is in the WAL and refused; that it is stored is never confirmed."""
+    server, _ = await memory.server()
+    probe, complaints = memory.probe, list[dict[str, object]]()
+    await probe.start("doc")
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    answers, append, refused = server.hosts["doc"].answers, MemoryStream.append, asyncio.Event()
+    refuse = answers.refuse
+
+    async def unconfirmed(*arguments: object, **named: object) -> int:
+        await append(*arguments, **named)  # type: ignore[arg-type]  # whatever it takes
+        await refused.wait()
+        raise OutcomeUnknown("no confirmation")
+
+    async def told(no: IntakeRefused, epoch: int) -> None:
+        await refuse(no, epoch)
+        refused.set()
+
+    monkeypatch.setattr(MemoryStream, "append", unconfirmed)
+    monkeypatch.setattr(answers, "refuse", told)
+    with pytest.raises(OutcomeUnknown):
+        await answers.submit(b"no update", PATIENCE)
+    gc.collect()
+    assert complaints == []
 
 
 # --- updates ----------------------------------------------------------------------------------------
