@@ -6,6 +6,7 @@ before a stop      ─▶ store what only we have, then shorten what the next ow
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from weakref import WeakSet
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import compaction
@@ -35,7 +36,7 @@ class Upkeep:
         self._pulse = pulse
         self._on_error = on_error
         self._slots = asyncio.Semaphore(_COMPACTIONS_MAX)
-        self._compacting: set[str] = set()
+        self._compacting = WeakSet[Host]()  # hosts, not names: one that ends may not begin what it was given
         self._round: list[Host] = []  # documents that are to be looked after before all are again
         self._round_part = _TURN_DOCUMENTS
         self._log = log.bind(server=context.server_id)
@@ -76,21 +77,21 @@ class Upkeep:
                 return
         if now >= due.again_at(settings.compact_every_seconds) and wal_bytes:
             due.want("daily")
-        if due.why and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
+        if due.why and host not in self._compacting:
+            self._compacting.add(host)
             host.spawn(self._compact(host))
 
     def _retry_quarantine(self, host: Host, now: float) -> None:
         """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
-        if host.answers.quarantine_due(now) and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
+        if host.answers.quarantine_due(now) and host not in self._compacting:
+            self._compacting.add(host)
             host.spawn(self._quarantine(host))
 
     async def _quarantine(self, host: Host) -> None:
         try:
             await host.answers.retry_quarantine(host.epoch)
         finally:
-            self._compacting.discard(host.document_id)
+            self._compacting.discard(host)
 
     async def _compact(self, host: Host) -> None:
         try:
@@ -100,7 +101,7 @@ class Upkeep:
             host.log.warning("not compacted", problem=str(error))
         finally:
             host.due.tried(self._context.clock.now())
-            self._compacting.discard(host.document_id)
+            self._compacting.discard(host)
 
     # --- before a stop ----------------------------------------------------------------------------
 
