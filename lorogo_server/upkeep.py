@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from weakref import WeakSet
 
-from lorogo_protocol.errors import LorogoError
 from lorogo_server import compaction
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -107,11 +106,16 @@ class Upkeep:
 
     async def last_snapshots(self, hosts: Sequence[Host]) -> None:
         """Of what the stream lost, for as long as a stop may take; then of what is long, as time goes."""
+        owed = [host for host in hosts if host.must_store]
         try:
             async with asyncio.timeout(self._context.settings.stop_seconds):
-                await asyncio.gather(*(self._compact(host) for host in hosts if host.must_store))
-        except (TimeoutError, LorogoError) as error:
-            self._log.error("what the stream lost could not be stored", problem=str(error))
+                ends = await asyncio.gather(*(self._compact(host) for host in owed), return_exceptions=True)
+        except TimeoutError:
+            self._log.error("what the stream lost could not be stored in time", documents=len(owed))
+        else:
+            for host, problem in zip(owed, ends, strict=True):
+                if isinstance(problem, BaseException):
+                    host.log.error("what the stream lost could not be stored", problem=str(problem))
         await self._shorten(hosts)
 
     async def _shorten(self, hosts: Sequence[Host]) -> None:

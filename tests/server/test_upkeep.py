@@ -1,9 +1,13 @@
 """Looking after open documents."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from lorogo_server import compaction
+from lorogo_server.host import Host
+from lorogo_transport.errors import StorageFull
 from tests.server.support import Writer, until
 from tests.server.worlds import World, memory_world
 
@@ -34,3 +38,27 @@ async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> No
     host = server.hosts["doc"]
     host.due.want("it is wanted")
     await until(lambda: _is(host.loaded.snapshot is not None and host.loaded.snapshot.size > 0))
+
+
+async def test_a_stop_stores_what_only_memory_holds_though_another_document_fails(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be stored is told of at once, and the others are waited for."""
+    server, _ = await memory.server()
+    probe, compact = memory.probe, compaction.compact
+    for name in ("fails", "takes-long"):
+        await probe.start(name)
+        await probe.accept(name, Writer().type("one "))
+        server.hosts[name].must_store = True
+
+    async def slowly(host: Host) -> compaction.Compacted:
+        if host.document_id == "fails":
+            raise StorageFull("no room")
+        await asyncio.sleep(0.2)
+        return await compact(host)
+
+    monkeypatch.setattr(compaction, "compact", slowly)
+    await server.stop()
+    stored = await server.context.snapshots.head("takes-long")
+    assert stored is not None
+    assert stored.size > 0
