@@ -207,6 +207,7 @@ class Answers:
         )
         nack = Nack(no.log_id, no.digest, no.reason, no.message)
         unstored = self.leaves(no)
+        self._remember(no, epoch)  # before anything is waited for: nobody may be there to be told
         if unstored or not (self._is_up() and self._lease.valid()):
             # Whoever has the document now may take it: who believes our no would make the edit once more.
             nack = Nack(no.log_id, no.digest, Reason.NOT_OWNER, _IN_DOUBT)
@@ -215,9 +216,11 @@ class Answers:
         told = await self._reply(no.inbox, nack)
         if told or waiting is not None:
             self._context.tally.refused(nack.reason)
+
+    def _remember(self, no: Refused, epoch: int) -> None:
         if not (no.quarantine and no.sequences):
             return
-        if unstored:
+        if self.leaves(no):
             self.left[min(no.sequences)] = no
         else:
             self.to_quarantine[min(no.sequences)] = no
