@@ -14,8 +14,8 @@ from lorogo_server.bounds import first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
-from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
+from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
 
 _TRIES = 3
 
@@ -103,12 +103,17 @@ async def _cover(host: Host) -> Covering:
 
 
 async def _read_back(host: Host, head: SnapshotHead, data: bytes) -> None:
-    """See that it is there. If it is not, what was there before is gone, too: only we have it now."""
+    """See that it is there. If it is not, what was there before is gone, too: only we have it now.
+
+    And if nobody can tell, that may be so.
+    """
     try:
         found = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
         if found != data:
             raise CompactionFailed("the stored snapshot does not read back as it was written")
-    except (CompactionFailed, SnapshotReplaced, SnapshotDamaged):
+    except TooLarge:
+        raise  # it is there, and would be each time
+    except (CompactionFailed, TransportError):
         host.must_store = host.doubts_snapshot = True
         raise
 

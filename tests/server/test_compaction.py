@@ -8,7 +8,7 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_server import Server, compaction
 from lorogo_server.host import Host
-from lorogo_transport.errors import StorageFull
+from lorogo_transport.errors import RequestTimeout, StorageFull
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotStore
 from tests.server.support import QUICK, Writer, until
 from tests.server.test_regressions import writing_slowly
@@ -61,6 +61,25 @@ async def test_a_snapshot_that_is_damaged_while_it_is_read_back_is_stored_again(
     monkeypatch.setattr(store, "get", damaged)
     with pytest.raises(SnapshotDamaged):
         await compaction.compact(host)
+    await until(lambda: _is(not host.must_store))
+    assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
+
+
+async def test_a_snapshot_that_is_lost_with_the_connection_is_stored_again(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was confirmed, and NATS ended before it was read back, and forgot it: memory is all there is."""
+    server, host = await compacted_twice(memory, Writer())
+
+    async def cut_off(_head: SnapshotHead, *, bytes_max: int) -> bytes:
+        memory.nats.store(subjects.SNAPSHOT_STREAM).purge(">", 1 << 60)
+        monkeypatch.undo()
+        raise RequestTimeout(f"no answer, of {bytes_max} bytes at most")
+
+    monkeypatch.setattr(server.context.snapshots, "get", cut_off)
+    with pytest.raises(RequestTimeout):
+        await compaction.compact(host)
+    assert host.is_settled
     await until(lambda: _is(not host.must_store))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
