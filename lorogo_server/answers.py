@@ -68,7 +68,7 @@ class Answers:
         self.left: dict[int, Refused] = {}  # by first sequence: refused for that line, and still in the WAL
         self._quarantine_at = 0.0  # not to be tried again before
         self.moved = 0  # messages that we took out of the WAL since it was last read from its beginning
-        self._life = 0  # of the document in memory; a reload begins another
+        self.life = 0  # of the document in memory; a reload begins another
         self._submitted: dict[str, asyncio.Future[Ack]] = {}
         self._unsafe: OrderedDict[tuple[str, str, str], _Unsafe] = OrderedDict()  # oldest first
         self._work = Event()
@@ -207,6 +207,7 @@ class Answers:
         )
         nack = Nack(no.log_id, no.digest, no.reason, no.message)
         unstored = self.leaves(no)
+        self._remember(no, epoch)  # before anything is waited for: nobody may be there to be told
         if unstored or not (self._is_up() and self._lease.valid()):
             # Whoever has the document now may take it: who believes our no would make the edit once more.
             nack = Nack(no.log_id, no.digest, Reason.NOT_OWNER, _IN_DOUBT)
@@ -215,9 +216,11 @@ class Answers:
         told = await self._reply(no.inbox, nack)
         if told or waiting is not None:
             self._context.tally.refused(nack.reason)
+
+    def _remember(self, no: Refused, epoch: int) -> None:
         if not (no.quarantine and no.sequences):
             return
-        if unstored:
+        if self.leaves(no):
             self.left[min(no.sequences)] = no
         else:
             self.to_quarantine[min(no.sequences)] = no
@@ -233,7 +236,7 @@ class Answers:
 
     def forget_quarantine(self) -> None:
         """What was refused is judged again: move nothing on the strength of the old judgement."""
-        self._life += 1
+        self.life += 1
         self.moved = 0
         self.to_quarantine.clear()
         self.left.clear()
@@ -287,15 +290,18 @@ class Answers:
         return self._is_up() and self._lease.valid()
 
     async def _quarantine(self, no: Refused, epoch: int) -> None:
-        life, epochs = self._life, self._context.epochs
+        life, epochs, first = self.life, self._context.epochs, min(no.sequences)
+        if self.to_quarantine.get(first) is not no:
+            return  # moved meanwhile, or judged again
         self._quarantine_at = self._context.clock.now() + _QUARANTINE_SECONDS
         await self._lease.confirm()
 
         def still_so() -> bool:
-            return epochs.current == epoch and self._life == life
+            return epochs.current == epoch and self.life == life
 
-        if await self._context.quarantine.move(self._lease, no, still_so):
-            self.to_quarantine.pop(min(no.sequences), None)
+        whole = await self._context.quarantine.move(self._lease, no, still_so)
+        if whole and self.to_quarantine.get(first) is no:  # else another, who tried as well, has counted it
+            del self.to_quarantine[first]
             self.moved += len(no.sequences)
 
     async def _reply(self, inbox: str, reply: replies.Reply) -> bool:

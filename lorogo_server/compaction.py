@@ -14,8 +14,8 @@ from lorogo_server.bounds import first_needed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
-from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
+from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
 
 _TRIES = 3
 
@@ -57,6 +57,7 @@ class _Mark:
     wal_bytes: int
     new_bytes: int  # of accepted updates that the snapshot before did not hold
     epoch: int
+    life: int  # of the document in memory
 
 
 async def compact(host: Host) -> Compacted:
@@ -91,7 +92,8 @@ async def _cover(host: Host) -> Covering:
         if host.answers.trimming and not host.must_store:
             host.doubt_stored()  # our trim line may not be stored: what is stored decides
         raise
-    host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes)
+    holds_all = mark.life == host.answers.life  # else the stream may have lost what came behind the mark
+    host.adopt_snapshot(head, mark.facts, mark.wal_bytes, mark.new_bytes, holds_all=holds_all)
     host.answers.trim_line_stored(host.epoch)
     await host.journalling.compacted(mark.data, mark.facts)
     host.context.counters.compactions += 1
@@ -101,12 +103,17 @@ async def _cover(host: Host) -> Covering:
 
 
 async def _read_back(host: Host, head: SnapshotHead, data: bytes) -> None:
-    """See that it is there. If it is not, what was there before is gone, too: only we have it now."""
+    """See that it is there. If it is not, what was there before is gone, too: only we have it now.
+
+    And if nobody can tell, that may be so.
+    """
     try:
         found = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
         if found != data:
             raise CompactionFailed("the stored snapshot does not read back as it was written")
-    except (CompactionFailed, SnapshotReplaced, SnapshotDamaged):
+    except TooLarge:
+        raise  # it is there, and would be each time
+    except (CompactionFailed, TransportError):
         host.must_store = host.doubts_snapshot = True
         raise
 
@@ -181,7 +188,7 @@ def _mark(host: Host) -> _Mark:
         lease=host.lease.token,
     )
     needed = first_needed(loaded, host.answers)
-    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch)
+    return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch, host.answers.life)
 
 
 async def _learn_other_snapshot(host: Host) -> None:
@@ -205,7 +212,16 @@ async def _learn_other_snapshot(host: Host) -> None:
             await host.reload()
             return
         if head.size:
-            data = await host.context.snapshots.get(head, bytes_max=host.context.settings.snapshot_bytes_max)
+            try:
+                data = await host.context.snapshots.get(
+                    head, bytes_max=host.context.settings.snapshot_bytes_max
+                )
+            except SnapshotDamaged:
+                if facts.lease != host.lease.token:
+                    raise
+                host.loaded.snapshot = head  # our own: what it held is here, and goes over it
+                host.must_store = True
+                return
             other, ours = Replica.from_snapshot(data, lazy=True), host.loaded.intake.replica
             if other.shallow and not ours.includes(other.version().vector):
                 vector = ours.version().vector
@@ -225,7 +241,7 @@ async def _learn_other_snapshot(host: Host) -> None:
             past=max(known.past, facts.past),
             past_ns=max(known.past_ns, facts.past_ns),
         )
-        host.adopt_snapshot(head, both, 0, 0)
+        host.adopt_snapshot(head, both, 0, 0, holds_all=False)
 
 
 async def purge(host: Host, before: int, epoch: int) -> int:

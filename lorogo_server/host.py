@@ -239,15 +239,25 @@ class Host:
         return 0 if self.loaded.snapshot is None else self.loaded.snapshot.revision
 
     def adopt_snapshot(
-        self, head: SnapshotHead, facts: SnapshotFacts, wal_bytes: int, new_bytes: int
+        self,
+        head: SnapshotHead,
+        facts: SnapshotFacts,
+        wal_bytes: int,
+        new_bytes: int,
+        *,
+        holds_all: bool = True,
     ) -> None:
-        """That snapshot is the stored one now; it covers so many bytes of the WAL and of accepted updates."""
+        """That snapshot is the stored one now; it covers so many bytes of the WAL and of accepted updates.
+
+        `holds_all`: also whatever the stream has lost.
+        """
         self.loaded.snapshot, self.loaded.facts = head, facts
         intake = self.loaded.intake
         intake.wal_bytes = max(0, intake.wal_bytes - wal_bytes)
         intake.stored_bytes, intake.new_bytes = head.size, max(0, intake.new_bytes - new_bytes)
         self.due.tried(self.context.clock.now())
-        self.must_store = False
+        if holds_all:
+            self.must_store = False
 
     async def knows_snapshot(self) -> bool:
         """Whether what is stored is what we think; asked only after a lost connection. Raises TransportError.
@@ -267,6 +277,7 @@ class Host:
 
     def adopt_no_snapshot(self) -> None:
         """The stored snapshot is gone; the document in memory stands for it."""
+        self.must_store |= self.loaded.snapshot is not None and not self.loaded.intake.deleted
         self.loaded.snapshot = None
 
     def unneeded_before(self, epoch: int, revision: int, before: int) -> int:

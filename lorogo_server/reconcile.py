@@ -92,7 +92,7 @@ class Reconciler:
         self._unread_now: set[str] = set()  # in this pass
         self._mending: set[str] = set()  # documents that had lost something, and were not seen whole since
         self._mending_now: set[str] = set()  # in this pass
-        self._revived: set[str] = set()  # in this pass; not opened by us: a server may know of an erasure
+        self._revived: set[str] = set()  # not opened by us: a server that is away may know of an erasure
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
@@ -227,7 +227,8 @@ class Reconciler:
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
         await self._look_for_doubt()
-        self._unread_now, self._mending_now, self._revived = set(), set(), set()
+        self._unread_now, self._mending_now = set(), set()
+        self._revived -= self._hosts.keys()  # somebody asked for them
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
         revisions = {
             name: self._hosts[name].snapshot_revision for name, n in expected.items() if n is not None
@@ -280,7 +281,7 @@ class Reconciler:
                 lost.append(name)
         self._doubt = ""
         self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
-        await self._wake(unloaded[:_WAKES_MAX])
+        await self._wake([name for name in unloaded if name not in self._revived][:_WAKES_MAX])
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now

@@ -6,8 +6,8 @@ before a stop      ─▶ store what only we have, then shorten what the next ow
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from weakref import WeakSet
 
-from lorogo_protocol.errors import LorogoError
 from lorogo_server import compaction
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -35,7 +35,7 @@ class Upkeep:
         self._pulse = pulse
         self._on_error = on_error
         self._slots = asyncio.Semaphore(_COMPACTIONS_MAX)
-        self._compacting: set[str] = set()
+        self._compacting = WeakSet[Host]()  # hosts, not names: one that ends may not begin what it was given
         self._round: list[Host] = []  # documents that are to be looked after before all are again
         self._round_part = _TURN_DOCUMENTS
         self._log = log.bind(server=context.server_id)
@@ -76,21 +76,21 @@ class Upkeep:
                 return
         if now >= due.again_at(settings.compact_every_seconds) and wal_bytes:
             due.want("daily")
-        if due.why and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
+        if due.why and host not in self._compacting:
+            self._compacting.add(host)
             host.spawn(self._compact(host))
 
     def _retry_quarantine(self, host: Host, now: float) -> None:
         """Move what could not be moved out of the WAL: until then nobody can say what it should hold."""
-        if host.answers.quarantine_due(now) and host.document_id not in self._compacting:
-            self._compacting.add(host.document_id)
+        if host.answers.quarantine_due(now) and host not in self._compacting:
+            self._compacting.add(host)
             host.spawn(self._quarantine(host))
 
     async def _quarantine(self, host: Host) -> None:
         try:
             await host.answers.retry_quarantine(host.epoch)
         finally:
-            self._compacting.discard(host.document_id)
+            self._compacting.discard(host)
 
     async def _compact(self, host: Host) -> None:
         try:
@@ -100,17 +100,22 @@ class Upkeep:
             host.log.warning("not compacted", problem=str(error))
         finally:
             host.due.tried(self._context.clock.now())
-            self._compacting.discard(host.document_id)
+            self._compacting.discard(host)
 
     # --- before a stop ----------------------------------------------------------------------------
 
     async def last_snapshots(self, hosts: Sequence[Host]) -> None:
         """Of what the stream lost, for as long as a stop may take; then of what is long, as time goes."""
+        owed = [host for host in hosts if host.must_store]
         try:
             async with asyncio.timeout(self._context.settings.stop_seconds):
-                await asyncio.gather(*(self._compact(host) for host in hosts if host.must_store))
-        except (TimeoutError, LorogoError) as error:
-            self._log.error("what the stream lost could not be stored", problem=str(error))
+                ends = await asyncio.gather(*(self._compact(host) for host in owed), return_exceptions=True)
+        except TimeoutError:
+            self._log.error("what the stream lost could not be stored in time", documents=len(owed))
+        else:
+            for host, problem in zip(owed, ends, strict=True):
+                if isinstance(problem, BaseException):
+                    host.log.error("what the stream lost could not be stored", problem=str(problem))
         await self._shorten(hosts)
 
     async def _shorten(self, hosts: Sequence[Host]) -> None:

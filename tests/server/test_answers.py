@@ -1,0 +1,112 @@
+"""What is refused leaves the WAL, and is counted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from lorogo_protocol import subjects
+from lorogo_protocol.replies import Reply
+from lorogo_server import compaction
+from lorogo_server.intake import Refused
+from lorogo_server.lease import Lease
+from lorogo_transport.errors import Disconnected
+from tests.server.support import Writer, until
+from tests.server.test_regressions import before_a_trim, writing_slowly
+from tests.server.worlds import World, memory_world
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    async with memory_world() as made:
+        yield made
+
+
+async def _is(true: bool) -> bool:
+    return true
+
+
+async def test_what_is_moved_out_of_the_wal_is_counted_once(memory: World) -> None:
+    """Two may try to move it: counted twice, as many other messages could be lost unseen."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    await probe.accept("doc", Writer().type("one "))
+    host, refused = server.hosts["doc"], 20
+    for number in range(refused):
+        await probe.put("doc", probe.split(b"garbage %d" % number))
+    await until(lambda: _is(len(host.answers.to_quarantine) > 0))
+    await asyncio.gather(*(host.answers.retry_quarantine(host.epoch) for _ in range(2)))
+    await until(lambda: _is(host.loaded.follower.taken == refused + 1 and not host.answers.to_quarantine))
+    assert host.answers.moved == refused
+    assert host.wal_messages == await probe.wal.count(subjects.wal("doc")) == 1
+
+
+async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load takes what a full document refused: whoever was about to move a few of those stops there."""
+    server, _ = await memory.server()
+    probe, quarantine, tried = memory.probe, server.context.quarantine, list[int]()
+    await probe.start("doc")
+    answers = server.hosts["doc"].answers
+
+    async def in_vain(_lease: Lease, no: Refused, _still_so: Callable[[], bool]) -> bool:
+        tried.extend(no.sequences)
+        return False
+
+    monkeypatch.setattr(quarantine, "move", in_vain)
+    for number in range(2):
+        await probe.put("doc", probe.split(b"garbage %d" % number))
+    await until(lambda: _is(tried == [1, 2]))
+
+    async def while_it_is_loaded(_lease: Lease, no: Refused, _still_so: Callable[[], bool]) -> bool:
+        tried.extend(no.sequences)
+        answers.forget_quarantine()
+        return False
+
+    monkeypatch.setattr(quarantine, "move", while_it_is_loaded)
+    await answers.retry_quarantine(server.hosts["doc"].epoch)
+    assert tried == [1, 2, 1]
+
+
+async def test_what_is_answered_while_its_trim_line_is_stored_is_not_left(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stay in the WAL, and keep all behind it there, until the next compaction."""
+    server, host, stale = await before_a_trim(memory)
+    answers, probe, answered = host.answers, memory.probe, asyncio.Event()
+    reply = answers._reply
+
+    async def later(inbox: str, said: Reply) -> bool:
+        await answered.wait()
+        return await reply(inbox, said)
+
+    monkeypatch.setattr(answers, "_reply", later)
+    async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
+        await probe.put("doc", probe.split(stale))
+        await until(lambda: _is(server.context.counters.refused == 1))
+    await storing
+    answered.set()
+    await probe.answer()
+    await until(lambda: _is(answers.moved == 1))
+    assert not answers.left
+    assert not answers.to_quarantine
+
+
+async def test_what_is_refused_is_kept_though_nobody_can_be_told(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forgotten, it would be purged by the next compaction, and no copy of it be anywhere."""
+    server, _ = await memory.server()
+    probe = memory.probe
+    await probe.start("doc")
+    answers = server.hosts["doc"].answers
+
+    async def cut_off(_inbox: str, _said: Reply) -> bool:
+        raise Disconnected("no connection")
+
+    monkeypatch.setattr(answers, "_reply", cut_off)
+    await probe.put("doc", probe.split(b"garbage"))
+    await until(lambda: _is(answers.moved == 1))
+    assert [stored.data async for stored in probe.rejected.read(subjects.rejected("doc"))] == [b"garbage"]
