@@ -76,6 +76,7 @@ class Lease:
         self.up = False
         self.new = new
         self.ended = False
+        self.lost = False  # it ended because another has the document
         self.suspended = False  # after a reconnect, until the key was read from the leader
         self.head = self.tail = 0
         self.operation_id = operation_id
@@ -235,7 +236,7 @@ class Lease:
     def lose(self, why: str) -> None:
         """Somebody else has it: stop at once."""
         if not self.ended:
-            self.ended = True
+            self.ended = self.lost = True
             log.warning("lease lost", document=self.document_id, token=self.token, why=why)
             if (holder := self._holder()) is not None:
                 holder.step_down(why)

@@ -83,7 +83,7 @@ class Visitors:
     async def listen(self, listen: Callable[[str, Callable[[Message], None]], Awaitable[None]]) -> None:
         """Hear them from now on."""
         context = self._context
-        responder = self._responder = Responder(
+        self._responder = Responder(
             context.transport.bus,
             context.clock,
             self._serve,
@@ -94,7 +94,7 @@ class Visitors:
             room=context.unfinished,
         )
         await listen(subjects.ping(self._document_id), self._on_ping)
-        await listen(subjects.calls(self._document_id), responder.on_message)
+        await listen(subjects.calls(self._document_id), self._on_call)
         await listen(subjects.awareness(self._document_id), self._on_awareness)
 
     def close(self) -> None:
@@ -140,6 +140,11 @@ class Visitors:
             self._responder.expire()  # else chunks of a call wait for the next call
 
     # --- messages ---------------------------------------------------------------------------------
+
+    def _on_call(self, message: Message) -> None:
+        """Another that has it hears the call as well, and does it: who believed our no would ask again."""
+        if self._responder is not None and not self._lease.lost:
+            self._responder.on_message(message)
 
     def _on_ping(self, message: Message) -> None:
         if not (self._is_up() and message.reply and self._lease.valid()):

@@ -555,6 +555,28 @@ async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
     assert (entry.token, entry.head, entry.tail) == (token, 2, 1)
 
 
+async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of now hears each call, too: who is told no by another asks twice, and it is done twice."""
+    server, _ = await memory.server()
+    probe, leave, go = memory.probe, Host._leave, asyncio.Event()
+
+    async def later(host: Host) -> None:
+        await go.wait()
+        await leave(host)
+
+    monkeypatch.setattr(Host, "_leave", later)
+    await probe.start("doc")
+    host = server.hosts["doc"]
+    host.lease.lose("another has it")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await probe.call("version", "doc")
+    assert not host.closed.is_set()
+    go.set()
+    async with asyncio.timeout(PATIENCE):
+        await host.closed.wait()
+
+
 @pytest.mark.parametrize("within", [(Intake, "take"), (Journalling, "accepted")], ids=["taken", "journalled"])
 async def test_who_has_lost_the_document_shows_nothing_more(
     memory: World, monkeypatch: pytest.MonkeyPatch, within: tuple[type, str]
