@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import nanoid
 import pytest
@@ -558,15 +559,20 @@ async def test_a_down_tells_how_far_the_owner_came(memory: World) -> None:
 async def test_who_has_lost_the_document_is_silent(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner of now hears each call, too: who is told no by another asks twice, and it is done twice."""
     server, _ = await memory.server()
-    probe, leave, go = memory.probe, Host._leave, asyncio.Event()
+    probe, accepted = memory.probe, Journalling.accepted
+    reached, go = asyncio.Event(), asyncio.Event()
 
-    async def later(host: Host) -> None:
+    async def slow(self: Journalling, *arguments: Any) -> object:
+        reached.set()
         await go.wait()
-        await leave(host)
+        return await accepted(self, *arguments)
 
-    monkeypatch.setattr(Host, "_leave", later)
+    monkeypatch.setattr(Journalling, "accepted", slow)
     await probe.start("doc")
     host = server.hosts["doc"]
+    await probe.put("doc", probe.split(Writer().type("late")))
+    async with asyncio.timeout(PATIENCE):
+        await reached.wait()
     host.lease.lose("another has it")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
