@@ -373,6 +373,8 @@ class Reconciler:
                 facts = SnapshotFacts.parse(head.facts)
                 if facts.deleted and not keeps_content(row, facts, head.size):
                     return
+                if not facts.deleted and facts.generation > row.generation and not row.erased_ns:
+                    return  # restored since it was listed, or listed by a replica that lags: it has no past
             elif not row.erased_ns and await self._lives(name, row):
                 self._mending_now.add(name)  # its owner stores it; then we see which life it is
                 return

@@ -10,6 +10,7 @@ import pytest
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.facts import SnapshotFacts
+from lorogo_server.reconcile import Reconciler, Stored
 from tests.server.support import QUICK, Writer
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored
@@ -287,3 +288,24 @@ async def test_an_empty_document_that_was_restored_lives_by_its_snapshot(world: 
     await world.probe.call("compact", "doc")
     found = await facts(server)
     assert (found.deleted, found.generation) == (False, 1)
+
+
+async def test_who_lists_late_takes_a_restore_for_no_new_life(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that lags shows the document as it was before the deletion; it was restored since."""
+    await visit(world, "one", "write", "delete")
+    await visit(world, "two", "restore")
+    one = await machine(world, "one")
+
+    async def lagging(_: Reconciler) -> dict[str, Stored]:
+        return {"doc": Stored(revision=1, messages=5)}
+
+    assert one.reconciler is not None
+    one.reconciler.table.forget_complete()
+    with monkeypatch.context() as patch:
+        patch.setattr(Reconciler, "_listed", lagging)
+        await reconciled(one)
+    found = await facts(one)
+    assert (found.generation, found.past, found.past_ns) == (1, 0, 0)
+    assert await value(world) == {"body": world.writer.text}
