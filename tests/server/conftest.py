@@ -8,6 +8,7 @@ import pytest
 from lorogo_server import Server, ServerSettings
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe
+from tests.server.worlds import World, memory_world
 from tests.transport.conftest import dial, transport, unique, world
 from tests.transport.support import Connect
 
@@ -29,4 +30,11 @@ async def serve(dial: Connect) -> AsyncIterator[Callable[..., object]]:
 @pytest.fixture
 async def probe(dial: Connect) -> AsyncIterator[Probe]:
     async with Probe(await dial()) as made:
+        yield made
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[World]:
+    """The in-memory NATS, for servers that a test starts."""
+    async with memory_world() as made:
         yield made

@@ -167,6 +167,11 @@ class Writer:
         return self.doc.get_text("body").to_string()
 
 
+async def so(fact: bool) -> bool:
+    """A fact that is at hand, for whoever waits `until` it is one."""
+    return fact
+
+
 async def until(look: Callable[[], Awaitable[T | None]], seconds: float = WAIT) -> T:
     """The first thing that `look` finds."""
     async with asyncio.timeout(seconds):

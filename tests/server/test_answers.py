@@ -1,7 +1,7 @@
 """What is refused leaves the WAL, and is counted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -11,19 +11,9 @@ from lorogo_server import compaction
 from lorogo_server.intake import Refused
 from lorogo_server.lease import Lease
 from lorogo_transport.errors import Disconnected
-from tests.server.support import Writer, until
-from tests.server.test_regressions import before_a_trim, writing_slowly
-from tests.server.worlds import World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
-
-
-async def _is(true: bool) -> bool:
-    return true
+from tests.server.slow_writes import before_a_trim, writing_slowly
+from tests.server.support import Writer, so, until
+from tests.server.worlds import World
 
 
 async def test_what_is_moved_out_of_the_wal_is_counted_once(memory: World) -> None:
@@ -35,9 +25,9 @@ async def test_what_is_moved_out_of_the_wal_is_counted_once(memory: World) -> No
     host, refused = server.hosts["doc"], 20
     for number in range(refused):
         await probe.put("doc", probe.split(b"garbage %d" % number))
-    await until(lambda: _is(len(host.answers.to_quarantine) > 0))
+    await until(lambda: so(len(host.answers.to_quarantine) > 0))
     await asyncio.gather(*(host.answers.retry_quarantine(host.epoch) for _ in range(2)))
-    await until(lambda: _is(host.loaded.follower.taken == refused + 1 and not host.answers.to_quarantine))
+    await until(lambda: so(host.loaded.follower.taken == refused + 1 and not host.answers.to_quarantine))
     assert host.answers.moved == refused
     assert host.wal_messages == await probe.wal.count(subjects.wal("doc")) == 1
 
@@ -58,7 +48,7 @@ async def test_what_is_judged_again_is_not_moved_for_what_was_said_before(
     monkeypatch.setattr(quarantine, "move", in_vain)
     for number in range(2):
         await probe.put("doc", probe.split(b"garbage %d" % number))
-    await until(lambda: _is(tried == [1, 2]))
+    await until(lambda: so(tried == [1, 2]))
 
     async def while_it_is_loaded(_lease: Lease, no: Refused, _still_so: Callable[[], bool]) -> bool:
         tried.extend(no.sequences)
@@ -85,11 +75,11 @@ async def test_what_is_answered_while_its_trim_line_is_stored_is_not_left(
     monkeypatch.setattr(answers, "_reply", later)
     async with writing_slowly(server, monkeypatch, compaction.compact) as storing:
         await probe.put("doc", probe.split(stale))
-        await until(lambda: _is(server.context.counters.refused == 1))
+        await until(lambda: so(server.context.counters.refused == 1))
     await storing
     answered.set()
     await probe.answer()
-    await until(lambda: _is(answers.moved == 1))
+    await until(lambda: so(answers.moved == 1))
     assert not answers.left
     assert not answers.to_quarantine
 
@@ -108,5 +98,5 @@ async def test_what_is_refused_is_kept_though_nobody_can_be_told(
 
     monkeypatch.setattr(answers, "_reply", cut_off)
     await probe.put("doc", probe.split(b"garbage"))
-    await until(lambda: _is(answers.moved == 1))
+    await until(lambda: so(answers.moved == 1))
     assert [stored.data async for stored in probe.rejected.read(subjects.rejected("doc"))] == [b"garbage"]

@@ -1,7 +1,6 @@
 """What must stay small on a server, whoever writes to it."""
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -19,13 +18,7 @@ from lorogo_server.intake import Accepted, Intake, Refused
 from lorogo_transport.headers import encode_headers
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Writer, until
-from tests.server.worlds import World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
+from tests.server.worlds import World
 
 
 @pytest.mark.parametrize("filler", ["bytes", "headers"])

@@ -1,7 +1,6 @@
 """Loads that fail or end early, and stops: what the status says afterwards, and how soon."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +19,7 @@ from lorogo_server.loading import Loaded
 from lorogo_transport import api
 from lorogo_transport.errors import Disconnected, TransportError
 from tests.server.support import QUICK, Probe, Writer, until
-from tests.server.worlds import PATIENCE, World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
+from tests.server.worlds import PATIENCE, World
 
 
 async def load_until_up_or_condemned(probe: Probe, times: int) -> list[Entry]:

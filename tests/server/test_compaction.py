@@ -1,6 +1,5 @@
 """What only an owner's memory holds is kept there until it is stored, and stored until it is there."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -9,25 +8,17 @@ from lorogo_protocol import subjects
 from lorogo_server import Server, compaction
 from lorogo_server.host import Host
 from lorogo_transport.errors import RequestTimeout, StorageFull
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotStore
-from tests.server.support import QUICK, Writer, until
-from tests.server.test_regressions import writing_slowly
-from tests.server.worlds import World, memory_world
+from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
+from tests.server.slow_writes import writing_slowly
+from tests.server.support import QUICK, Writer, so, until
+from tests.server.worlds import World
 
 
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
-
-
-async def _is(true: bool) -> bool:
-    return true
-
-
-async def compacted_twice(memory: World, writer: Writer) -> tuple[Server, Host]:
-    """An owner that trims all history; of its first words nothing is in the WAL any more."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
+async def compacted_twice(
+    memory: World, writer: Writer, *, history_seconds: float = 0.0
+) -> tuple[Server, Host]:
+    """An owner that trims all history, or some; of its first words nothing is in the WAL any more."""
+    server, _ = await memory.server(replace(QUICK, history_seconds=history_seconds))
     probe = memory.probe
     await probe.start("doc")
     for word in ("one ", "two "):
@@ -43,6 +34,29 @@ async def loaded_by_the_next(memory: World, server: Server) -> object:
     await memory.server()
     await memory.probe.start("doc")
     return await memory.probe.value("doc")
+
+
+@pytest.mark.parametrize("trims", [True, False])
+async def test_a_snapshot_that_is_lost_while_it_is_read_back_is_stored_again(
+    memory: World, monkeypatch: pytest.MonkeyPatch, trims: bool
+) -> None:
+    """The one before it is gone with it, and the WAL behind that is purged: memory is all there is."""
+    server, host = await compacted_twice(memory, Writer(), history_seconds=0.0 if trims else 600.0)
+    store = server.context.snapshots
+    get = store.get
+
+    async def lost(head: SnapshotHead, *, bytes_max: int) -> bytes:
+        memory.nats.store(subjects.SNAPSHOT_STREAM).purge(">", 1 << 60)
+        monkeypatch.undo()
+        return await get(head, bytes_max=bytes_max)
+
+    monkeypatch.setattr(store, "get", lost)
+    with pytest.raises(SnapshotReplaced):
+        await compaction.compact(host)
+    await until(lambda: so(not host.must_store))
+    assert await memory.probe.value("doc") == {"body": "one two three "}
+    assert await store.head("doc") is not None
+    assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
 async def test_a_snapshot_that_is_damaged_while_it_is_read_back_is_stored_again(
@@ -61,7 +75,7 @@ async def test_a_snapshot_that_is_damaged_while_it_is_read_back_is_stored_again(
     monkeypatch.setattr(store, "get", damaged)
     with pytest.raises(SnapshotDamaged):
         await compaction.compact(host)
-    await until(lambda: _is(not host.must_store))
+    await until(lambda: so(not host.must_store))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -80,7 +94,7 @@ async def test_a_snapshot_that_is_lost_with_the_connection_is_stored_again(
     with pytest.raises(RequestTimeout):
         await compaction.compact(host)
     assert host.is_settled
-    await until(lambda: _is(not host.must_store))
+    await until(lambda: so(not host.must_store))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -97,7 +111,7 @@ async def test_memory_is_kept_though_what_was_stored_is_gone_and_there_is_no_roo
         newest = host.loaded.follower.position
         assert memory.nats.lose_messages(subjects.WAL_STREAM, [newest]) == 1
         host.stream_lost()
-        await until(lambda: _is(host.must_store))
+        await until(lambda: so(host.must_store))
         head = host.loaded.snapshot
         assert head is not None
         old = await store.get(head, bytes_max=1 << 20)  # as a journal that knows no more brings it back
@@ -116,7 +130,7 @@ async def test_memory_is_kept_though_what_was_stored_is_gone_and_there_is_no_roo
             await compaction.compact(host)
         assert host.must_store
         assert host.is_settled
-    await until(lambda: _is(not host.must_store))
+    await until(lambda: so(not host.must_store))
     assert await loaded_by_the_next(memory, server) == {"body": "one two three "}
 
 
@@ -133,8 +147,8 @@ async def test_what_is_accepted_and_lost_while_a_snapshot_is_stored_is_stored_by
         await probe.accept("doc", writer.type("two "))
         assert memory.nats.lose_messages(subjects.WAL_STREAM, [host.loaded.follower.position]) == 1
         host.stream_lost()
-        await until(lambda: _is(host.must_store))
+        await until(lambda: so(host.must_store))
     await storing
     assert host.must_store
-    await until(lambda: _is(not host.must_store))
+    await until(lambda: so(not host.must_store))
     assert await loaded_by_the_next(memory, server) == {"body": "one two "}

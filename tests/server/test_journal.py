@@ -40,7 +40,7 @@ from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.memory import MemoryNats
 from tests.journals import TestDisk
-from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.support import QUICK, Probe, Writer, so, until
 
 DATA = Path("data")
 
@@ -188,7 +188,7 @@ async def test_a_host_that_must_stop_at_once_is_not_asked_to_finish() -> None:
         host = server.hosts["doc"]
         async with host.busy:
             await probe.put("doc", probe.split(Writer().type("queued")))
-            await until(lambda: _is(host.waiting()[0] == 1))
+            await until(lambda: so(host.waiting()[0] == 1))
             host.stop("the journal has stopped", finish=False)
             host.stop("idle")
         await host.closed.wait()
@@ -206,7 +206,7 @@ async def test_what_the_owner_dropped_and_a_load_accepts_is_journalled() -> None
         assert len(parts) > 1
         await probe.put("doc", parts[:-1])
         intake = server.hosts["doc"].loaded.intake
-        await until(lambda: _is(intake.first_dropped() is not None))
+        await until(lambda: so(intake.first_dropped() is not None))
         await probe.put("doc", parts[-1:])
         nack = await probe.answer()
         assert isinstance(nack, Nack)
@@ -243,7 +243,7 @@ async def test_what_waited_in_vain_leaves_no_copy_in_the_wal() -> None:
     async with world(TestDisk(), replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
         needed, _ = await sent_twice_in_vain(probe)
         answers = server.hosts["doc"].answers
-        await until(lambda: _is(answers.moved == 2 and not answers.to_quarantine))
+        await until(lambda: so(answers.moved == 2 and not answers.to_quarantine))
         assert [await probe.wal.get(sequence) for sequence in (1, 2)] == [None, None]
         assert server.hosts["doc"].loaded.intake.first_dropped() is None
         await probe.accept("doc", needed)
@@ -261,7 +261,7 @@ async def test_a_copy_of_what_waited_in_vain_is_journalled_by_the_load_that_acce
     async with world(disk, replace(QUICK, pending_seconds=0.05)) as (server, probe, _):
         needed, log_id = await sent_twice_in_vain(probe)
         answers = server.hosts["doc"].answers
-        await until(lambda: _is(answers.moved > 0 and not answers.to_quarantine))
+        await until(lambda: so(answers.moved > 0 and not answers.to_quarantine))
         assert await probe.wal.get(1) is not None
         await probe.accept("doc", needed)
         assert await probe.value("doc") == {"body": "needed "}
@@ -303,7 +303,7 @@ async def test_what_was_dropped_is_no_concern_once_it_is_purged() -> None:
         writer = Writer()
         await probe.put("doc", probe.split(Writer().type("never whole"), size=60)[:-1])
         intake = server.hosts["doc"].loaded.intake
-        await until(lambda: _is(intake.first_dropped() is not None))
+        await until(lambda: so(intake.first_dropped() is not None))
         await probe.accept("doc", writer.type("one "))
         await probe.call("compact", "doc")
         assert intake.first_dropped() is None
@@ -472,7 +472,7 @@ async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_pat
         async with Server(nats.connect("two"), QUICK, data=tmp_path) as server:
             journal = server.journal
             assert journal is not None
-            await until(lambda: _is(bool(journal.damage)))  # by reconciliation, which reads it
+            await until(lambda: so(bool(journal.damage)))  # by reconciliation, which reads it
             assert journal.covered("doc") == NOTHING
             await probe.start("doc")
             assert await probe.value("doc") == {"body": writer.text}
@@ -501,7 +501,7 @@ async def test_damage_found_later_begins_open_documents_anew() -> None:
         assert isinstance(base, BaseRecord)
         assert Writer(base.content).text == writer.text
         journalling = server.hosts["doc"].journalling
-        await until(lambda: _is(journalling._whole))  # on the disk, and the host has heard of it
+        await until(lambda: so(journalling._whole))  # on the disk, and the host has heard of it
         await _unload(server)
         assert server.journal.covered("doc").base == base.snapshot_digest
 
@@ -513,7 +513,7 @@ async def test_a_client_learns_in_time_that_no_server_can_take_its_document() ->
         await probe.start("doc")
         disk.break_()
         await probe.put("doc", probe.split(Writer().type("lost?")))
-        await until(lambda: _is(not server.ready and not server.hosts))
+        await until(lambda: so(not server.ready and not server.hosts))
         starter = Starter(
             nats.connect("client"), SystemClock(), random.Random(1), nanoid.generate, ClientSettings()
         )
@@ -564,10 +564,6 @@ async def test_a_short_write_on_a_full_disk_is_told_as_that(
     error.__cause__ = OSError("short write")
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
     assert reason(error) == f"no space left on the disk of {tmp_path}"
-
-
-async def _is(so: bool) -> bool:
-    return so
 
 
 async def _unload(server: Server, document_id: str = "doc") -> None:

@@ -1,6 +1,6 @@
 """A lease's own renewal that comes back is known without being read; nothing else is taken for it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -12,15 +12,9 @@ from lorogo_server.host import Host
 from lorogo_server.lease import Lease
 from lorogo_transport.ports import Message
 from lorogo_transport.statuses import heard
-from tests.server.worlds import World, lease_of, memory_world
+from tests.server.worlds import World, lease_of
 
 TOKEN = 50
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
 
 
 class Muted:

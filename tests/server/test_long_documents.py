@@ -1,7 +1,6 @@
 """A document whose WAL is long is compacted when its server stops, or after it was loaded so."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +15,10 @@ from lorogo_server.host import Host
 from lorogo_server.loading import Loaded, load
 from lorogo_transport.errors import StorageFull, Unreachable
 from tests.server.support import QUICK, WAIT, Writer, until
-from tests.server.worlds import World, memory_world
+from tests.server.worlds import World
 
 LONG = replace(QUICK, compact_idle_bytes=100)
 PATIENT = replace(QUICK, compact_idle_bytes=1 << 40)
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
 
 
 async def in_wal(memory: World, document_id: str = "doc") -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,16 +30,11 @@ from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced, SnapshotStore
-from tests.server.support import QUICK, Probe, Serve, Writer, until
-from tests.server.worlds import PATIENCE, ShiftedClock, World, lease_of, memory_world
+from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from tests.server.slow_writes import before_a_trim, from_the_past, writing_slowly
+from tests.server.support import QUICK, Probe, Serve, Writer, so, until
+from tests.server.worlds import PATIENCE, ShiftedClock, World, lease_of
 from tests.transport.support import Connect
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
 
 
 async def when_settled(probe: Probe, verb: str) -> dict[str, object]:
@@ -90,36 +84,6 @@ async def test_nobody_makes_the_server_publish_where_he_may_not(
 
 
 # --- owners before us -------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def held_swap(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncio.Event]:
-    """The server's next write of metadata waits until the block ends; the event says that it waits."""
-    store, reached, go = server.context.snapshots, asyncio.Event(), asyncio.Event()
-    swap = store._swap
-
-    async def late(head: SnapshotHead, expected_revision: int) -> SnapshotHead:
-        reached.set()
-        await go.wait()
-        return await swap(head, expected_revision)
-
-    monkeypatch.setattr(store, "_swap", late)
-    try:
-        yield reached
-    finally:
-        go.set()
-
-
-@asynccontextmanager
-async def writing_slowly(
-    server: Server, monkeypatch: pytest.MonkeyPatch, write: Callable[[Host], Awaitable[object]]
-) -> AsyncIterator[asyncio.Future[object]]:
-    """What writes a snapshot waits just before it counts, until the block ends; await it behind that."""
-    async with held_swap(server, monkeypatch) as reached:
-        writing: asyncio.Future[object] = asyncio.ensure_future(write(server.hosts["doc"]))
-        async with asyncio.timeout(PATIENCE):
-            await reached.wait()
-        yield writing
 
 
 @pytest.mark.parametrize("write", [compaction.compact, deletion.delete])
@@ -261,23 +225,6 @@ async def test_what_a_load_read_is_a_witness_of_the_epoch(memory: World) -> None
     assert await probe.value("doc") == {"body": "before after "}
 
 
-async def from_the_past(probe: Probe) -> bytes:
-    """An update that does not build on the newest: what is between them may be trimmed."""
-    writer = Writer()
-    await probe.start("doc")
-    await probe.accept("doc", writer.type("old "))
-    update = Writer(writer.everything()).type("from the past ")
-    await probe.accept("doc", writer.type("new "))
-    return update
-
-
-async def before_a_trim(memory: World) -> tuple[Server, Host, bytes]:
-    """An owner whose next compaction trims all history, and an update that it refuses from then on."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0))
-    stale = await from_the_past(memory.probe)
-    return server, server.hosts["doc"], stale
-
-
 async def test_nobody_is_refused_for_a_trim_line_that_is_not_stored(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +252,7 @@ async def test_what_was_left_in_the_wal_is_kept_before_it_is_purged(
         assert left is not None
         assert first_needed(host.loaded, host.answers) == left.sequence
     await storing
-    await until(lambda: _is(not host.answers.to_quarantine))
+    await until(lambda: so(not host.answers.to_quarantine))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
     assert [(stored.data, stored.headers[h.SEQUENCE]) for stored in kept] == [(stale, str(left.sequence))]
     assert await probe.wal.get(left.sequence) is None
@@ -337,42 +284,9 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
         await others.put("doc", old, facts.render(), expected_revision=host.snapshot_revision)
     await storing
     assert begun == [False, True]
-    await until(lambda: _is(not host.answers.to_quarantine))
+    await until(lambda: so(not host.answers.to_quarantine))
     kept = [stored async for stored in probe.rejected.read(subjects.rejected("doc"))]
     assert [stored.data for stored in kept] == [stale]
-
-
-@pytest.mark.parametrize("trims", [True, False])
-async def test_a_snapshot_that_is_lost_while_it_is_read_back_is_stored_again(
-    memory: World, monkeypatch: pytest.MonkeyPatch, trims: bool
-) -> None:
-    """The one before it is gone with it, and the WAL behind that is purged: memory is all there is."""
-    server, _ = await memory.server(replace(QUICK, history_seconds=0 if trims else 600.0))
-    probe, writer = memory.probe, Writer()
-    await probe.start("doc")
-    await probe.accept("doc", writer.type("one "))
-    await probe.call("compact", "doc")
-    await probe.accept("doc", writer.type("two "))
-    await probe.call("compact", "doc")
-    await probe.accept("doc", writer.type("three "))
-    host, store = server.hosts["doc"], server.context.snapshots
-    get = store.get
-
-    async def lost(head: SnapshotHead, *, bytes_max: int) -> bytes:
-        memory.nats.store(subjects.SNAPSHOT_STREAM).purge(">", 1 << 60)
-        monkeypatch.undo()
-        return await get(head, bytes_max=bytes_max)
-
-    monkeypatch.setattr(store, "get", lost)
-    with pytest.raises(SnapshotReplaced):
-        await compaction.compact(host)
-    await until(lambda: _is(not host.must_store))
-    assert await probe.value("doc") == {"body": "one two three "}
-    assert await store.head("doc") is not None
-    await server.stop()
-    await memory.server()
-    await probe.start("doc")
-    assert await probe.value("doc") == {"body": "one two three "}
 
 
 async def test_a_trim_line_that_could_not_be_stored_is_given_up(
@@ -389,7 +303,7 @@ async def test_a_trim_line_that_could_not_be_stored_is_given_up(
     with pytest.raises(StorageFull):
         await compaction.compact(host)
     await when_settled(probe, "version")
-    await until(lambda: _is(not host.answers.trimming))
+    await until(lambda: so(not host.answers.trimming))
     await probe.accept("doc", stale)
 
 
@@ -630,7 +544,7 @@ async def test_what_could_not_be_moved_out_of_the_wal_is_tried_again(
         await probe.call("delete", "doc")
     assert host.answers.to_quarantine
     monkeypatch.setattr(host.answers, "_quarantine", quarantine)
-    await until(lambda: _is(not host.answers.to_quarantine))
+    await until(lambda: so(not host.answers.to_quarantine))
 
 
 async def test_a_deleted_document_is_unloaded_whatever_the_wal_has_of_it(memory: World) -> None:
@@ -642,11 +556,7 @@ async def test_a_deleted_document_is_unloaded_whatever_the_wal_has_of_it(memory:
     await probe.call("delete", "doc")
     host = server.hosts["doc"]
     host.loaded.intake.wal_bytes = 1000
-    await until(lambda: _is("doc" not in server.hosts))
-
-
-async def _is(fact: bool) -> bool:
-    return fact
+    await until(lambda: so("doc" not in server.hosts))
 
 
 # --- outcomes that nobody knows ---------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Documents are looked after in turns: many cost a server no more than some, and none is left out."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -9,13 +8,7 @@ import pytest
 from lorogo_server import maintenance, upkeep
 from lorogo_server.host import Host
 from tests.server.support import QUICK, until
-from tests.server.worlds import World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
+from tests.server.worlds import World
 
 
 @pytest.mark.parametrize(("documents", "part", "turns"), [(3, 3, 1), (7, 3, 3), (40, 8, 5), (0, 3, 1)])

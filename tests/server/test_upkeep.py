@@ -1,25 +1,14 @@
 """Looking after open documents."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from lorogo_server import compaction
 from lorogo_server.host import Host
 from lorogo_transport.errors import StorageFull
-from tests.server.support import Writer, until
-from tests.server.worlds import World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
-
-
-async def _is(true: bool) -> bool:
-    return true
+from tests.server.support import Writer, so, until
+from tests.server.worlds import World
 
 
 async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> None:
@@ -37,7 +26,7 @@ async def test_work_that_ended_before_it_began_is_forgotten(memory: World) -> No
     await probe.start("doc")
     host = server.hosts["doc"]
     host.due.want("it is wanted")
-    await until(lambda: _is(host.loaded.snapshot is not None and host.loaded.snapshot.size > 0))
+    await until(lambda: so(host.loaded.snapshot is not None and host.loaded.snapshot.size > 0))
 
 
 async def test_a_stop_stores_what_only_memory_holds_though_another_document_fails(

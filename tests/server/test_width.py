@@ -1,6 +1,5 @@
 """An update of too many peers would hold up every document of a server: refused, live and at a load."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,13 +10,7 @@ from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.reasons import Reason
 from tests.server.support import Writer, until
-from tests.server.worlds import World, memory_world
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[World]:
-    async with memory_world() as made:
-        yield made
+from tests.server.worlds import World
 
 
 def wide() -> LoroDoc:
