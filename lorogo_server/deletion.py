@@ -126,9 +126,9 @@ async def erase(host: Host) -> int:
         return erased_ns
 
 
-async def _know_snapshot(host: Host) -> None:
+async def _know_snapshot(host: Host, *, ask: bool = False) -> None:
     """Raises Refused if another snapshot is stored than we think: the document is loaded afresh then."""
-    if not await host.knows_snapshot():
+    if not await host.knows_snapshot(ask=ask):
         host.doubt_stored()
         raise Refused(Reason.BUSY, "it is being loaded afresh; ask again")
 
@@ -163,7 +163,8 @@ async def restore(host: Host) -> int:
         await host.settle_epoch()  # what was refused may have other sequences now: it is found again
         await host.read_to_the_end()  # what was stored until now is refused: its sender may have been told so
         await host.lease.confirm()  # behind that: what another owner ACKed since is not ours to purge
-        await _know_snapshot(host)
+        # Nor is what a server brought back that knows of a later life: it has stored that life before.
+        await _know_snapshot(host, ask=True)
         restored_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
         if await context.check_epoch() or host.epoch != context.epochs.current:
             raise Refused(Reason.BUSY, "the stream lost messages, and is being read afresh; ask again")

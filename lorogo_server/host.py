@@ -259,13 +259,15 @@ class Host:
         if holds_all:
             self.must_store = False
 
-    async def knows_snapshot(self) -> bool:
-        """Whether what is stored is what we think; asked only after a lost connection. Raises TransportError.
+    async def knows_snapshot(self, *, ask: bool = False) -> bool:
+        """Whether what is stored is what we think; asked after a lost connection, or always.
+
+        Raises TransportError.
 
         A bucket that was lost and made anew counts its revisions from 1 again: that of another's snapshot,
         or of a tombstone, may be the one that we expect.
         """
-        if not self.doubts_snapshot:
+        if not (ask or self.doubts_snapshot):
             return True
         head, known = await self.context.snapshots.head(self.document_id), self.loaded.snapshot
         if head is None or known is None:

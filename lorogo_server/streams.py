@@ -8,7 +8,7 @@ from lorogo_transport import topology
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Transport
 
-# Others may have seen revisions beyond ours, and none may be given out again: a gap, which differs each time.
+# Only where NATS's clock went back: others may have seen revisions beyond ours, and none may be given out again.
 _GAP = 60_000_000
 
 
@@ -17,22 +17,30 @@ async def ensure(
 ) -> list[tuple[str, str]]:
     """See to all of them; which stream was changed, and how. Raises TransportError.
 
-    Fencing tokens are revisions of the status bucket. One that is made anew goes on where the later of
-    two clocks is, ours and NATS's, and `above` the tokens that we know: who makes it may be behind, and its
-    tokens would be below those of owners before, whose journals then seem to be newer. In microseconds:
-    renewals of very many documents do not overtake that.
+    Fencing tokens are revisions of the status bucket. One that is made anew goes on where NATS's clock is, in
+    microseconds: no bucket gives out so many that it overtakes that, so whoever makes the next one begins
+    above all of them, also if it has heard of none. `above` are the tokens that we know (docs/decisions/0001).
     """
     changes: list[tuple[str, str]] = []
     for spec in topology.specs(
         replicas=settings.replicas,
         wal_bytes_max=settings.wal_bytes_max,
         kept_presence_bytes_max=settings.kept_presence_bytes_max,
-        status_first_sequence=clock.wall_ns() // 1_000,
+        status_first_sequence=1,  # see below
         guarded=guarded,
     ):
-        if spec.first_sequence:  # the WAL is there by now: it comes first
-            theirs = (await transport.stream(subjects.WAL_STREAM).state()).now_ns // 1_000
-            first = max(spec.first_sequence, theirs, above + _GAP + theirs % _GAP)
+        if spec.first_sequence:
+            now_ns = (await transport.stream(subjects.WAL_STREAM).state()).now_ns  # it is there: it comes first
+            first = first_token(now_ns or clock.wall_ns(), above)
             spec = replace(spec, first_sequence=first)  # noqa: PLW2901
         changes += [(spec.name, change) for change in await transport.ensure(spec)]
     return changes
+
+
+def first_token(now_ns: int, above: int) -> int:
+    """Where a bucket begins that is made now, by somebody who has seen tokens up to `above`.
+
+    Our own clock has no say, nor has a margin: who makes the bucket after that may know of neither.
+    """
+    now = now_ns // 1_000
+    return now if now > above else above + _GAP + now % _GAP

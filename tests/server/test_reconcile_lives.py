@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.reconcile import Reconciler, Stored
-from tests.server.support import QUICK, Writer
+from tests.server.support import QUICK, Writer, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored
 
@@ -82,6 +83,27 @@ async def test_a_tombstone_of_before_does_not_bury_what_was_acked_since(world: W
     assert (found.deleted, found.generation) == (False, 1)
     await world.probe.start("doc")
     assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def test_a_restore_purges_nothing_that_was_brought_back(world: World) -> None:
+    """Its owner knows only of the deletion, and refuses what another server publishes again: that stays."""
+    await new_life_at_two(world)
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await machine(world, "two")
+    kept = await one.context.wal.subjects(subjects.wal("doc"))
+    assert kept
+    with pytest.raises(CallRefused, match="loaded afresh"):
+        await world.probe.call("restore", "doc")
+    assert await one.context.wal.subjects(subjects.wal("doc")) == kept
+    await until(lambda: _reads(world, {"body": "anew"}))
+
+
+async def _reads(world: World, wanted: object) -> bool:
+    try:
+        return await world.probe.value("doc") == wanted
+    except CallRefused:
+        return False
 
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["", "table-lost"])

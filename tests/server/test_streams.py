@@ -13,33 +13,51 @@ from tests.server.support import until
 from tests.server.worlds import ShiftedClock, memory_world
 
 
-async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_is_behind() -> None:
-    """A status bucket begins where the later clock is, its maker's or NATS's: no owner seems older."""
+async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_has_heard_of_none() -> None:
+    """A status bucket begins where NATS's clock is, whatever its maker's says: no later owner seems older."""
     nats_clock, behind = ShiftedClock(), ShiftedClock(ahead=-3600.0)
     nats = MemoryNats(now_ns=nats_clock.wall_ns)
     line = nats.connect("server")
-    for clock in (nats_clock, behind, ShiftedClock(ahead=3600.0)):
-        least = max(clock.wall_ns(), nats_clock.wall_ns()) // 1_000
+    token = 0
+    for clock in (nats_clock, ShiftedClock(ahead=3600.0), behind, nats_clock):
         await streams.ensure(line, ServerSettings(), clock, guarded=False)
+        now = nats_clock.wall_ns() // 1_000
         first = await line.stream(subjects.STATUS_STREAM).append(subjects.status_key("doc"), b"")
-        assert least <= first <= least + 60_000_000
+        assert token < first <= now
+        token = first
         del nats.stores[subjects.STATUS_STREAM]
 
 
 async def test_tokens_go_up_from_those_that_are_known() -> None:
-    """A clock was ahead when the bucket was made, and the next to make it has seen its tokens."""
-    clock = ShiftedClock()
-    nats = MemoryNats(now_ns=clock.wall_ns)
+    """NATS's clock was ahead when the bucket was made, and the next to make it has seen its tokens."""
+    clock = ShiftedClock(ahead=3600.0)
+    nats = MemoryNats(now_ns=lambda: clock.wall_ns())
     line = nats.connect("server")
-    await streams.ensure(line, ServerSettings(), ShiftedClock(ahead=3600.0), guarded=False)
+    await streams.ensure(line, ServerSettings(), clock, guarded=False)
     statuses = Statuses(line)
     token = await statuses.write("doc", Down(1), expected_revision=0)
     assert statuses.highest == token
     other = Statuses(line)
     await other.read("doc")
     del nats.stores[subjects.STATUS_STREAM]
+    clock = ShiftedClock()
     await streams.ensure(line, ServerSettings(), clock, guarded=False, above=other.highest)
     assert await statuses.write("doc", Down(2), expected_revision=0) > token
+
+
+@pytest.mark.parametrize(
+    ("now", "above", "first"),
+    [
+        (5_000, 0, 5_000),
+        (5_000, 4_999, 5_000),
+        (5_000, 5_000, 60_010_000),
+        (5_000, 9_000_000, 69_005_000),
+        (65_000_000, 90_000_000, 155_000_000),
+    ],
+)
+def test_where_tokens_begin(now: int, above: int, first: int) -> None:
+    """At NATS's clock in microseconds; where that went back, behind a gap that differs each time."""
+    assert streams.first_token(now * 1_000, above) == first
 
 
 async def test_what_is_lost_while_a_server_starts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
