@@ -71,9 +71,9 @@ async def _affirm(host: Host) -> None:
     was asked before may have ended between the tombstone and its record.
     """
     loaded, snapshots = host.loaded, host.context.snapshots
+    await host.lease.confirm()
+    await _know_snapshot(host, ask=True)  # another may have brought back a later life
     if not loaded.facts.erased_ns and loaded.facts.deleted_by < host.lease.token:
-        await host.lease.confirm()
-        await _know_snapshot(host)
         facts = replace(loaded.facts, deleted_by=host.lease.token)
         try:
             head = await snapshots.put_facts_on(loaded.snapshot, host.document_id, facts.render())
@@ -94,7 +94,9 @@ async def erase(host: Host) -> int:
         loaded, context = host.loaded, host.context
         await host.lease.confirm()
         await _know_snapshot(host)
-        old, now_ns = loaded.snapshot, context.clock.wall_ns()
+        old = loaded.snapshot
+        now_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
+        now_ns = max(now_ns, loaded.facts.deleted_ns)
         if not loaded.facts.erased_ns or (old is not None and old.size):  # an old snapshot may have come back
             facts = SnapshotFacts(
                 sequence=loaded.intake.head,

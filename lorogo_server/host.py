@@ -289,6 +289,8 @@ class Host:
         """
         if not self._answering or self._reload or self._rewind or self.answers.to_quarantine:
             return 0
+        if self.must_store or self.doubts_snapshot:  # it may be gone
+            return 0
         if self.epoch != epoch or self.snapshot_revision != revision or self.loaded.intake.deleted:
             return 0
         return min(before, bounds.first_needed(self.loaded, self.answers))

@@ -25,7 +25,7 @@ from lorogo_server.epoch import Known
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
-from lorogo_server.reconcile_lives import Lives, behind, outlives
+from lorogo_server.reconcile_lives import Lives, behind, lies_below, outlives
 from lorogo_server.reconcile_repair import Found, Pace, Repair, keeps_content
 from lorogo_server.reconcile_rounds import Rounds
 from lorogo_server.reconcile_scan import Entry, Place
@@ -87,6 +87,7 @@ class Reconciler:
         self._waiting: set[str] = set()
         self._damaged: set[str] = set()  # journals in which damage was found
         self._told: set[str] = set()  # contradictions
+        self._told_below: set[str] = set()  # of edits below a tombstone
         self._counted: set[str] = set()  # have lost something, and were not found whole since
         self._unread: set[str] = set()  # documents that could not be read when it was last tried
         self._unread_now: set[str] = set()  # in this pass
@@ -96,7 +97,7 @@ class Reconciler:
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
-        self._opened = False
+        self._opened = self._began = False
         self._log = log.bind(server=context.server_id)
         pace = Pace(context.clock.now, PER_SECOND)
         self._repair = Repair(context, self.found, pace, self._note_rejected)
@@ -105,11 +106,20 @@ class Reconciler:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
         self._opened = True
         self.table = await asyncio.to_thread(_read, self._journal.directory)
-        statuses = self._context.statuses
-        statuses.highest = max(statuses.highest, self.table.highest_lease)
+        self._note_tokens()
         known = await asyncio.to_thread(epoch.recalled, self._journal.directory)
         if known is not None:
             self._context.epochs.recall(known)
+
+    async def read_journals(self) -> None:
+        """For the highest token that they know, without NATS; the first pass reads them anyway."""
+        if not self._began:
+            await self._read()
+            self._note_tokens()
+
+    def _note_tokens(self) -> None:
+        statuses = self._context.statuses
+        statuses.highest = max(statuses.highest, self.table.highest)
 
     async def remember(self) -> None:
         """Keep where the WAL stands: before the ledger, whose positions count only in this epoch."""
@@ -130,6 +140,7 @@ class Reconciler:
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
+        self._began = True
         self._wanted.set()
         pause = self._context.settings.reconcile_every_seconds
         again = _AGAIN_SECONDS
@@ -186,13 +197,18 @@ class Reconciler:
     async def reconcile(self) -> None:
         """Compare everything once, and bring back what is lost. Raises TransportError, OSError."""
         async with self._passing, self._turn():
-            places = await asyncio.to_thread(self._places)
-            self.table.forget_readings(place.name for place in places)
-            for place in places:
-                await self._read_on(place)
+            places = await self._read()
             if self.table.rows or self._hosts:
                 await self._compare({place.name: place for place in places})
             await self._save()
+
+    async def _read(self) -> list[Place]:
+        """Fold what is new in every journal into the table."""
+        places = await asyncio.to_thread(self._places)
+        self.table.forget_readings(place.name for place in places)
+        for place in places:
+            await self._read_on(place)
+        return places
 
     def _places(self) -> list[Place]:
         journal = self._journal
@@ -251,6 +267,8 @@ class Reconciler:
                 and there.generation >= row.generation
                 and not keeps_content(row, there.facts, there.size)
             ):
+                if lies_below(row, there.facts):
+                    self._tell_of_what_lies_below(name)
                 continue
             if row.floor and not row.deleted_ns:
                 self._tell_of_new_life(name, row)
@@ -375,7 +393,7 @@ class Reconciler:
                     return
                 if not facts.deleted and facts.generation > row.generation and not row.erased_ns:
                     return  # restored since it was listed, or listed by a replica that lags: it has no past
-            elif not row.erased_ns and await self._lives(name, row):
+            elif await self._lives(name, row):
                 self._mending_now.add(name)  # its owner stores it; then we see which life it is
                 return
             if await self._repair.bury(name, row, head):
@@ -387,6 +405,15 @@ class Reconciler:
             await self._leave_out(name, error)
             return
         self._tell_of_new_life(name, row)
+
+    def _tell_of_what_lies_below(self, name: str) -> None:
+        if name not in self._told_below:
+            self._told_below.add(name)
+            self._log.warning(
+                "edits lie below a tombstone that is older than they are, by NATS's clock;"
+                " `lorogo doc restore` brings them back",
+                document=name,
+            )
 
     def _tell_of_new_life(self, name: str, row: Row) -> None:
         if name not in self._told:

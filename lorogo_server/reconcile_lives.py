@@ -34,6 +34,16 @@ def outlives(row: Row, facts: SnapshotFacts) -> bool:
     return facts.deleted_by < row.edited and facts.deleted_ns < row.edited_ns
 
 
+def lies_below(row: Row, facts: SnapshotFacts) -> bool:
+    """Whether the journals hold edits that are later than that tombstone by NATS's clock, not by lease.
+
+    A late owner's, or those before somebody asked for the deletion again. Or tokens went back, because NATS
+    lost the end of the status bucket, and somebody edited what nobody knew to be deleted: nothing tells.
+    """
+    known = facts.deleted and not facts.erased_ns and facts.deleted_by
+    return bool(known and row.ends and row.edited <= facts.deleted_by and row.edited_ns > facts.deleted_ns)
+
+
 def behind(row: Row, facts: SnapshotFacts) -> bool:
     """Whether what lives there forgot that it was restored: the snapshot which said so is lost."""
     return not facts.deleted and not row.deleted_ns and row.generation > facts.generation

@@ -24,7 +24,7 @@ from lorogo_protocol.records import (
 
 Ends = dict[int, int]  # of each peer, the counter behind its last change
 
-_FORMAT = 4  # another one is not read, but the journals are, anew
+_FORMAT = 5  # another one is not read, but the journals are, anew
 _CHECK_BYTES = 8
 _BROKERS_MAX = 16
 _REJECTED_MAX = 10_000
@@ -69,6 +69,10 @@ class Row:
                 return bool(self.floor) and record.lease <= self.floor
             case _:
                 return False
+
+    def survives_erasure(self, lease: int, time_ns: int) -> bool:
+        """Whether a base of that lease, and of that time by its owner's clock, is later than an erasure."""
+        return not self.erased_ns or (time_ns > self.erased_ns and lease > self.deleted_lease)
 
     def forsakes(self, record: DocumentRecord, time_ns: int) -> bool:
         """Whether it went with the life before this one, and nothing of this one builds on it."""
@@ -187,6 +191,7 @@ class Table:
         self.epoch = 1  # of the WAL that it was last compared with
         self.brokers: list[str] = []  # nats-servers that it was compared with, the newest last
         self.snapshots = (0, 0)  # when their stream was made, and its last sequence
+        self.highest = 0  # the highest lease that a record names
 
     def fold(self, document_id: str, record: DocumentRecord, time_ns: int, place: str, sequence: int) -> None:
         """Take a record into account; the order does not matter, nor does once or twice.
@@ -196,6 +201,7 @@ class Table:
         row = self.rows.get(document_id)
         if row is None:
             row = self.rows[document_id] = Row()
+        self.highest = max(self.highest, record.lease)
         match record:
             case UpdateRecord() | BaseRecord() if row.past(record, time_ns):
                 pass
@@ -204,7 +210,7 @@ class Table:
                 row.lives(record.generation, record.lease, time_ns)
                 row.edit(record.lease, time_ns)
                 row.extend(reaches(record))
-            case BaseRecord() if time_ns > row.erased_ns:
+            case BaseRecord() if row.survives_erasure(record.lease, time_ns):
                 row.lives(record.generation, record.lease, time_ns)
                 ends = _ends(record.vector)
                 row.extend(ends)
@@ -227,11 +233,6 @@ class Table:
                 row.dies(max(row.generation, record.generation), record.erased_ns, record.lease)
             case _:
                 pass  # older than its erasure
-
-    @property
-    def highest_lease(self) -> int:
-        """Of whoever wrote or deleted what the journals hold."""
-        return max((max(row.edited, row.deleted_lease, row.floor) for row in self.rows.values()), default=0)
 
     def forget_complete(self) -> None:
         """The stream is not what it was: compare every document again."""
@@ -292,6 +293,7 @@ class Table:
                 [(place, r.log_id, r.settled, r.seen, r.seen_ns) for place, r in self.readings.items()],
                 [(name, *_packed(row)) for name, row in self.rows.items()],
                 list(self.rejected),
+                self.highest,
             ]
         )
         return bytes(xxhash.xxh64(body).digest()) + body
@@ -306,7 +308,7 @@ def decode(data: bytes) -> Table:
     unpacked: list[Any] = msgpack.unpackb(body, strict_map_key=False)
     if unpacked[0] != _FORMAT:
         return table
-    _, table.epoch, snapshots, table.brokers, readings, rows, rejected = unpacked
+    _, table.epoch, snapshots, table.brokers, readings, rows, rejected, table.highest = unpacked
     table.snapshots = (snapshots[0], snapshots[1])
     table.readings = {place: Reading(*rest) for place, *rest in readings}
     table.rows = {name: _unpacked(*rest) for name, *rest in rows}

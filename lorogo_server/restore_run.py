@@ -141,7 +141,7 @@ async def restore(
     if wanted.document:
         await asyncio.to_thread(_check_one, pile, wanted)
     if storing is not None:
-        await storing.prepare(pile.epoch)
+        await storing.prepare(pile.epoch, pile.lease)
     outcomes: list[Outcome] = []
     now_ns = clock.wall_ns()
     documents = pile.documents()
@@ -329,10 +329,10 @@ class _Storing:
                 " give --merge to add only documents that are not there, or --document for one"
             )
 
-    async def prepare(self, epoch: int) -> None:
-        """Streams, and an epoch that no journal knows: the sequences begin anew."""
+    async def prepare(self, epoch: int, lease: int) -> None:
+        """Streams, and an epoch that no journal knows: the sequences begin anew. Leases begin above."""
         guarded = self._transport.bus.guarded or None
-        await streams.ensure(self._transport, self._settings, self._clock, guarded=guarded)
+        await streams.ensure(self._transport, self._settings, self._clock, guarded=guarded, above=lease)
         await self._epochs.check()
         if self._empty:
             await self._epochs.raise_above(epoch)

@@ -18,6 +18,8 @@ from lorogo_protocol.records import DocumentRecord, MalformedRecord
 _HEADER = struct.Struct("<HIq")  # bytes of the id, bytes of the payload, time
 _FILE_BYTES = 16 << 20  # that one file should have
 _FILES_MAX = 200  # open at once
+_MARKS = 7  # the items of a record among which epoch and lease are
+_MARKS_BYTES = 512  # they lie in front of its payload
 
 
 class Scratch:
@@ -28,7 +30,7 @@ class Scratch:
         self._paths = [folder / f"{number:03d}" for number in range(count)]
         self._files: list[BinaryIO] = [path.open("wb") for path in self._paths]
         self.records = 0
-        self.epoch = 0  # the highest that a record names
+        self.epoch = self.lease = 0  # the highest that a record names
 
     def add(self, key: bytes, time_ns: int, payload: bytes) -> None:
         """Keep one record."""
@@ -37,7 +39,8 @@ class Scratch:
         into.write(key)
         into.write(payload)
         self.records += 1
-        self.epoch = max(self.epoch, _epoch(payload))
+        epoch, lease = _marks(payload)
+        self.epoch, self.lease = max(self.epoch, epoch), max(self.lease, lease)
 
     def close(self) -> None:
         """Everything is written; it can be read from now on."""
@@ -90,14 +93,20 @@ def _index(file: BinaryIO) -> dict[bytes, list[tuple[int, int]]]:
     return found
 
 
-def _epoch(payload: bytes) -> int:
-    """The epoch that an update or a base names, without reading its bytes."""
+def _marks(payload: bytes) -> tuple[int, int]:
+    """The epoch and the lease that a record names, 0 if it names none, without reading its bytes."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=0)
-    unpacker.feed(payload[:32])
+    unpacker.feed(payload[:_MARKS_BYTES])
     try:
-        if unpacker.read_array_header() < 3 or unpacker.unpack() not in ("u", "b"):
-            return 0
-        layout, epoch = unpacker.unpack(), unpacker.unpack()
+        items = [unpacker.unpack() for _ in range(min(unpacker.read_array_header(), _MARKS))]
     except (ValueError, msgpack.UnpackException):
-        return 0
-    return epoch if layout == records.LAYOUT and isinstance(epoch, int) else 0
+        return 0, 0  # no record: told by whoever reads it
+    match items:
+        case ["u", records.LAYOUT, int(epoch), _, _, _, int(lease)]:
+            return epoch, lease
+        case ["b", records.LAYOUT, int(epoch), _, int(lease), *_]:
+            return epoch, lease
+        case ["d" | "r", records.LAYOUT, int(lease), *_] | ["e", records.LAYOUT, _, int(lease), *_]:
+            return 0, lease
+        case _:
+            return 0, 0

@@ -360,13 +360,22 @@ class Server:
         self._copies.place = found
 
     async def _ensure_streams(self) -> None:
-        transport = self.context.transport
-        guarded = transport.bus.users_only
-        above = self.context.statuses.highest
+        statuses, transport = self.context.statuses, self.context.transport
         for name, change in await streams.ensure(
-            transport, self.settings, self._clock, guarded=guarded, above=above
+            transport,
+            self.settings,
+            self._clock,
+            guarded=transport.bus.users_only,
+            above=statuses.highest,
+            known=self._tokens_in_journals,
         ):
             self._log.info("stream changed", stream=name, change=change)
+
+    async def _tokens_in_journals(self) -> int:
+        """The highest: NATS may have lost everything, and we have only begun."""
+        if self.reconciler is not None:
+            await self.reconciler.read_journals()
+        return self.context.statuses.highest
 
     async def _say_started(self) -> None:
         """Let feeds ask at once; if nobody hears it, they find us a little later."""

@@ -78,6 +78,21 @@ async def test_a_purge_waits_for_its_word(serve: Serve, probe: Probe, unique: st
     assert await purge_one(held) == 0
 
 
+async def test_a_snapshot_in_doubt_makes_the_plan_void(serve: Serve, probe: Probe, unique: str) -> None:
+    """NATS was away, or lost what we hold: what was stored then may not be there any more."""
+    server = await serve(QUICK, takes_inits=False)
+    host = await server.take(unique)
+    await probe.accept(unique, Writer().type("x"))
+    held = Held(host, await compaction.cover(host))
+    assert held.unneeded_before() > 0
+    for doubts, must in ((True, False), (False, True)):
+        host.doubts_snapshot, host.must_store = doubts, must
+        assert held.unneeded_before() == 0
+        assert await purge_one(held) == 0
+    host.doubts_snapshot = host.must_store = False
+    assert held.unneeded_before() > 0
+
+
 async def test_a_newer_snapshot_makes_the_plan_void(serve: Serve, probe: Probe, unique: str) -> None:
     """Whoever compacted, deleted or took the document over since has the say."""
     server = await serve(QUICK, takes_inits=False)

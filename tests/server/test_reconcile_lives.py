@@ -1,5 +1,6 @@
 """Servers whose journals tell of different lives of a document: what was ACKed last counts."""
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -15,6 +16,7 @@ from lorogo_server.reconcile import Reconciler, Stored
 from tests.server.support import QUICK, Writer, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored
+from tests.server.worlds import ShiftedClock
 
 ALONE = replace(QUICK, reconcile_every_seconds=3600.0)  # it compares when a test says so
 
@@ -331,3 +333,100 @@ async def test_who_lists_late_takes_a_restore_for_no_new_life(
     found = await facts(one)
     assert (found.generation, found.past, found.past_ns) == (1, 0, 0)
     assert await value(world) == {"body": world.writer.text}
+
+
+@pytest.mark.parametrize("how", ["restored", "table-lost", "table-old", "table-kept"])
+async def test_tokens_are_found_in_the_journals_if_the_clock_of_nats_went_back(
+    world: World, how: str
+) -> None:
+    """NATS lost all, and one with a slow clock took its place: what is ACKed since is later all the same."""
+    nats_clock, world.clock = world.clock, ShiftedClock()
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.write(2)
+    await world.probe.call("delete", "doc")
+    if how == "table-kept":
+        await reconciled(one)
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    nats_clock.ahead = -3600.0
+    folder = world.data.parent
+    if how == "restored":
+        await restored(folder, world.nats, folder / "one")
+    if how == "table-lost":
+        for table in folder.rglob("reconciled"):
+            table.unlink()
+    one = await machine(world, "one")
+    assert (await facts(one)).deleted
+    await world.probe.start("doc")
+    await world.probe.call("restore", "doc")
+    await reconciled(one)
+    await world.probe.accept("doc", Writer().type("after the restore "))
+    await one.stop()
+    one = await reconciled(await machine(world, "one"))
+    assert not (await facts(one)).deleted
+    assert "after the restore" in str(await value(world))
+
+
+async def test_an_erasure_waits_for_whoever_serves_a_new_life(world: World) -> None:
+    """NATS lost the snapshot of what somebody opened anew: its owner stores it, and nothing is purged."""
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.probe.call("delete", "doc", purge=True)
+    await one.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("anew"))
+    one = await machine(world, "one")
+    world.nats.store(SNAPSHOTS).purge(">", None)
+    for server in (one, two, one, two):
+        await reconciled(server)
+    await until(lambda: _stored(one))
+    await reconciled(one)
+    assert not (await facts(one)).deleted
+    assert await world.probe.value("doc") == {"body": "anew"}
+
+
+async def _stored(server: Server) -> bool:
+    return await server.context.snapshots.head("doc") is not None
+
+
+@pytest.mark.parametrize("ahead", [0.0, -3600.0], ids=["", "slow-clock"])
+async def test_what_was_erased_goes_again_with_a_tombstone_of_before(world: World, ahead: float) -> None:
+    """Whoever erased it may have a slow clock: an erasure is dated by NATS's, as the deletion was."""
+    await visit(world, "one", "write", "delete")
+    before = copy.deepcopy(world.nats.stores[SNAPSHOTS])
+    world.clock = ShiftedClock(ahead)
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    await world.probe.call("delete", "doc", purge=True)
+    await two.stop()
+    world.nats.stores[SNAPSHOTS] = before
+    assert (await facts(await machine(world, "two"))).erased_ns
+
+
+async def test_what_lies_below_an_older_tombstone_is_told_and_can_be_restored(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NATS lost the end of every stream, so tokens went back, and the deletion seems to be the later one."""
+    one = await machine(world, "one")
+    await world.probe.start("first")
+    ends = {name: world.nats.store(name).state(0).last_sequence for name in (STATUS, SNAPSHOTS, WAL)}
+    for number in range(5):
+        await world.probe.start(f"other-{number}")
+    await world.probe.start("doc")
+    await world.write(2)
+    await world.probe.call("delete", "doc")
+    await one.stop()
+    for name, last in ends.items():
+        world.nats.store(name).rewind(last)
+    await visit(world, "two", "anew")
+    await (await machine(world, "one")).stop()
+    two = await machine(world, "two")
+    assert (await facts(two)).deleted
+    assert "edits lie below a tombstone" in caplog.text
+    await world.probe.start("doc")
+    await world.probe.call("restore", "doc")
+    await reconciled(two)
+    await until(lambda: _reads(world, {"body": "anew"}))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lorogo_protocol.crdt import Replica
 from lorogo_protocol.records import (
     BaseRecord,
     DeletedRecord,
@@ -274,3 +275,31 @@ def test_the_floor_of_a_new_life_is_kept() -> None:
     for number, record in enumerate(records):
         table.fold("doc", record, 100, "journal/00", number)
     assert decode(table.encode()).rows["doc"] == table.rows["doc"]
+
+
+@pytest.mark.parametrize("base_ns", [500, 5_000])
+@pytest.mark.parametrize("erased_first", [True, False])
+def test_a_base_of_an_older_lease_is_erased_too(base_ns: int, erased_first: bool) -> None:
+    """Whatever its date: that is of the clock of whoever loaded it."""
+    base = BaseRecord(1, 1, 10, 0, "1", b"\x01\x05\n", b"", b"content")
+    erased = ErasedRecord(1_000, 20, 0)
+    table = Table()
+    for record in (erased, base) if erased_first else (base, erased):
+        table.fold("doc", record, base_ns, "journal/00", 1)
+    row = table.rows["doc"]
+    assert (row.deleted_ns, row.base[0], row.ends) == (1_000, "", {})
+
+
+def test_the_highest_lease_is_kept() -> None:
+    """Of records of every kind, also of what is no part of a row."""
+    table = Table()
+    records: list[DocumentRecord] = [
+        UpdateRecord(1, 1, "log", "1", 1, 0, ((1, 0, 1),), b""),
+        RestoredRecord(2, 1),
+        DeletedRecord(3, 1, 50),
+        BaseRecord(1, 1, 4, 1, "1", Replica().version().vector, b"", b""),
+        ErasedRecord(60, 5, 1),
+    ]
+    for lease, record in enumerate(records, 1):
+        table.fold("doc", record, 100, "journal/00", lease)
+        assert decode(table.encode()).highest == lease

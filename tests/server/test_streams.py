@@ -31,7 +31,7 @@ async def test_tokens_go_up_though_whoever_makes_the_bucket_anew_has_heard_of_no
 async def test_tokens_go_up_from_those_that_are_known() -> None:
     """NATS's clock was ahead when the bucket was made, and the next to make it has seen its tokens."""
     clock = ShiftedClock(ahead=3600.0)
-    nats = MemoryNats(now_ns=lambda: clock.wall_ns())
+    nats = MemoryNats(now_ns=clock.wall_ns)
     line = nats.connect("server")
     await streams.ensure(line, ServerSettings(), clock, guarded=False)
     statuses = Statuses(line)
@@ -40,7 +40,7 @@ async def test_tokens_go_up_from_those_that_are_known() -> None:
     other = Statuses(line)
     await other.read("doc")
     del nats.stores[subjects.STATUS_STREAM]
-    clock = ShiftedClock()
+    clock.ahead = 0.0
     await streams.ensure(line, ServerSettings(), clock, guarded=False, above=other.highest)
     assert await statuses.write("doc", Down(2), expected_revision=0) > token
 
