@@ -14,7 +14,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import Entry, Mine, Reacquire, Reclaim, StepDown
-from lorogo_protocol.status import Down, Starting, Status, Up, encode
+from lorogo_protocol.status import Down, Failed, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
@@ -170,6 +170,9 @@ class Lease:
             await self._confirm()
 
     async def _confirm(self) -> None:
+        if self.suspended and not self.ended:
+            # NATS may have lost the end of the bucket, and given out our revision to another since.
+            await self._look_again()
         for _ in range(_TRIES):
             if self.ended:
                 raise LeaseLost("the document was given up")
@@ -214,6 +217,8 @@ class Lease:
         """Say DOWN, and how far we came, if the key is still ours; the lease has ended or is about to."""
         self.ended = True
         for _ in range(_TRIES):
+            if self.suspended and not await self._still_ours():
+                return  # somebody else has written: it is theirs to say
             try:
                 await self._statuses.write(
                     self.document_id,
@@ -226,12 +231,17 @@ class Lease:
                 )
                 return
             except WrongLastSequence:
-                entry = await self._statuses.read(self.document_id)
-                match self._judge(entry):
-                    case Mine(revision) if revision > self.revision:
-                        self.revision = revision
-                    case _:
-                        return  # somebody else has written: it is theirs to say
+                self.suspended = True
+
+    async def _still_ours(self) -> bool:
+        """Whether the leader says so; then it is known at which revision."""
+        entry = await self._statuses.read(self.document_id)
+        if entry is None or isinstance(entry.status, Down | Failed):
+            return False
+        if not isinstance(self._judge(entry), Mine):
+            return False
+        self.revision, self.suspended = entry.revision, False
+        return True
 
     def lose(self, why: str) -> None:
         """Somebody else has it: stop at once."""
@@ -243,7 +253,10 @@ class Lease:
 
     async def _look_again(self) -> None:
         """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
+        before = self.revision
         entry = await self._statuses.read(self.document_id)
+        if entry is not None and entry.revision < before == self.revision:
+            self.revision = 0  # the bucket lost its end: what is there is the newest, whatever we knew
         match self._judge(entry, missed=True):  # it is the newest: others before it may be unheard
             case Mine(revision):
                 self.revision = max(self.revision, revision)

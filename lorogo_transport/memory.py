@@ -110,6 +110,11 @@ class MemoryNats:
         if stream in self.stores:
             self.stores[stream].rewind(last)
 
+    def rewind_to(self, stream: str, time_ns: int) -> None:
+        """Lose what `stream`, if it is there, stored after that time."""
+        if stream in self.stores:
+            self.rewind(stream, self.stores[stream].last_until(time_ns))
+
     def lose_messages(self, stream: str, sequences: Iterable[int]) -> int:
         """Lose these messages of `stream`, if it is there; returns how many there were."""
         self.acting = ""

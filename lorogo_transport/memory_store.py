@@ -143,6 +143,11 @@ class StreamStore:
         """Lose these, as a damaged store does; returns how many there were."""
         return self._remove(sequences, "loss")
 
+    def last_until(self, time_ns: int) -> int:
+        """The sequence of the last message that was stored by then, or else one below the first of now."""
+        older = [sequence for sequence, one in self._messages.items() if one.time_ns <= time_ns]
+        return max(older, default=min(self._messages, default=self._last + 1) - 1)
+
     def rewind(self, last: int) -> None:
         """Lose every message after `last`, as a damaged store does: the next one gets `last` + 1."""
         self.lose([sequence for sequence in self._messages if sequence > last])

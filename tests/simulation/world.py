@@ -29,6 +29,7 @@ REST_SECONDS = 150.0  # of virtual time, within which everything must be whole a
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0
 _SWAPS = f"$O.{subjects.SNAPSHOT_BUCKET}.M."  # what makes a snapshot or a tombstone the stored one
+_UNSYNCED_SECONDS = 6.0  # that a broker may lose with its power
 _HELD_SECONDS = 10.0  # longer than a lease, and than anybody waits for an answer and asks again
 
 current: Trace | None = None
@@ -346,6 +347,10 @@ class World:
             match fault.kind:
                 case "stream-rewind" | "site-power":
                     nats.rewind(wal, int(last * fault.roll))
+                    if fault.target % 2:  # it was power, and none of its streams was synced
+                        since_ns = nats.now_ns() - int(fault.roll * _UNSYNCED_SECONDS * 1e9)
+                        nats.rewind_to(subjects.SNAPSHOT_STREAM, since_ns)
+                        nats.rewind_to(subjects.STATUS_STREAM, since_ns)
                 case "stream-hole":
                     first = int(last * fault.roll) + 1
                     nats.lose_messages(wal, range(first, first + 1 + int(fault.seconds * 3)))

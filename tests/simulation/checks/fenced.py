@@ -73,10 +73,12 @@ class WritesAreFenced:
 
     def _status_stored(self, event: ev.StatusStored) -> None:
         document, entry = event.document, event.entry
-        if not entry.server or entry.token in self._old:
+        if not entry.server:
             return
         for covering in self._covering.get((entry.server, document), ()):
             covering.confirmed = True
+        if entry.token in self._old:
+            return
         if entry.token < (newest := self._status.get(document, 0)):
             words = f"{entry.server} wrote a status with token {entry.token} after token {newest} had written"
             raise Violation(self.name, words, document)
