@@ -60,11 +60,23 @@ class Lives:
 
     async def read_again(self, name: str, past: int, past_ns: int) -> Row:
         """The row of what came after that lease and time, or after an outlived deletion."""
-        before, anew = self._table.rows[name], Table()
-        row = anew.rows[name] = Row(
-            floor=max(past, before.floor), floor_ns=max(past_ns, before.floor_ns), erased_ns=before.erased_ns
-        )
-        unread = False
+        before = self._table.rows[name]
+        floor, floor_ns = max(past, before.floor), max(past_ns, before.floor_ns)
+        late = {lease for lease in before.late if lease > floor}
+        row, whole, known = before, False, None
+        while late != known:  # it only grows: what an owner of this life had loaded was passed over
+            row = Row(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=set(late))
+            whole = await self._read(name, row)
+            late, known = row.late, late
+        row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored
+        row.outlived = not whole
+        self._table.rows[name] = row
+        return row
+
+    async def _read(self, name: str, row: Row) -> bool:
+        """Fold all that the journals hold of it into that row; whether all of them could be read."""
+        anew, whole = Table(), True
+        anew.rows[name] = row
         for place in self._places.values():
             found = reconcile_scan.entries(place, key=name)
             try:
@@ -72,14 +84,11 @@ class Lives:
                     for entry in window:
                         anew.fold(name, entry.record, entry.time_ns, place.name, entry.sequence)
             except LogError as error:
-                unread = True
+                whole = False
                 self._log.error(
                     "a journal cannot be read", document=name, journal=place.name, problem=str(error)
                 )
-        row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored
-        row.outlived = unread
-        self._table.rows[name] = row
-        return row
+        return whole
 
     async def revive(self, name: str, row: Row) -> SnapshotHead | None:
         """Store life over a tombstone that it has outlived; None: there is none any more, or no life."""

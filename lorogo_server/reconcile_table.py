@@ -56,15 +56,19 @@ class Row:
     undone: int = 0  # the lease of the last restore
     undone_ns: int = 0
     outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
+    # Leases of this life, by what they accepted after the floor: what they loaded is of it, too, if older.
+    late: set[int] = field(default_factory=set)
 
     def past(self, record: DocumentRecord, time_ns: int) -> bool:
         """Whether it went with the life before this one.
 
         Updates are dated by NATS, and must be later by lease and date; bases by whoever loaded them.
+        But what an owner of this life found in the WAL, others' edits may build on: it is of this life.
         """
         match record:
             case UpdateRecord():
-                return bool(self.floor) and (record.lease <= self.floor or time_ns <= self.floor_ns)
+                before = record.lease <= self.floor or time_ns <= self.floor_ns
+                return bool(self.floor) and before and record.lease not in self.late
             case BaseRecord():
                 return bool(self.floor) and record.lease <= self.floor
             case _:
@@ -87,6 +91,9 @@ class Row:
     def edit(self, lease: int, time_ns: int) -> None:
         """An owner with that lease accepted an update, or restored it, then."""
         self.edited_ns, self.edited = max((self.edited_ns, self.edited), (time_ns, lease))
+        if self.floor and lease > self.floor and time_ns > self.floor_ns and lease not in self.late:
+            self.late.add(lease)
+            self.outlived = True  # what it had loaded was passed over
 
     def begin_after(self, lease: int, time_ns: int) -> None:
         """What owners up to that lease wrote, or up to that time, is a former life's."""
@@ -144,7 +151,7 @@ class Row:
             return
         self.floor, self.floor_ns = self.deleted_lease, self.deleted_ns
         self.deleted_ns = self.deleted_lease = 0
-        self.ends, self.base = {}, ("", 0, 0)
+        self.ends, self.base, self.late = {}, ("", 0, 0), set()
         self.forget()
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
@@ -333,6 +340,7 @@ def _packed(row: Row) -> tuple[Any, ...]:
         row.undone,
         row.undone_ns,
         row.outlived,
+        sorted(row.late),
     )
 
 
@@ -352,6 +360,7 @@ def _unpacked(
     undone: int,
     undone_ns: int,
     outlived: bool,
+    late: list[int],
 ) -> Row:
     return Row(
         ends,
@@ -369,6 +378,7 @@ def _unpacked(
         undone,
         undone_ns,
         outlived,
+        set(late),
     )
 
 

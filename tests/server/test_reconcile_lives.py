@@ -430,3 +430,28 @@ async def test_what_lies_below_an_older_tombstone_is_told_and_can_be_restored(
     await world.probe.call("restore", "doc")
     await reconciled(two)
     await until(lambda: _reads(world, {"body": "anew"}))
+
+
+async def test_what_a_new_life_took_from_the_wal_comes_back_with_it(world: World) -> None:
+    """The WAL was not purged, and its tombstone is lost: edits of the new life build on what was deleted."""
+    one = await machine(world, "one")
+    await world.probe.start("doc")
+    await world.write(5)
+    kept = copy.deepcopy(world.nats.stores[WAL])
+    await world.probe.call("delete", "doc")
+    await one.stop()
+    world.lose(SNAPSHOTS, STATUS)
+    world.nats.stores[WAL] = kept
+    two = await machine(world, "two")
+    await world.probe.start("doc")
+    other = Writer(world.writer.everything())
+    await world.probe.accept("doc", other.type("anew"))
+    await two.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    await (await machine(world, "one")).stop()
+    two = await machine(world, "two")
+    assert not (await facts(two)).deleted
+    await world.probe.start("doc")
+    await reconciled(two)
+    await until(lambda: _reads(world, {"body": other.text}))
+    assert two.stats()["reconcile_waiting"] == 0

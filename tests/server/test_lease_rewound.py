@@ -1,0 +1,130 @@
+"""NATS lost the end of the status bucket: an owner believes the bucket, not the revision that it knew."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from lorogo_protocol import subjects
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Down, Starting, Up
+from lorogo_server import ServerSettings, streams
+from lorogo_server.lease import Lease, LeaseLost
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.statuses import Statuses
+from tests.server.worlds import ShiftedClock
+
+
+@dataclass
+class Held:
+    """Who is told that the lease is gone."""
+
+    why: list[str] = field(default_factory=list)
+
+    def step_down(self, why: str) -> None:
+        self.why.append(why)
+
+
+@dataclass
+class Owner:
+    """`one` had `doc` UP, renewed it once, and has just lost its connection."""
+
+    nats: MemoryNats
+    statuses: Statuses
+    held: Held
+    lease: Lease
+    token: int
+
+    def lose_end(self) -> None:
+        """Of all that it wrote, nothing was synced."""
+        self.nats.rewind(subjects.STATUS_STREAM, self.token - 1)
+
+    async def write(self, status: Starting | Up | Down, server: str, lease: int = 0) -> int:
+        before = await self.now()
+        revision = 0 if before is None else before.revision
+        return await self.statuses.write(
+            "doc", status, expected_revision=revision, server=server, lease=lease
+        )
+
+    async def now(self) -> Entry | None:
+        return await self.statuses.read("doc")
+
+
+@pytest.fixture
+async def owner() -> Owner:
+    clock, nats = ShiftedClock(), MemoryNats()
+    line = nats.connect("server")
+    await streams.ensure(line, ServerSettings(), clock, guarded=False)
+    statuses, held = Statuses(line), Held()
+    await statuses.write("another", Down(1), expected_revision=0)
+    starting = Starting("op", 0, 1)
+    token = await statuses.write("doc", starting, expected_revision=0, server="one")
+    lease = Lease(
+        "doc",
+        server_id="one",
+        operation_id="op",
+        retry_count=0,
+        token=token,
+        acquired_at=clock.now(),
+        trace="",
+        statuses=statuses,
+        clock=clock,
+        settings=ServerSettings(),
+        holder=held,
+    )
+    lease.up = True
+    await lease.confirm()
+    lease.suspended = True
+    return Owner(nats, statuses, held, lease, token)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["confirms", "says-down"])
+async def test_a_revision_that_was_given_out_again_is_not_ours(owner: Owner, ends: bool) -> None:
+    """Another has the document with our token, and its newest entry has the revision of ours."""
+    owner.lose_end()
+    token = await owner.write(Starting("other", 0, 2), "two")
+    revision = await owner.write(Up("two", 3), "two", token)
+    assert (token, revision) == (owner.token, owner.lease.revision)
+    if ends:
+        await owner.lease.give_up(write_down=True)
+    else:
+        with pytest.raises(LeaseLost, match="two owns it"):
+            await owner.lease.confirm()
+        assert owner.held.why
+    there = await owner.now()
+    assert there is not None
+    assert (there.server, there.revision) == ("two", revision)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["confirms", "says-down"])
+async def test_an_older_entry_of_ours_is_ours(owner: Owner, ends: bool) -> None:
+    """What it had replaced is there again: the bucket counts from there."""
+    owner.lose_end()
+    assert await owner.write(Starting("op", 0, 1), "one") == owner.token < owner.lease.revision
+    if ends:
+        await owner.lease.give_up(write_down=True)
+    else:
+        await owner.lease.confirm()
+        assert owner.lease.valid()
+        assert owner.lease.token == owner.token
+    there = await owner.now()
+    assert there is not None
+    assert isinstance(there.status, Down if ends else Up)
+    assert there.revision == owner.lease.revision + ends
+
+
+async def test_the_last_word_of_an_owner_before_us_ends_it(owner: Owner) -> None:
+    """Our move is lost: whoever asks for the document now may have asked another."""
+    owner.lose_end()
+    owner.nats.rewind(subjects.STATUS_STREAM, owner.token - 2)
+    await owner.write(Down(1), "zero", 5)
+    with pytest.raises(LeaseLost):
+        await owner.lease.confirm()
+
+
+async def test_a_lost_entry_is_acquired_again(owner: Owner) -> None:
+    """Nobody has it: with a new token."""
+    owner.lose_end()
+    await owner.statuses.write("another", Down(2), expected_revision=owner.token - 1)
+    await owner.lease.confirm()
+    assert owner.lease.valid()
+    assert owner.lease.token == owner.token + 1
