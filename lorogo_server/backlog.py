@@ -61,6 +61,11 @@ class Backlog:
         """The sequence of the one that was heard last; 0: there is none."""
         return self._copies[-1].sequence if self._copies else 0
 
+    @property
+    def newest_ns(self) -> int:
+        """When that was stored."""
+        return self._copies[-1].copy.stored.time_ns if self._copies else 0
+
     def add(self, heard: Heard) -> None:
         self.bytes += len(heard.copy.stored.data)
         self._copies.append(heard)

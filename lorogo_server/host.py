@@ -631,6 +631,7 @@ class Host:
             read = True
         finally:
             self._catch_up |= not read  # whoever asked: it is still to be read
+            self._witness()  # before anything else is waited for: the stream may be another then
 
     async def _read_missing(self) -> None:
         """Take what is in the stream after our position; copies of it in the backlog become known."""
@@ -641,7 +642,6 @@ class Host:
         except LorogoError as error:
             self.log.warning("could not read the WAL", problem=str(error))
             await self._pause_then_catch_up()
-        self._witness()
         self._backlog.drop_through(self.loaded.follower.position)
 
     def _witness(self) -> None:
@@ -649,6 +649,14 @@ class Host:
         follower, epochs = self.loaded.follower, self.context.epochs
         if follower.position and self.epoch == epochs.current:
             epochs.saw(follower.position, follower.time_ns)
+
+    def lost_connection(self) -> None:
+        """Whatever we knew may be the past; what was heard and waits for its turn is told of, too."""
+        self.lease.suspended = self.doubts_snapshot = True
+        if self._loaded is not None and self.epoch == self.context.epochs.current:
+            self._witness()
+            if self._backlog.newest:
+                self.context.epochs.saw(self._backlog.newest, self._backlog.newest_ns)
 
     async def _read_again(self) -> None:
         """After a loss in the stream: read all that it has, and keep what only we have in a snapshot."""

@@ -195,8 +195,7 @@ class Owning:
     def doubt(self) -> None:
         """Whatever we knew may be the past: no lease counts, and no snapshot, before it is confirmed."""
         for host in self.hosts.values():
-            host.lease.suspended = True
-            host.doubts_snapshot = True
+            host.lost_connection()
         self._taking.sightings.forget()
 
     async def confirm(self) -> None:

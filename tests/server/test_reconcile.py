@@ -38,7 +38,7 @@ from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
-from tests.server.support import QUICK, Probe, Writer, until
+from tests.server.support import QUICK, Probe, Writer, so, until
 from tests.server.suspicion import Suspicious
 from tests.server.worlds import ShiftedClock
 
@@ -1613,3 +1613,19 @@ async def test_an_owner_is_not_alarmed_by_what_it_removed_itself(world: World) -
     await until(passed)
     assert figures(first, "reconciled_documents", "republished") == (0, 0)
     assert not first.hosts["doc"].must_store
+
+
+async def test_what_was_heard_is_a_witness_before_its_turn(world: World) -> None:
+    """NATS loses all while a copy waits: it is not taken in the place of what the new WAL holds there."""
+    server, line = await world.server_and_line()
+    await world.probe.start("doc")
+    host = server.hosts["doc"]
+    async with host.busy:
+        await world.probe.put("doc", world.probe.split(Writer().type("lost and never ACKed ")))
+        await until(lambda: so(host.waiting()[0] == 1))
+        line.cut()
+        world.lose(WAL, SNAPSHOTS, STATUS)
+        line.heal()
+        await until(lambda: so(server.context.epochs.current == 2))
+    await world.write(3)
+    assert await world.probe.value("doc") == {"body": world.writer.text}
