@@ -34,7 +34,7 @@ def align_list(items: LoroList, other: LoroList) -> None:
     ]
     kept = dict(shared)
     for (left, other_left), (right, other_right) in pairwise([(-1, -1), *shared, (len(have), len(want))]):
-        for at, place in _alike(have[left + 1 : right], want[other_left + 1 : other_right]):
+        for at, place in alike(have[left + 1 : right], want[other_left + 1 : other_right]):
             kept[left + 1 + at] = other_left + 1 + place
     for at in reversed(range(len(have))):
         if at not in kept:
@@ -46,7 +46,7 @@ def align_list(items: LoroList, other: LoroList) -> None:
 def align_movable_list(items: LoroMovableList, other: LoroMovableList) -> None:
     """Element by element; one that has another place there is moved."""
     have, want = _keys(items), _keys(other)
-    source_of = {place: at for at, place in _alike(have, want)}
+    source_of = {place: at for at, place in alike(have, want)}
     staying = set(source_of.values())
     left: defaultdict[Key, deque[int]] = defaultdict(deque)
     for at, key in enumerate(have):
@@ -77,13 +77,14 @@ def align_movable_list(items: LoroMovableList, other: LoroMovableList) -> None:
 def _keys(items: LoroList | LoroMovableList) -> list[Key]:
     values = items.get_value()
     assert isinstance(values, list)
-    return [
-        value if isinstance(value, ContainerID) else json.dumps(value, sort_keys=True, default=repr)
-        for value in values
-    ]
+    return [key_of(value) for value in values]
 
 
-def _alike(have: list[Key], want: list[Key]) -> list[tuple[int, int]]:
+def key_of(value: object) -> Key:
+    return value if isinstance(value, ContainerID) else json.dumps(value, sort_keys=True, default=repr)
+
+
+def alike(have: list[Key], want: list[Key]) -> list[tuple[int, int]]:
     """Where elements that are alike stand in the one and in the other, in the same order.
 
     Loro compares texts quickly: so both are spelled, with a character for each element.

@@ -4,13 +4,14 @@ A diff speaks of positions, and positions mean another place once others have ed
 place at all. Loro merges such edits only along a common history, which is gone here. So we make one: on
 a copy of the old document, at the base of our edits, every text and list that we touched is changed
 into what it is now, as if somebody had done that; Loro merges both, and what our edits add to that is
-the diff. A tree's diff speaks of nodes, not of positions, and is taken as it is: Loro refuses one that
-moves a node below itself.
+the diff. Trees that both documents have go by their nodes (`grafting`).
 """
 
+from dataclasses import dataclass
 from itertools import count
 
 from loro import (
+    ID,
     ContainerID,
     ContainerType,
     Diff,
@@ -18,39 +19,108 @@ from loro import (
     Frontiers,
     ListDiffItem,
     LoroDoc,
-    LoroTree,
-    TreeDiff,
     TreeExternalDiff,
     TreeID,
     ValueOrContainer,
 )
 
 from lorogo_client.aligning import align_list, align_movable_list, align_text
+from lorogo_client.grafting import Node, TreeEdits, graft, places, tree_edits
+from lorogo_client.netting import emptied, net
 from lorogo_protocol import crdt
 
+_WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.MovableList)
 
-def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> DiffBatch:
-    """What `old` has on top of `base`, as a diff that `fresh` can apply. Raises CrdtError."""
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What is to be put on a document: its trees' edits, and diffs of whatever else was touched."""
+
+    trees: dict[ContainerID, TreeEdits]
+    diffs: list[tuple[ContainerID, Diff]]
+    touched: set[ContainerID]
+    renamed: dict[ContainerID, ContainerID]  # what is made under another name than its diff has
+
+
+def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
+    """What `old` has on top of `base`, for `put_on()` this `fresh` one. Raises CrdtError."""
     with crdt.guard():
-        edits = old.diff(base, old.oplog_frontiers)
-        moved = [container for container, diff in edits.get_diff() if _moved(container, diff, fresh)]
-        if moved:
-            bridge = old.fork()
-            bridge.set_detached_editing(True)
-            bridge.checkout(base)
+        diffs = old.diff(base, old.oplog_frontiers).get_diff()
+        touched = _touched(old, base)
+        shared = [container for container in sorted(touched, key=str) if _has(fresh, container)]
+        trees = [container for container in shared if isinstance(_type(container), ContainerType.Tree)]
+        lists = [container for container in shared if isinstance(_type(container), _WITH_POSITIONS)]
+        if not lists and not trees:
+            return Edits({}, diffs, touched, {})
+        bridge = old.fork()
+        after = [places(bridge.get_tree(tree)) for tree in trees]
+        bridge.set_detached_editing(True)
+        bridge.checkout(base)
+        before = [places(bridge.get_tree(tree)) for tree in trees]
+        if lists:
             # the lowest peer that is free: no chance in it, and it yields to our edits where both are as old
             taken = crdt.counters(old.oplog_vv.encode())
             bridge.peer_id = next(peer for peer in count(1) if peer not in taken)
-            for container in moved:
-                _align(container, bridge, fresh)
+            for container in lists:
+                if _has(bridge, container):
+                    _align(container, bridge, fresh)
             bridge.commit()
-            edits = bridge.diff(bridge.state_frontiers, bridge.oplog_frontiers)
-        return _placed(edits, fresh)
+            diffs = bridge.diff(bridge.state_frontiers, bridge.oplog_frontiers).get_diff()
+        edits = Edits(dict(zip(trees, map(tree_edits, before, after), strict=True)), [], touched, {})
+        stayed = {
+            _meta(node) for was, now in zip(before, after, strict=True) for node in was.keys() & now.keys()
+        }
+        _tell(edits, diffs, stayed, bridge, fresh)
+        return edits
 
 
-def _moved(container: ContainerID, diff: Diff, fresh: LoroDoc) -> bool:
-    """Whether its diff speaks of positions in what both documents have."""
-    return isinstance(diff, Diff.Text | Diff.List) and _has(fresh, container)
+def put_on(fresh: LoroDoc, edits: Edits) -> None:
+    """Put them on it, without those inside of what others removed, and commit nothing. Raises CrdtError."""
+    with crdt.guard():
+        renamed = dict(edits.renamed)
+        for tree, of_tree in edits.trees.items():
+            made = graft(of_tree, fresh.get_tree(tree))
+            renamed |= {_meta(node): _meta(new) for node, new in made.items()}
+        fresh.apply_diff(_placed(edits, renamed, fresh))
+
+
+def _tell(
+    edits: Edits,
+    diffs: list[tuple[ContainerID, Diff]],
+    stayed: set[ContainerID],
+    bridge: LoroDoc,
+    fresh: LoroDoc,
+) -> None:
+    """Add the diffs to the edits; of what is put back where it was, only what is new in it."""
+    put_back = set[ContainerID]()
+    for container, diff in diffs:  # parents come first
+        if container in edits.trees:
+            put_back |= _made(diff) & stayed
+        elif container not in put_back or not _has(fresh, container):
+            edits.diffs.append((container, diff))
+        else:
+            put_back |= {inside for inside in _made(diff) if _has(bridge, inside)}
+            if container in edits.touched:
+                news, renamed = net(container, diff, bridge)
+                edits.diffs.extend((container, new) for new in news)
+                edits.renamed.update(renamed)
+    # nothing is said of what is put back empty
+    for container in (put_back & edits.touched) - {named for named, _ in diffs}:
+        if _has(fresh, container):
+            edits.diffs.extend((container, new) for new in emptied(container, bridge))
+
+
+def _touched(old: LoroDoc, base: Frontiers) -> set[ContainerID]:
+    """The containers that are edited since then: a diff also speaks of what it takes away and puts back."""
+    since = old.frontiers_to_vv(base)
+    assert since is not None
+    return {
+        container
+        for span in old.oplog_vv.sub_iter(since)
+        for container in old.get_changed_containers_in(
+            ID(span.peer, span.counter.start), span.counter.end - span.counter.start
+        )
+    }
 
 
 def _has(doc: LoroDoc, container: ContainerID) -> bool:
@@ -58,9 +128,13 @@ def _has(doc: LoroDoc, container: ContainerID) -> bool:
     return isinstance(container, ContainerID.Root) or doc.get_path_to_container(container) is not None
 
 
-def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
+def _type(container: ContainerID) -> ContainerType:
     assert isinstance(container, ContainerID.Root | ContainerID.Normal)
-    match container.container_type:
+    return container.container_type
+
+
+def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
+    match _type(container):
         case ContainerType.Text():
             align_text(bridge.get_text(container), fresh.get_text(container))
         case ContainerType.List():
@@ -69,17 +143,17 @@ def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
             align_movable_list(bridge.get_movable_list(container), fresh.get_movable_list(container))
 
 
-def _placed(edits: DiffBatch, fresh: LoroDoc) -> DiffBatch:
+def _placed(edits: Edits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
     """Without edits inside of what others removed: there is no place for them, and Loro may raise."""
-    placed, made = DiffBatch(), set[ContainerID]()
-    for container, diff in edits.get_diff():  # parents come first
-        if container in made or _has(fresh, container):
-            placed.push(container, diff)
-            made |= _made(container, diff, fresh)
+    placed, made = DiffBatch(), set(renamed)
+    for container, diff in edits.diffs:  # parents come first
+        if container in made or (container in edits.touched and _has(fresh, container)):
+            placed.push(renamed.get(container, container), diff)
+            made |= _made(diff)
     return placed
 
 
-def _made(container: ContainerID, diff: Diff, fresh: LoroDoc) -> set[ContainerID]:
+def _made(diff: Diff) -> set[ContainerID]:
     """The containers that come into being with the diff."""
     match diff:
         case Diff.List(diff=items):
@@ -88,27 +162,16 @@ def _made(container: ContainerID, diff: Diff, fresh: LoroDoc) -> set[ContainerID
             ]
         case Diff.Map(diff=delta):
             inserted = [value for value in delta.updated.values() if value is not None]
-        case Diff.Tree(diff=delta):
-            return _made_at_nodes(delta, fresh.get_tree(container))
+        case Diff.Tree(diff=tree_delta):
+            return {
+                _meta(item.target)
+                for item in tree_delta.diff
+                if isinstance(item.action, TreeExternalDiff.Create)
+            }
         case _:
             return set()
     return {value.container.id for value in inserted if isinstance(value, ValueOrContainer.Container)}
 
 
-def _made_at_nodes(delta: TreeDiff, tree: LoroTree) -> set[ContainerID]:
-    """Of nodes that are new, or that others deleted and we moved; Loro makes none below one that is gone."""
-    made = set[ContainerID]()
-    for item in delta.diff:
-        if isinstance(item.action, TreeExternalDiff.Create | TreeExternalDiff.Move):
-            parent = item.action.parent
-            if parent is None or _meta(parent) in made or _has_node(tree, parent):
-                made.add(_meta(item.target))
-    return made
-
-
-def _has_node(tree: LoroTree, node: TreeID) -> bool:
-    return tree.contains(node) and not tree.is_node_deleted(node)
-
-
-def _meta(node: TreeID) -> ContainerID:
+def _meta(node: Node | TreeID) -> ContainerID:
     return ContainerID.Normal(node.peer, node.counter, ContainerType.Map())

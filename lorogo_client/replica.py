@@ -23,7 +23,7 @@ from loro import (
 )
 
 from lorogo_client.portions import portions
-from lorogo_client.rebasing import edits_since
+from lorogo_client.rebasing import edits_since, put_on
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_transport.logs import get_logger
@@ -144,12 +144,12 @@ class LocalReplica:
                 base.shrink_to_exclude(span)
             base.merge(fresh.doc.oplog_vv.intersection(old.oplog_vv))
             edited = bool(unsaved) and not base.includes_vv(old.oplog_vv)
-            diff = edits_since(old, old.vv_to_frontiers(base), fresh.doc) if edited else None
+            edits = edits_since(old, old.vv_to_frontiers(base), fresh.doc) if edited else None
         self._retired = True
         replica = LocalReplica(self._listeners, fresh, listening=self._listening)
-        if diff is not None:
+        if edits is not None:
             with crdt.guard():
-                fresh.doc.apply_diff(diff)
+                put_on(fresh.doc, edits)
                 fresh.doc.commit()
         return replica, edited
 

@@ -7,12 +7,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from loro import CounterSpan, ExportMode, IdSpan, LoroDoc, LoroMap, LoroText
+from hypothesis import given
+from hypothesis import strategies as st
+from loro import (
+    CounterSpan,
+    ExportMode,
+    IdSpan,
+    LoroDoc,
+    LoroList,
+    LoroMap,
+    LoroMovableList,
+    LoroText,
+    LoroTree,
+    TreeID,
+)
 
 from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
 from lorogo_client.accepted import Arrived
 from lorogo_client.mirror import Hearers, Mirror
-from lorogo_client.rebasing import edits_since
+from lorogo_client.rebasing import edits_since, put_on
 from lorogo_client.replica import Listeners, LocalReplica, spans_of
 from lorogo_client.syncing import Synced
 from lorogo_protocol import crdt
@@ -278,7 +291,7 @@ def test_texts_are_merged_by_what_they_say_not_by_position(shallow: bool) -> Non
     assert isinstance(second, LoroText)
     second.insert(0, "new")
     old.commit()
-    fresh.apply_diff(edits_since(old, base, fresh))
+    put_on(fresh, edits_since(old, base, fresh))
     assert fresh.get_deep_value() == {
         "t": ">> hallo world",
         "notes": {"first": "zero one two three", "second": "new", "theirs": 1, "ours": 2},
@@ -295,7 +308,21 @@ def on_top(old: LoroDoc, ours: Callable[[LoroDoc], object], theirs: Callable[[Lo
     fresh = crdt.Replica.from_snapshot(server.export(ExportMode.ShallowSnapshot(server.oplog_frontiers))).doc
     ours(old)
     old.commit()
-    fresh.apply_diff(edits_since(old, base, fresh))
+    put_on(fresh, edits_since(old, base, fresh))
+    fresh.commit()
+    return fresh.get_deep_value()
+
+
+def in_new_life(old: LoroDoc, ours: Callable[[LoroDoc], object]) -> object:
+    """What becomes of our edits on a document that knows nothing of what they were made on."""
+    old.commit()
+    base = old.oplog_frontiers
+    ours(old)
+    old.commit()
+    fresh = LoroDoc()
+    a_new_life(fresh)
+    fresh.commit()
+    put_on(fresh, edits_since(old, base, fresh))
     fresh.commit()
     return fresh.get_deep_value()
 
@@ -391,6 +418,278 @@ def test_a_node_that_we_moved_comes_back_with_what_we_wrote_at_it() -> None:
     value = on_top(old, ours, lambda doc: doc.get_tree("tree").delete(node))
     assert isinstance(value, dict)
     assert [one["meta"] for one in value["tree"]] == [{}, {"name": "mine"}]
+
+
+# --- trees
+
+
+def nodes_of(value: object) -> list[Any]:
+    """What is written at each node of `tree`, with its children."""
+
+    def shown(nodes: list[Any]) -> list[Any]:
+        return [(node["meta"].get("name"), shown(node["children"])) for node in nodes]
+
+    assert isinstance(value, dict)
+    return shown(value["tree"])
+
+
+def grow(doc: LoroDoc, name: str, parent: TreeID | None = None) -> TreeID:
+    tree = doc.get_tree("tree")
+    node = tree.create(parent)
+    tree.get_meta(node).insert("name", name)
+    return node
+
+
+def a_new_life(doc: LoroDoc) -> None:
+    """Nothing that was in it is known."""
+    doc.get_map("facts").insert("life", "new")
+    grow(doc, "theirs")
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_is_below_a_node_that_is_gone_goes_with_it(forgotten: bool) -> None:
+    """Others deleted it, or the document has a new life without it: all other edits are there, once."""
+    old = LoroDoc()
+    section = grow(old, "section")
+    inside = grow(old, "inside", section)
+
+    def ours(doc: LoroDoc) -> None:
+        tree = doc.get_tree("tree")
+        child = grow(doc, "child", section)
+        note = tree.get_meta(grow(doc, "grandchild", child)).insert_container("note", LoroText())
+        assert isinstance(note, LoroText)
+        note.insert(0, "gone with it")
+        tree.get_meta(inside).insert("name", "gone with it")
+        kept = grow(doc, "kept")
+        grow(doc, "below", kept)
+        tree.mov(grow(doc, "first"), kept)
+        tree.mov_to(grow(doc, "moved"), 0, kept)
+        type_in(doc, "text")
+        doc.get_list("list").push("element")
+        doc.get_movable_list("movable").push("element")
+        doc.get_map("map").insert("key", "value")
+
+    def theirs(doc: LoroDoc) -> None:
+        doc.get_tree("tree").delete(section)
+
+    value = in_new_life(old, ours) if forgotten else on_top(old, ours, theirs)
+    assert isinstance(value, dict)
+    others: list[Any] = [("theirs", [])] if forgotten else []
+    assert nodes_of(value) == [*others, ("kept", [("moved", []), ("below", []), ("first", [])])]
+    rest = {"t": "text", "list": ["element"], "movable": ["element"], "map": {"key": "value"}}
+    assert value.items() >= rest.items()
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        pytest.param(lambda tree, node, _: tree.mov_to(node, 0, None), id="moved"),
+        pytest.param(lambda tree, node, other: tree.mov(node, other), id="moved below another"),
+        pytest.param(lambda tree, node, _: tree.delete(node), id="deleted"),
+        pytest.param(lambda tree, node, _: tree.get_meta(node).insert("name", "x"), id="written at"),
+    ],
+)
+def test_nothing_is_done_to_a_node_that_is_not_known(
+    ours: Callable[[LoroTree, TreeID, TreeID], None],
+) -> None:
+    """In a document with a new life there is none to move, delete or write at."""
+    old = LoroDoc()
+    other = grow(old, "other")
+    node = grow(old, "node", other)
+    another = grow(old, "another")
+
+    def edit(doc: LoroDoc) -> None:
+        ours(doc.get_tree("tree"), node, another)
+        grow(doc, "kept")
+
+    assert nodes_of(in_new_life(old, edit)) == [("theirs", []), ("kept", [])]
+
+
+def test_a_node_that_both_deleted_is_gone() -> None:
+    """And what we moved out of it before, others' deletion or not, is where we put it."""
+    old = LoroDoc()
+    section = grow(old, "section")
+    child = grow(old, "child", section)
+    grow(old, "other")
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_tree("tree").mov_to(child, 0, None)
+        doc.get_tree("tree").get_meta(child).insert("name", "ours")
+        doc.get_tree("tree").delete(section)
+
+    value = on_top(old, ours, lambda doc: doc.get_tree("tree").delete(section))
+    assert nodes_of(value) == [("ours", []), ("other", [])]
+
+
+def test_a_node_that_was_to_go_below_one_that_is_gone_stays() -> None:
+    old = LoroDoc()
+    section, node = grow(old, "section"), grow(old, "node")
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_tree("tree").mov(node, section)
+        doc.get_tree("tree").get_meta(node).insert("name", "renamed")
+
+    value = on_top(old, ours, lambda doc: doc.get_tree("tree").delete(section))
+    assert nodes_of(value) == [("renamed", [])]
+
+
+def test_a_move_that_would_make_a_circle_is_left_out() -> None:
+    """Others moved the one below the other, and we the other below the one: theirs stands."""
+    old = LoroDoc()
+    one, other = grow(old, "one"), grow(old, "other")
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_tree("tree").mov(one, other)
+        grow(doc, "kept", one)
+        type_in(doc, "text")
+
+    value = on_top(old, ours, lambda doc: doc.get_tree("tree").mov(other, one))
+    assert nodes_of(value) == [("one", [("other", []), ("kept", [])])]
+    assert isinstance(value, dict)
+    assert value["t"] == "text"
+
+
+def test_siblings_keep_the_order_that_we_gave_them() -> None:
+    """Also where others made and deleted some: a place is between those that are there."""
+    old = LoroDoc()
+    nodes = [grow(old, name) for name in "abcd"]
+
+    def ours(doc: LoroDoc) -> None:
+        doc.get_tree("tree").mov_to(nodes[3], 1, None)
+        doc.get_tree("tree").get_meta(doc.get_tree("tree").create_at(3)).insert("name", "new")
+
+    def theirs(doc: LoroDoc) -> None:
+        doc.get_tree("tree").delete(nodes[1])
+        grow(doc, "theirs")
+
+    value = on_top(old, ours, theirs)
+    assert [name for name, _ in nodes_of(value)] == ["a", "d", "new", "c", "theirs"]
+
+
+def test_a_node_that_others_made_after_our_edit_stays_what_it_is() -> None:
+    """It is no copy, others' later words at it stand, and what we wrote there is in it once."""
+    old = LoroDoc()
+    root = grow(old, "root")
+    old.commit()
+    other = old.fork()
+    for number in range(10):
+        other.get_map("clock").insert("tick", number)
+    theirs = grow(other, "theirs", root)
+    note = other.get_tree("tree").get_meta(theirs).insert_container("note", LoroText())
+    assert isinstance(note, LoroText)
+    note.insert(0, "their note")
+    other.commit()
+    grow(old, "ours", root)
+    old.commit()
+    old.import_(other.export(ExportMode.Snapshot()))
+    old.get_text(note.id).insert(10, ", and ours")
+    old.get_tree("tree").get_meta(theirs).insert("seen", True)
+    old.commit()
+    base = other.oplog_frontiers
+    other.get_tree("tree").get_meta(theirs).insert("name", "theirs, renamed")
+    other.commit()
+    put_on(other, edits_since(old, base, other))
+    meta = other.get_tree("tree").get_meta(theirs)
+    assert meta.get_deep_value() == {"name": "theirs, renamed", "seen": True, "note": "their note, and ours"}
+    names: list[Any] = [("root", [("theirs, renamed", []), ("ours", [])])]
+    assert nodes_of(other.get_deep_value()) == names
+
+
+Steps = list[tuple[str, int, int]]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "move", "delete", "name", "note", "items", "order", "text", "wait"]),
+        st.integers(0, 20),
+        st.integers(0, 20),
+    ),
+    max_size=8,
+)
+
+
+def take(doc: LoroDoc, steps: Steps, who: str) -> None:
+    """Edit a tree and what is at its nodes; each step says which of them, whatever there is."""
+    tree = doc.get_tree("tree")
+    for number, (step, one, other) in enumerate(steps):
+        nodes = sorted(tree.nodes(), key=lambda node: (node.peer, node.counter))
+        there = [node for node in nodes if not tree.is_node_deleted(node)]
+        parent = [None, *there][one % (len(there) + 1)]
+        target = there[other % len(there)] if there else grow(doc, f"{who} first {number}")
+        meta: Any = tree.get_meta(target)
+        words = f"{who} {number} "
+        match step:
+            case "create":
+                grow(doc, words, parent)
+            case "move" if not within(tree, parent, target):
+                tree.mov_to(target, 0, parent)
+            case "delete":
+                tree.delete(target)
+            case "name":
+                meta.insert("name", words)
+            case "note":
+                note = meta.get_or_create_container("note", LoroText())
+                note.delete(0, min(note.len_unicode, one % 3))
+                note.insert(note.len_unicode, words)
+            case "items":
+                items = meta.get_or_create_container("items", LoroList())
+                if one % 2 and len(items):
+                    items.delete(other % len(items), 1)
+                else:
+                    items.insert(0, words)
+            case "order":
+                order = meta.get_or_create_container("order", LoroMovableList())
+                if one % 2 and len(order):
+                    order.mov(other % len(order), 0)
+                else:
+                    order.insert(0, words)
+            case "text":
+                type_in(doc, words)
+            case "wait":  # others' operations come later than those of whoever waits less
+                for _ in range(one):
+                    doc.get_map("clock").insert("tick", other)
+        doc.commit()
+
+
+def within(tree: LoroTree, node: TreeID | None, other: TreeID) -> bool:
+    while node is not None and node != other:
+        node = tree.parent(node)
+    return node is not None
+
+
+def content(doc: LoroDoc) -> object:
+    """All that is in it; siblings in any order, since two may have the same place."""
+
+    def shown(nodes: list[Any]) -> list[str]:
+        return sorted(repr((sorted(node["meta"].items()), shown(node["children"]))) for node in nodes)
+
+    value: Any = doc.get_deep_value()
+    return {name: shown(one) if name == "tree" else one for name, one in value.items() if one}
+
+
+@given(STEPS, STEPS, STEPS, STEPS, STEPS, st.booleans())
+def test_any_edits_of_a_tree_are_put_on_a_state(
+    start: Steps, theirs: Steps, ours: Steps, later: Steps, meanwhile: Steps, forgotten: bool
+) -> None:
+    """On that which they were made on they make what they made; on any other nothing raises, nor is twice."""
+    first, other, old = LoroDoc(), LoroDoc(), LoroDoc()
+    take(first, start, "start")
+    for doc in (other, old):
+        doc.import_(first.export(ExportMode.Snapshot()))
+    take(other, theirs, "theirs")
+    take(old, ours, "ours")  # not saved yet
+    old.import_(other.export(ExportMode.Snapshot()))
+    take(old, later, "later")
+    known = old.oplog_vv
+    known.shrink_to_exclude(IdSpan(old.peer_id, CounterSpan(0, 2**31 - 1)))
+    base = old.vv_to_frontiers(known)
+    same = old.fork_at(base)
+    put_on(same, edits_since(old, base, same))
+    assert content(same) == content(old)
+    another = LoroDoc() if forgotten else old.fork_at(base)
+    take(another, meanwhile, "meanwhile")
+    put_on(another, edits_since(old, base, another))
+    another.commit()
+    words = repr(another.get_deep_value())
+    assert all(words.count(f"'{who} {n} '") <= 1 for who in ("ours", "later", "theirs") for n in range(8))
 
 
 def test_edits_inside_of_an_element_stay_with_it() -> None:
