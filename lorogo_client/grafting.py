@@ -68,23 +68,53 @@ def graft(edits: TreeEdits, tree: LoroTree) -> dict[Node, Node]:
     made: dict[Node, Node] = {}
     # as they were given: Loro makes new ones in between, which say nothing of what else we put there
     positions = {node: place.position for node, place in places(tree).items()}
+    siblings = _Siblings(tree, positions)
     for node, place in edits.placed.items():
-        parent = None if place.parent is None else made.get(place.parent, place.parent).id()
-        if parent is not None and not _is_there(tree, parent):
+        parent = None if place.parent is None else made.get(place.parent, place.parent)
+        below = None if parent is None else parent.id()
+        if below is not None and not _is_there(tree, below):
             continue
-        siblings = [child for child in map(_node, tree.children(parent) or []) if child != node]
-        index = bisect_right(siblings, place.position, key=positions.__getitem__)  # behind those like it
         if _is_there(tree, node.id()):
-            if not _is_within(tree, parent, node.id()):
-                tree.mov_to(node.id(), index, parent)
-                positions[node] = place.position
+            if not _is_within(tree, below, node.id()):
+                siblings.leave(node)
+                index = siblings.index(parent, place.position)
+                tree.mov_to(node.id(), index, below)
+                siblings.join(parent, index, node, place.position)
         elif node in edits.made or tree.contains(node.id()):
-            made[node] = _node(tree.create_at(index, parent))
-            positions[made[node]] = place.position
+            index = siblings.index(parent, place.position)
+            made[node] = _node(tree.create_at(index, below))
+            siblings.join(parent, index, made[node], place.position)
     for node in edits.gone:
         if _is_there(tree, node.id()):
             tree.delete(node.id())
     return made
+
+
+class _Siblings:
+    """The nodes below each parent in their order: Loro is asked for them once, however many there are."""
+
+    def __init__(self, tree: LoroTree, positions: dict[Node, str]) -> None:
+        self._tree = tree
+        self._positions = positions
+        self._below: dict[Node | None, list[Node]] = {}
+
+    def index(self, parent: Node | None, position: str) -> int:
+        """Where somebody with that position belongs: behind those like it."""
+        return bisect_right(self._of(parent), position, key=self._positions.__getitem__)
+
+    def join(self, parent: Node | None, index: int, node: Node, position: str) -> None:
+        self._of(parent).insert(index, node)
+        self._positions[node] = position
+
+    def leave(self, node: Node) -> None:
+        parent = self._tree.parent(node.id())
+        self._of(None if parent is None else _node(parent)).remove(node)
+
+    def _of(self, parent: Node | None) -> list[Node]:
+        if parent not in self._below:
+            children = self._tree.children(None if parent is None else parent.id())
+            self._below[parent] = [_node(child) for child in children or []]
+        return self._below[parent]
 
 
 def _node(node: TreeID) -> Node:

@@ -79,6 +79,8 @@ def put_on(fresh: LoroDoc, edits: Edits) -> None:
     with crdt.guard():
         renamed = dict(edits.renamed)
         for tree, of_tree in edits.trees.items():
+            if not _has(fresh, tree):
+                continue  # it went with a node of another tree
             made = graft(of_tree, fresh.get_tree(tree))
             renamed |= {_meta(node): _meta(new) for node, new in made.items()}
         fresh.apply_diff(_placed(edits, renamed, fresh))
@@ -145,11 +147,12 @@ def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
 
 def _placed(edits: Edits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
     """Without edits inside of what others removed: there is no place for them, and Loro may raise."""
-    placed, made = DiffBatch(), set(renamed)
+    placed, made = DiffBatch(), renamed.keys() - edits.renamed.keys()  # those are made with their parents
+    named = {new: old for old, new in edits.renamed.items()}
     for container, diff in edits.diffs:  # parents come first
         if container in made or (container in edits.touched and _has(fresh, container)):
             placed.push(renamed.get(container, container), diff)
-            made |= _made(diff)
+            made |= {named.get(one, one) for one in _made(diff)}
     return placed
 
 

@@ -78,6 +78,7 @@ class Lease:
         self.ended = False
         self.lost = False  # it ended because another has the document
         self.suspended = False  # after a reconnect, until the key was read from the leader
+        self.settling = False  # somebody confirms it just now, because it was doubtful
         self.head = self.tail = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
@@ -233,6 +234,19 @@ class Lease:
             except WrongLastSequence:
                 self.suspended = True
 
+    async def leave_trace(self, trace: str) -> None:
+        """The load failed: say where to look, if the key is still ours, and let others count it."""
+        if self.lost or (self.suspended and not await self._still_ours()):
+            return
+        await self._statuses.write(
+            self.document_id,
+            Starting(self.operation_id, self.retry_count, self._clock.wall_ns()),
+            expected_revision=self.revision,
+            server=self.server_id,
+            lease=self.token,
+            trace=trace,
+        )
+
     async def _still_ours(self) -> bool:
         """Whether the leader says so; then it is known at which revision."""
         entry = await self._statuses.read(self.document_id)
@@ -255,8 +269,8 @@ class Lease:
         """Read the key from the leader and adopt what is ours; LeaseLost if it is not."""
         before = self.revision
         entry = await self._statuses.read(self.document_id)
-        if entry is not None and entry.revision < before == self.revision:
-            self.revision = 0  # the bucket lost its end: what is there is the newest, whatever we knew
+        if entry is not None and before == self.revision and self._went_back(entry):
+            self.revision = 0  # what is there is the newest, whatever we knew
         match self._judge(entry, missed=True):  # it is the newest: others before it may be unheard
             case Mine(revision):
                 self.revision = max(self.revision, revision)
@@ -267,6 +281,11 @@ class Lease:
             case StepDown(why):
                 self.lose(why)
                 raise LeaseLost(why)
+
+    def _went_back(self, entry: Entry) -> bool:
+        """Whether the bucket lost its end: our revision is gone, or was given out again for a last word."""
+        last_word = self.suspended and isinstance(entry.status, Down | Failed)
+        return entry.revision < self.revision + last_word
 
     async def _acquire_again(self) -> None:
         """The bucket lost our key: take the document as if for the first time, with a new token."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from lorogo_protocol import headers as h
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
-from lorogo_protocol.status import Starting
 from lorogo_server import verbs
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -161,19 +160,11 @@ class Owning:
     async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
         """Leave the trace id where the next server finds it; a broken connection is nobody's failure."""
         host.log.error("document failed", problem=str(error), exc_info=error)
-        status = Starting(lease.operation_id, lease.retry_count, self._context.clock.wall_ns())
         try:
             if isinstance(error, JournalStopped) or (isinstance(error, TransportError) and error.retriable):
                 await self._say_down(lease)
             elif not lease.up:
-                await self._context.statuses.write(
-                    host.document_id,
-                    status,
-                    expected_revision=lease.revision,
-                    server=self._context.server_id,
-                    lease=lease.token,
-                    trace=host.trace,
-                )
+                await lease.leave_trace(host.trace)
             else:
                 await lease.write_down()
         except LorogoError as problem:

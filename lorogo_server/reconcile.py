@@ -97,7 +97,7 @@ class Reconciler:
         self._doubt = ""  # why numbers are not believed in this pass
         self._written = b""
         self._remembered: Known | None = None
-        self._opened = self._began = False
+        self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
         pace = Pace(context.clock.now, PER_SECOND)
         self._repair = Repair(context, self.found, pace, self._note_rejected)
@@ -112,10 +112,18 @@ class Reconciler:
             self._context.epochs.recall(known)
 
     async def read_journals(self) -> None:
-        """For the highest token that they know, without NATS; the first pass reads them anyway."""
-        if not self._began:
-            await self._read()
-            self._note_tokens()
+        """For the highest token that they know, without NATS; the first pass reads them anyway.
+
+        What cannot be read keeps nobody from starting: the pass tells of it, and tries again.
+        """
+        async with self._passing:
+            if not self._read_before:
+                try:
+                    await self._read()
+                except OSError as error:
+                    self._log.warning("not every journal could be read", problem=str(error))
+                self._note_tokens()
+                self._read_before = True
 
     def _note_tokens(self) -> None:
         statuses = self._context.statuses
@@ -140,7 +148,7 @@ class Reconciler:
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
-        self._began = True
+        self._read_before = True  # by the first of them
         self._wanted.set()
         pause = self._context.settings.reconcile_every_seconds
         again = _AGAIN_SECONDS

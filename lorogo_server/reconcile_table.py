@@ -99,6 +99,7 @@ class Row:
         """What owners up to that lease wrote, or up to that time, is a former life's."""
         if lease > self.floor or time_ns > self.floor_ns:
             self.floor, self.floor_ns = max(lease, self.floor), max(time_ns, self.floor_ns)
+            self.late = {late for late in self.late if late > self.floor}
             self.outlived = True
             self.forget()
 

@@ -62,7 +62,9 @@ class Renewals:
 
     async def _renew(self, lease: Lease) -> None:
         if lease.doubtful:
-            self._spawn(self._settle(lease))  # it must not hold up the others
+            if not lease.settling:  # NATS may be slow: one of them is enough
+                lease.settling = True
+                self._spawn(self._settle(lease))  # it must not hold up the others
             return
         try:
             await lease.renew()
@@ -70,11 +72,13 @@ class Renewals:
             log.debug("renewal not sent", document=lease.document_id, problem=str(error))
 
     async def _settle(self, lease: Lease) -> None:
-        async with self._slots:
-            try:
+        try:
+            async with self._slots:
                 await lease.confirm()
-            except LorogoError as error:
-                log.info("lease in doubt", document=lease.document_id, problem=str(error))
+        except LorogoError as error:
+            log.info("lease in doubt", document=lease.document_id, problem=str(error))
+        finally:
+            lease.settling = False
 
     def _push(self, lease: Lease) -> None:
         self._count += 1

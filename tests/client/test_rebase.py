@@ -22,7 +22,7 @@ from loro import (
     TreeID,
 )
 
-from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused, grafting
 from lorogo_client.accepted import Arrived
 from lorogo_client.mirror import Hearers, Mirror
 from lorogo_client.rebasing import edits_since, put_on
@@ -861,3 +861,87 @@ def test_a_replaced_document_is_heard_no_more() -> None:
     type_in(fresh.doc, "kept")
     fresh.commit()
     assert len(heard.local) == 3
+
+
+def test_edits_of_a_tree_within_a_node_that_we_deleted_go_with_it() -> None:
+    """A tree at a node of a tree: whichever of the two comes first."""
+    old = LoroDoc()
+    old.peer_id = 1
+    node = old.get_tree("tree").create()
+    outer: Any = old.get_tree("tree").get_meta(node).insert_container("outer", LoroTree())
+    inside = outer.create()
+    inner = outer.get_meta(inside).insert_container("inner", LoroTree())
+    old.commit()
+    base = old.oplog_frontiers
+    fresh = LoroDoc()
+    fresh.import_(old.export(ExportMode.Snapshot()))
+    inner.create()
+    outer.delete(inside)
+    old.commit()
+    put_on(fresh, edits_since(old, base, fresh))
+    fresh.commit()
+    assert fresh.get_deep_value() == old.get_deep_value()
+
+
+def test_what_we_made_at_a_node_goes_with_what_others_moved_it_below() -> None:
+    """We delete that: neither the node nor a container that we made at it has a place any more."""
+    first, other, old = LoroDoc(), LoroDoc(), LoroDoc()
+    first.peer_id, other.peer_id, old.peer_id = 1, 2, 3
+    doomed = first.get_tree("tree").create()
+    first.commit()
+    for doc in (other, old):
+        doc.import_(first.export(ExportMode.Snapshot()))
+    for tick in range(5):
+        other.get_map("clock").insert("tick", tick)  # theirs come later than ours
+    theirs = other.get_tree("tree").create()
+    other.commit()
+    old.get_tree("tree").create()
+    old.commit()
+    old.import_(other.export(ExportMode.Snapshot()))
+    note: Any = old.get_tree("tree").get_meta(theirs).insert_container("note", LoroText())
+    note.insert(0, "ours")
+    old.get_tree("tree").delete(doomed)
+    old.commit()
+    known = old.oplog_vv
+    known.shrink_to_exclude(IdSpan(3, CounterSpan(0, 2**31 - 1)))
+    base = old.vv_to_frontiers(known)
+    fresh = old.fork_at(base)
+    fresh.get_tree("tree").mov_to(theirs, 0, doomed)
+    fresh.commit()
+    put_on(fresh, edits_since(old, base, fresh))
+    fresh.commit()
+    assert len(fresh.get_tree("tree").roots) == 1
+
+
+def test_of_many_siblings_each_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of thousands would be read for each of thousands."""
+    old, asked = LoroDoc(), list[object]()
+    tree = old.get_tree("tree")
+    for _ in range(50):
+        tree.create()
+    old.commit()
+    base = old.oplog_frontiers
+    fresh = LoroDoc()
+    fresh.import_(old.export(ExportMode.Snapshot()))
+    for place in range(50):
+        tree.create_at(2 * place)
+    tree.mov_to(tree.roots[0], 60, None)
+    old.commit()
+
+    class Asked(grafting._Siblings):
+        def _of(self, parent: grafting.Node | None) -> list[grafting.Node]:
+            if parent not in self._below:
+                asked.append(parent)
+            return super()._of(parent)
+
+    monkeypatch.setattr(grafting, "_Siblings", Asked)
+    put_on(fresh, edits_since(old, base, fresh))
+    fresh.commit()
+    assert asked == [None]
+    assert len(_names(fresh)) == len(_names(old)) == 100
+    both = set(_names(fresh)) & set(_names(old))
+    assert [name for name in _names(fresh) if name in both] == [name for name in _names(old) if name in both]
+
+
+def _names(doc: LoroDoc) -> list[tuple[int, int]]:
+    return [(node.peer, node.counter) for node in doc.get_tree("tree").roots]

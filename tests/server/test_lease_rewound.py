@@ -6,7 +6,7 @@ import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.lease import Entry
-from lorogo_protocol.status import Down, Starting, Up
+from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
 from lorogo_server.lease import Lease, LeaseLost
 from lorogo_transport.memory import MemoryNats
@@ -38,7 +38,7 @@ class Owner:
         """Of all that it wrote, nothing was synced."""
         self.nats.rewind(subjects.STATUS_STREAM, self.token - 1)
 
-    async def write(self, status: Starting | Up | Down, server: str, lease: int = 0) -> int:
+    async def write(self, status: Starting | Up | Down | Failed, server: str, lease: int = 0) -> int:
         before = await self.now()
         revision = 0 if before is None else before.revision
         return await self.statuses.write(
@@ -128,3 +128,32 @@ async def test_a_lost_entry_is_acquired_again(owner: Owner) -> None:
     await owner.lease.confirm()
     assert owner.lease.valid()
     assert owner.lease.token == owner.token + 1
+
+
+@pytest.mark.parametrize("word", [Down(4), Failed("trace", 4)], ids=["down", "error"])
+async def test_a_last_word_at_our_very_revision_ends_it(owner: Owner, word: Down | Failed) -> None:
+    """Another took the document and let it go: to write UP over that would bring back an older token."""
+    owner.lose_end()
+    token = await owner.write(Starting("other", 0, 2), "two")
+    assert await owner.write(word, "two", token) == owner.lease.revision
+    with pytest.raises(LeaseLost):
+        await owner.lease.confirm()
+    there = await owner.now()
+    assert there is not None
+    assert there.server == "two"
+
+
+@pytest.mark.parametrize("ours", [False, True])
+async def test_a_failed_load_leaves_its_trace_where_the_key_is_ours(owner: Owner, ours: bool) -> None:
+    """The revision that it expects may be another's by now."""
+    owner.lease.up = False
+    owner.lose_end()
+    if ours:
+        await owner.write(Starting("op", 0, 1), "one")
+    else:
+        token = await owner.write(Starting("other", 0, 2), "two")
+        assert await owner.write(Up("two", 3), "two", token) == owner.lease.revision
+    await owner.lease.leave_trace("trace-of-one")
+    there = await owner.now()
+    assert there is not None
+    assert (there.server, there.trace) == (("one", "trace-of-one") if ours else ("two", ""))

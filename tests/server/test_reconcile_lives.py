@@ -1,5 +1,6 @@
 """Servers whose journals tell of different lives of a document: what was ACKed last counts."""
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,6 +14,7 @@ from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.reconcile import Reconciler, Stored
+from lorogo_server.reconcile_scan import Place
 from tests.server.support import QUICK, Writer, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored
@@ -455,3 +457,27 @@ async def test_what_a_new_life_took_from_the_wal_comes_back_with_it(world: World
     await reconciled(two)
     await until(lambda: _reads(world, {"body": other.text}))
     assert two.stats()["reconcile_waiting"] == 0
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["", "reconnected"])
+async def test_a_server_starts_on_an_empty_nats_beside_a_journal_that_cannot_be_read(
+    world: World, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pass tells of it. They are read once for their tokens, also if the line is cut meanwhile."""
+    await (await world.server(settings=ALONE)).stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    line, reads = world.nats.connect("server"), 0
+
+    async def fails(self: Reconciler) -> list[Place]:
+        nonlocal reads
+        reads += 1
+        if cut:
+            line.cut()
+            line.heal()
+            await asyncio.sleep(0.05)  # the reconnect looks at the streams, too
+        raise OSError(5, "it cannot be read")
+
+    monkeypatch.setattr(Reconciler, "_read", fails)
+    async with Server(line, ALONE, clock=world.clock, data=world.data / "worker-1") as server:
+        assert reads == 1
+        assert (await server.context.wal.state()).last_sequence == 0

@@ -66,3 +66,32 @@ async def test_many_are_renewed_together() -> None:
     few, many = await renewed_at(10, 2.69), await renewed_at(1000, 2.69)
     assert few == 0
     assert 150 < many < 450
+
+
+async def test_a_lease_in_doubt_is_settled_by_one_at_a_time() -> None:
+    """NATS may be slow: those who wait for it do not pile up, and the next one comes when it has answered."""
+    clock, spawned, answered = StillClock(), list[asyncio.Task[None]](), asyncio.Event()
+
+    class Doubtful(Counted):
+        doubtful = True
+        settling = False
+
+        async def confirm(self) -> None:
+            await answered.wait()
+
+    def spawn(work: Work) -> None:
+        spawned.append(asyncio.ensure_future(work))
+
+    renewals = Renewals(clock, random.Random(1), 3.0, spawn)
+    renewals.add(cast(Lease, Doubtful(clock, [])))
+    for count in (1, 1, 2):
+        clock.at += 3.0
+        running = asyncio.create_task(renewals.run())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert len(spawned) == count
+        if clock.at > 105:
+            answered.set()
+            await asyncio.gather(*spawned)
