@@ -105,9 +105,12 @@ async def delete(way: Way, document_id: str, *, purge: bool, as_json: bool) -> N
     """Delete a document; it stays deleted until it is restored, purged for good."""
     async with connected(way, document_id) as client:
         await require_known(client, document_id, deleted=True)
-        await client.document(document_id).delete(purge=purge)
+        answer = await client.document(document_id).delete(purge=purge)
+    erased = bool(answer.get("erased_ns"))
     if as_json:
-        say_json({"document": document_id, "deleted": True, "erased": purge}, pretty=False)
+        say_json({"document": document_id, "deleted": True, "erased": erased}, pretty=False)
+    elif erased and not purge:
+        say(f"{document_id} was erased before: nothing is left that could be restored")
     elif purge:
         say(f"{document_id} is erased; servers remove its records, those that are away when they return")
     else:

@@ -280,7 +280,10 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
 async def _delete(host: Host, arguments: Arguments) -> Answer:
     if maybe(arguments, "purge", bool):
         return {"erased_ns": await deletion.erase(host)}
-    return {"deleted_ns": await deletion.delete(host)}
+    answer: dict[str, object] = {"deleted_ns": await deletion.delete(host)}
+    if erased_ns := host.loaded.facts.erased_ns:  # it was deleted before, for good
+        answer["erased_ns"] = erased_ns
+    return answer
 
 
 async def _restore(host: Host, _: Arguments) -> Answer:

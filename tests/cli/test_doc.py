@@ -253,6 +253,8 @@ def test_an_erased_document_is_called_erased_for_good(stack: Stack) -> None:
     for command in (["get", "secret"], ["set", "secret", "title", '"y"'], ["history", "secret"]):
         assert refused(stack.lorogo("doc", *command)).endswith("was erased for good")
     assert "erased" in refused(stack.lorogo("doc", "restore", "secret"))
+    assert "was erased before" in said(stack.lorogo("doc", "delete", "secret", "--yes"))
+    assert said_json(stack.lorogo("doc", "delete", "secret", "--yes", "--json"))["erased"] is True
     assert "secret (erased)" in said(stack.lorogo("status"))
     shown = said(stack.lorogo("status", "secret"))
     assert "erased:       for good" in shown
