@@ -62,10 +62,10 @@ class Lives:
         """The row of what came after that lease and time, or after an outlived deletion."""
         before = self._table.rows[name]
         floor, floor_ns = max(past, before.floor), max(past_ns, before.floor_ns)
-        late = {lease for lease in before.late if lease > floor}
+        late = frozenset(lease for lease in before.late if lease > floor)
         row, whole, known = before, False, None
         while late != known:  # it only grows: what an owner of this life had loaded was passed over
-            row = Row(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=set(late))
+            row = Row(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=late)
             whole = await self._read(name, row)
             late, known = row.late, late
         row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored

@@ -57,7 +57,7 @@ class Row:
     undone_ns: int = 0
     outlived: bool = False  # a deletion was told of after edits of a later owner: it must be read again
     # Leases of this life, by what they accepted after the floor: what they loaded is of it, too, if older.
-    late: set[int] = field(default_factory=set)
+    late: frozenset[int] = frozenset()
 
     def past(self, record: DocumentRecord, time_ns: int) -> bool:
         """Whether it went with the life before this one.
@@ -92,14 +92,14 @@ class Row:
         """An owner with that lease accepted an update, or restored it, then."""
         self.edited_ns, self.edited = max((self.edited_ns, self.edited), (time_ns, lease))
         if self.floor and lease > self.floor and time_ns > self.floor_ns and lease not in self.late:
-            self.late.add(lease)
+            self.late |= {lease}
             self.outlived = True  # what it had loaded was passed over
 
     def begin_after(self, lease: int, time_ns: int) -> None:
         """What owners up to that lease wrote, or up to that time, is a former life's."""
         if lease > self.floor or time_ns > self.floor_ns:
             self.floor, self.floor_ns = max(lease, self.floor), max(time_ns, self.floor_ns)
-            self.late = {late for late in self.late if late > self.floor}
+            self.late = frozenset(late for late in self.late if late > self.floor)
             self.outlived = True
             self.forget()
 
@@ -152,7 +152,7 @@ class Row:
             return
         self.floor, self.floor_ns = self.deleted_lease, self.deleted_ns
         self.deleted_ns = self.deleted_lease = 0
-        self.ends, self.base, self.late = {}, ("", 0, 0), set()
+        self.ends, self.base, self.late = {}, ("", 0, 0), frozenset()
         self.forget()
 
     def dies(self, generation: int, deleted_ns: int, lease: int) -> None:
@@ -379,7 +379,7 @@ def _unpacked(
         undone,
         undone_ns,
         outlived,
-        set(late),
+        frozenset(late),
     )
 
 
