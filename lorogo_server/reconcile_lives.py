@@ -20,6 +20,8 @@ from lorogo_transport.snapshots import SnapshotHead
 
 log = get_logger(__name__)
 
+_READINGS = 5  # of the journals for one document: the second shows as a rule that the first had it all
+
 
 def outlives(row: Row, facts: SnapshotFacts) -> bool:
     """Whether the journals tell of a life after that tombstone: a restore, or edits of a later owner.
@@ -64,10 +66,12 @@ class Lives:
         floor, floor_ns = max(past, before.floor), max(past_ns, before.floor_ns)
         late = frozenset(lease for lease in before.late if lease > floor)
         row, whole, known = before, False, None
-        while late != known:  # it only grows: what an owner of this life had loaded was passed over
+        for _ in range(_READINGS):
+            if late == known:
+                break
             row = Row(floor=floor, floor_ns=floor_ns, erased_ns=before.erased_ns, late=late)
             whole = await self._read(name, row)
-            late, known = row.late, late
+            late, known = row.late, late  # another owner of this life: what it had loaded was passed over
         row.generation = max(row.generation, before.generation)  # it may be told of only in what is stored
         row.outlived = not whole
         self._table.rows[name] = row
