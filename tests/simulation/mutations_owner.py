@@ -168,6 +168,27 @@ OWNER: tuple[Mutation, ...] = (
         begin=49,
     ),
     Mutation(
+        "key-not-read-again",
+        "lorogo_server.lease",
+        """\
+            await self._look_again()
+        for _ in range(_TRIES):
+            if self.ended:
+""",
+        """\
+            pass
+        for _ in range(_TRIES):
+            if self.ended:
+""",
+        "after a lost connection an owner reads its key before it writes: its revision may be another's",
+        Wish(
+            kinds=("stream-rewind",),
+            every=3.0,
+            seconds=40.0,
+            others={"servers": 2, "documents": 1, "think_seconds": 0.3},
+        ),
+    ),
+    Mutation(
         "position-kept-after-rewind",
         "lorogo_server.host",
         """\
