@@ -231,14 +231,34 @@ def _end_jvm(seconds: float) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
     if gateway is None:
         return
-    gateway.shutdown()
     process = gateway.proc
-    process.stdin.close()
+    with _unsent_unsaid():
+        gateway.shutdown()
+        process.stdin.close()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def _unsent_unsaid() -> Iterator[None]:
+    """Py4J says nothing of commands that a JVM which we end did not take.
+
+    A thread of its own tells the JVM of each object that is not needed any more, also while its connection
+    is being closed, and then the root logger of that.
+    """
+    root = logging.getLogger()
+    root.addFilter(_is_no_unsent)
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_SECONDS)
+        yield
+    finally:
+        root.removeFilter(_is_no_unsent)
+
+
+def _is_no_unsent(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
 
 
 def _jvm_exit_code(seconds: float = 0.0) -> int | None:

@@ -1,6 +1,7 @@
 """The session: who makes it, what it is started with, and that nothing stays of it."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkContext
 
-from lorogo_pipeline import session_conf, shipping, workers
+from lorogo_pipeline import session, session_conf, shipping, workers
 from lorogo_pipeline.session import NoSpark, open_session
 from lorogo_pipeline.session_conf import GIB, Door
 from tests.pipeline import clusters
@@ -143,6 +145,28 @@ def test_a_connect_server_that_is_not_there_is_one_sentence() -> None:
     missing = pytest.raises(NoSpark, match=f"no Spark Connect server answers at 127.0.0.1:{port}")
     with missing, open_session(remote=f"sc://127.0.0.1:{port}"):
         pass
+
+
+def test_what_a_jvm_did_not_take_at_its_end_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Py4J forgets objects in a thread of its own, also while the connection is closed; else it is heard."""
+    unsent = "Exception while sending command."
+
+    class Gateway:
+        proc = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+
+        def shutdown(self) -> None:
+            logging.error(unsent)  # noqa: LOG015 - as Py4J does
+            logging.error("something else")  # noqa: LOG015 - the same
+
+    monkeypatch.setattr(SparkContext, "_gateway", Gateway())
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    session._end_jvm(5.0)
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
+    assert Gateway.proc.poll() == 0
+    logging.error(unsent)  # noqa: LOG015 - the same
+    assert caplog.records[-1].getMessage() == unsent
 
 
 def test_importing_the_pipeline_makes_no_session() -> None:
