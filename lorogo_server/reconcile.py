@@ -116,6 +116,8 @@ class Reconciler:
 
         What cannot be read keeps nobody from starting: the pass tells of it, and tries again.
         """
+        if self._read_before:
+            return  # a pass may be under way, and wait for the very streams that are to be made
         async with self._passing:
             if not self._read_before:
                 try:

@@ -15,7 +15,7 @@ from lorogo_server import Server
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.reconcile import Reconciler, Stored
 from lorogo_server.reconcile_scan import Place
-from tests.server.support import QUICK, Writer, until
+from tests.server.support import QUICK, Writer, so, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored
 from tests.server.worlds import ShiftedClock
@@ -481,3 +481,15 @@ async def test_a_server_starts_on_an_empty_nats_beside_a_journal_that_cannot_be_
     async with Server(line, ALONE, clock=world.clock, data=world.data / "worker-1") as server:
         assert reads == 1
         assert (await server.context.wal.state()).last_sequence == 0
+
+
+async def test_streams_are_made_anew_while_a_pass_is_under_way(world: World) -> None:
+    """It may wait for them, or for another worker's turn: a reconnect does not wait for it."""
+    server, line = await world.server_and_line(settings=ALONE)
+    await reconciled(server)
+    assert server.reconciler is not None
+    async with server.reconciler._passing:
+        line.cut()
+        world.lose(WAL, SNAPSHOTS, STATUS)
+        line.heal()
+        await until(lambda: so(STATUS in world.nats.stores))
