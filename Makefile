@@ -12,6 +12,7 @@ PROTOCOL_COVERAGE_MIN ?= 99
 # How many test processes; `make test TEST_WORKERS=0` runs them all in one.
 TEST_WORKERS ?= auto
 PYTEST_ARGS ?=
+PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 # Your own shell's Python settings must not leak into .venv; an active environment does no harm.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
@@ -28,7 +29,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
+.PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
   docs reference \
   check-format check-types check-arrows check-web check-tests
 
@@ -102,8 +103,12 @@ run: $(VENV)/.run ## set up, then run it all here: nats-server, a document serve
 
 # -------------------------------------------------------------------------------------- checks
 
-test: lint check-web check-tests ## set up, then every check: ruff, format, mypy, import arrows, all tests
+test: lint check-web check-tests ## set up, then every check: ruff, format, mypy, import arrows, tests; 12 minutes on two cores
 	@echo "== all checks passed"
+
+# Long fault injection runs, most seeds, every page of the handbook, Spark clusters: CONTRIBUTING.md lists them.
+test-deep: $(VENV)/.dev $(BUILT)/index.html browser ## the tests that `make test` leaves out; for a nightly job
+	@$(PYTEST) -m deep --durations=20 $(PYTEST_ARGS)
 
 lint: check-format check-types check-arrows ## ruff, format, mypy and the import arrows, without tests
 
@@ -138,9 +143,8 @@ browser:
 
 check-tests: $(VENV)/.dev $(BUILT)/index.html browser | lint check-web
 	@echo "== pytest, with the branch coverage of lorogo_protocol"
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=loadfile \
-	  --cov=lorogo_protocol --cov-branch --cov-report=term-missing:skip-covered \
-	  --cov-fail-under=$(PROTOCOL_COVERAGE_MIN) $(PYTEST_ARGS)
+	@$(PYTEST) -m "not deep" --durations=20 --cov=lorogo_protocol --cov-branch \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=$(PROTOCOL_COVERAGE_MIN) $(PYTEST_ARGS)
 
 format: $(VENV)/.dev ## put the code in order: ruff's fixes and its formatter
 	@$(BIN)/ruff check --fix .

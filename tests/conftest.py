@@ -1,6 +1,7 @@
 """Fixtures for every test: real nats-servers, shared or one's own."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from lorogo_transport.embedded import EmbeddedNats
 
 # Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.
 os.environ["LOROGO_OPEN"] = "1"
+
+# `nohup`, `&` and cron start a run with SIGINT ignored, and every child inherits that: tests interrupt both
+# this process and its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A run says the same of the same code: new examples are looked for on purpose, with LOROGO_FUZZ=1, and
 # what they find becomes a test of its own. And nothing depends on how busy the machine is.

@@ -76,10 +76,6 @@ def until(what: str, look: Callable[[], T | None], seconds: float = SECONDS) -> 
     return found
 
 
-def _hears_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Running:
     """A command that goes on; its output is in files."""
 
@@ -95,8 +91,6 @@ class Running:
                 stdout=out,
                 stderr=err,
                 env=environment(**(env or {})),
-                # a shell that runs the tests in its background lets them ignore Ctrl-C
-                preexec_fn=_hears_interrupts,  # noqa: PLW1509  # it takes no lock
             )
 
     def wait_for(self, words: str) -> str:

@@ -12,7 +12,6 @@ from types import ModuleType
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
-from tests.handbook.console import hears_interrupts
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -56,7 +55,6 @@ async def program(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        preexec_fn=hears_interrupts,
     )
     try:
         yield process

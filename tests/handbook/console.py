@@ -41,11 +41,6 @@ def same(shown: list[str], printed: list[str]) -> bool:
     return bool(printed) and matches(shown[0], printed[0]) and same(shown[1:], printed[1:])
 
 
-def hears_interrupts() -> None:
-    """For a child: a shell that runs the tests in its background lets them ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Terminal:
     """A place to type commands, one after the other."""
 
@@ -98,7 +93,6 @@ class Terminal:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=hears_interrupts,
         )
         self._unread = []
 

@@ -19,7 +19,7 @@ from tests.pipeline.journals import Made, journal, session, texts
 
 JOB = Path(__file__).with_name("cluster_job.py")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
