@@ -10,7 +10,7 @@ from lorogo_server import verbs
 from lorogo_server.context import Context
 from lorogo_server.host import Host
 from lorogo_server.journal import JournalStopped
-from lorogo_server.lease import Lease
+from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.renewals import Renewals
 from lorogo_server.taking import Declined, Taken, Taking
@@ -192,15 +192,20 @@ class Owning:
     async def confirm(self) -> None:
         """Ask the leader for every lease, and let every host read what it missed."""
         slots = asyncio.Semaphore(_CONFIRMS_AT_ONCE)
+        problems: list[str] = []
 
         async def settle(host: Host) -> None:
             async with slots:
                 try:
                     await host.lease.confirm()
+                except LeaseLost:
+                    pass  # the lease has logged it
                 except LorogoError as error:
-                    self._log.info("lease in doubt", document=host.document_id, problem=str(error))
+                    problems.append(str(error))
                 host.reconnected()
 
         async with asyncio.TaskGroup() as group:
             for host in list(self.hosts.values()):
                 group.create_task(settle(host))
+        if problems:
+            self._log.info("leases in doubt", documents=len(problems), problem=problems[-1])

@@ -1,11 +1,15 @@
 """The clockwork of leases: evenly, and many together."""
 
 import asyncio
+import logging
 import random
 from typing import cast
 
+import pytest
+
 from lorogo_server.lease import Lease
 from lorogo_server.renewals import Renewals
+from lorogo_transport.errors import Disconnected
 from lorogo_transport.tasks import Work
 
 
@@ -95,3 +99,39 @@ async def test_a_lease_in_doubt_is_settled_by_one_at_a_time() -> None:
         if clock.at > 105:
             answered.set()
             await asyncio.gather(*spawned)
+
+
+async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While NATS is away the log gets one line per server with the number of leases, and one more a minute."""
+    clock, spawned = StillClock(), list[asyncio.Task[None]]()
+
+    class Unconfirmed(Counted):
+        doubtful = True
+        settling = False
+
+        def __init__(self, name: str) -> None:
+            super().__init__(clock, [])
+            self.document_id = name
+
+        async def confirm(self) -> None:
+            raise Disconnected("there is no connection")
+
+    renewals = Renewals(
+        clock, random.Random(1), 3.0, lambda work: spawned.append(asyncio.ensure_future(work))
+    )
+    for number in range(10):
+        renewals.add(cast(Lease, Unconfirmed(f"doc-{number}")))
+    with caplog.at_level(logging.INFO, logger="lorogo_server.renewals"):
+        for _ in range(30):  # 90 s, in which each lease is tried 30 times
+            clock.at += 3.0
+            running = asyncio.create_task(renewals.run())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, *spawned, return_exceptions=True)
+            spawned.clear()
+    lines = [line for line in caplog.messages if "in doubt" in line]
+    assert len(lines) == 2
+    assert all("documents=10" in line for line in lines)
