@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 from lorogo_cli.errors import Problem, brief
 
@@ -22,9 +23,14 @@ def parse_json(text: str, what: str = "") -> object:
         if what:
             where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
             raise Problem(f"{what} is not JSON{where}") from None
-        quoted = json.dumps(text[:40], ensure_ascii=False)
-        raise Problem(f"{brief(text)} is not JSON: text is written with quotes, as in '{quoted}'") from None
+        example = shlex.quote(json.dumps(_unquoted(text)[:40], ensure_ascii=False))
+        raise Problem(f"{brief(text)} is not JSON; text needs double quotes, as in {example}") from None
     return value
+
+
+def _unquoted(text: str) -> str:
+    """The text without single quotes around it: the shell kept them, JSON does not know them."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
 
 
 def _refuse(name: str) -> object:

@@ -1,5 +1,7 @@
 """Values as people type them."""
 
+import shlex
+
 import pytest
 
 from lorogo_cli.errors import Problem
@@ -9,8 +11,17 @@ from lorogo_cli.values import parse_json, parse_size, show_json, show_size
 @pytest.mark.parametrize("text", ["Hello", "", "{", "NaN", "-Infinity", "[1,]", "'x'"])
 def test_text_without_quotes_is_refused_with_a_hint(text: str) -> None:
     """The commonest mistake is answered with what to type."""
-    with pytest.raises(Problem, match="is not JSON: text is written with quotes"):
+    with pytest.raises(Problem, match="is not JSON; text needs double quotes"):
         parse_json(text)
+
+
+@pytest.mark.parametrize("text", ["x", "'x'", "it's", "a b"])
+def test_the_hint_can_be_typed(text: str) -> None:
+    """A shell reads the example as one argument, which is the text as JSON."""
+    with pytest.raises(Problem) as caught:
+        parse_json(text)
+    (typed,) = shlex.split(str(caught.value).partition("as in ")[2])
+    assert parse_json(typed) == text.strip("'")
 
 
 def test_a_file_that_is_no_json_names_the_line() -> None:
