@@ -235,21 +235,23 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     except InvalidDocumentId as error:
         raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
     context = host.context
+    if target == host.document_id:
+        raise Refused(Reason.CONFLICT, f"{target} cannot be forked onto itself; choose a new id")
     data, frontiers = _content(host, arguments)
     most = context.settings.document_bytes_max
     if 0 < most < len(data):
         raise Refused(Reason.DOCUMENT_FULL, f"it has {len(data)} bytes, and a document may have {most}")
     entry = await context.statuses.read(target)
     if entry is not None and not isinstance(entry.status, Down | Failed):
-        raise Refused(Reason.CONFLICT, f"{target} exists: somebody has it open")
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     if await context.wal.last(subjects.wal(target)) is not None:
-        raise Refused(Reason.CONFLICT, f"{target} exists")
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
     # The token tells it from what was there before: a journal may know of a deletion that NATS forgot.
     facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
     try:
         await context.snapshots.put(target, data, facts.render(), expected_revision=0)
     except WrongLastSequence:
-        raise Refused(Reason.CONFLICT, f"{target} exists") from None
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id") from None
     await host.journalling.forked(target, data, frontiers, host.epoch)
     return {"document": target}
 
@@ -318,7 +320,7 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
     except HistoryTrimmed as error:
         raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
     except CrdtError:
-        raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from None
+        raise Refused(Reason.INVALID_REQUEST, _NO_VERSION) from None
 
 
 def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
@@ -334,10 +336,11 @@ def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
     except HistoryTrimmed as error:
         raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
     except CrdtError as error:
-        raise Refused(Reason.INVALID_REQUEST, "'at' is not a version of a document") from error
+        raise Refused(Reason.INVALID_REQUEST, _NO_VERSION) from error
     return replica.snapshot(), replica.frontiers()
 
 
+_NO_VERSION = "'at' is not a version of this document; its history lists them"
 _VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
     "sync": _sync,
     "version": _version,

@@ -261,6 +261,18 @@ async def test_compaction_leaves_the_tail_and_a_loadable_snapshot(
     assert len(versions) >= 1
 
 
+async def test_a_fork_needs_a_free_id(serve: Serve, probe: Probe, unique: str) -> None:
+    """A document is forked neither onto itself nor onto another that exists; the answer says what to do."""
+    await serve()
+    for name in (unique, f"{unique}-other"):
+        await probe.start(name)
+        await probe.accept(name, Writer().type("text"))
+    with pytest.raises(Refused, match=f"^{unique} cannot be forked onto itself; choose a new id$"):
+        await probe.call("fork", unique, to=unique)
+    with pytest.raises(Refused, match=f"^{unique}-other exists; choose another id$"):
+        await probe.call("fork", unique, to=f"{unique}-other")
+
+
 async def test_compaction_spares_what_is_unfinished_or_waits(serve: Serve, probe: Probe, unique: str) -> None:
     """A purge stops before the first chunk of an unfinished update: it can still become whole."""
     await serve()
