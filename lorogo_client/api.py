@@ -1,8 +1,10 @@
 """Calls to a document's owner, for those who want an answer rather than a replica."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 
+from lorogo_client import versions
 from lorogo_client.context import Context
 from lorogo_client.errors import NotAllowed, NotServed, Timeout
 from lorogo_client.links import Links
@@ -11,11 +13,13 @@ from lorogo_client.verdicts import backoff
 from lorogo_protocol import calls
 from lorogo_protocol.calls import Body, Refused
 from lorogo_protocol.grants import VERBS, Access
+from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.errors import Disconnected, NoResponders, PermissionDenied, RequestTimeout
 
 Operation = dict[str, object]  # of a JSON Patch
-At = int | bytes | None  # Unix nanoseconds, or frontiers
+#: Text is ISO 8601, an age ("10m") or a version ("v..."); an int is Unix nanoseconds, bytes are frontiers.
+Moment = datetime | str | int | bytes
 
 _START_SHARE = 0.9  # of the time that is left
 _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
@@ -35,10 +39,20 @@ class DocumentApi:
         self.document_id = document_id
 
     async def get(
-        self, paths: Sequence[str] | None = None, at: At = None, *, timeout: float | None = None
+        self,
+        paths: str | Sequence[str] | None = None,
+        at: Moment | None = None,
+        *,
+        timeout: float | None = None,
     ) -> dict[str, object]:
-        """`value` (all of it) or `matches` (one list per JSONPath), and `frontiers`."""
-        return await self._ask("get", {"paths": None if paths is None else list(paths), "at": at}, timeout)
+        """`value` (all of it) or `matches` (one list per JSONPath), and `frontiers`.
+
+        `at`: as of a datetime (without a zone: local time), an age ("10m"), a version ("v..."), Unix
+        nanoseconds, or frontiers. Raises InvalidMoment.
+        """
+        wanted = [paths] if isinstance(paths, str) else paths
+        body = {"paths": None if wanted is None else list(wanted), "at": self._moment(at)}
+        return await self._ask("get", body, timeout)
 
     async def version(self, *, timeout: float | None = None) -> dict[str, object]:
         """`frontiers`, `vector`, `sequence`, `lease`, `generation`."""
@@ -58,13 +72,15 @@ class DocumentApi:
         answer = await self._ask("history", {"limit": limit, "operations": operations or None}, timeout)
         return list(calls.need(answer, "versions", list))
 
-    async def export(self, at: At = None, *, timeout: float | None = None) -> bytes:
+    async def export(self, at: Moment | None = None, *, timeout: float | None = None) -> bytes:
         """A Loro snapshot."""
         return (await self.snapshot(at, timeout=timeout))[0]
 
-    async def snapshot(self, at: At = None, *, timeout: float | None = None) -> tuple[bytes, bytes]:
+    async def snapshot(
+        self, at: Moment | None = None, *, timeout: float | None = None
+    ) -> tuple[bytes, bytes]:
         """A Loro snapshot, and its frontiers."""
-        answer = await self._ask("export", {"at": at}, timeout)
+        answer = await self._ask("export", {"at": self._moment(at)}, timeout)
         return calls.need(answer, "payload", bytes), calls.need(answer, "frontiers", bytes)
 
     async def patch(
@@ -75,17 +91,23 @@ class DocumentApi:
         timeout: float | None = None,
     ) -> Receipt:
         """Apply a JSON Patch (RFC 6902), all of it or nothing."""
+        given: object = operations
+        if isinstance(given, str | bytes | Mapping):
+            example = "[{'op': 'remove', 'path': '/x'}]"
+            raise Refused(Reason.INVALID_REQUEST, f"a patch is a list of operations, as in {example}")
         body = {"operations": list(operations), "if_frontiers": if_frontiers}
         return from_answer(await self._do("patch", body, timeout))
 
-    async def revert(self, at: int | bytes, *, timeout: float | None = None) -> Receipt:
+    async def revert(self, at: Moment, *, timeout: float | None = None) -> Receipt:
         """Bring the content back to a time or version, as a new change."""
-        return from_answer(await self._do("revert", {"at": at}, timeout))
+        return from_answer(await self._do("revert", {"at": self._moment(at)}, timeout))
 
-    async def fork(self, to: str, at: At = None, *, timeout: float | None = None) -> str:
-        """A new document with this content; its id."""
+    async def fork(self, to: str, at: Moment | None = None, *, timeout: float | None = None) -> str:
+        """A new document with this content; its id. Raises InvalidDocumentId."""
+        check_document_id(to)
         self._links.holder.require(to, Access.WRITE)
-        return calls.need(await self._do("fork", {"to": to, "at": at}, timeout), "document", str)
+        answer = await self._do("fork", {"to": to, "at": self._moment(at)}, timeout)
+        return calls.need(answer, "document", str)
 
     async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
         """Fill an empty document with a snapshot."""
@@ -104,6 +126,10 @@ class DocumentApi:
     async def compact(self, *, timeout: float | None = None) -> dict[str, object]:
         """Write a snapshot and purge the WAL: `snapshot_bytes`, `purged`, `sequence`."""
         return await self._do("compact", {}, timeout)
+
+    def _moment(self, at: Moment | None) -> int | bytes | None:
+        """What the owner takes: Unix nanoseconds or frontiers."""
+        return None if at is None else versions.moment(at, now_ns=self._links.clock.wall_ns())
 
     async def _ask(self, verb: str, body: Body, timeout: float | None) -> dict[str, object]:
         """A call that changes nothing: asked again when no answer came."""

@@ -74,10 +74,10 @@ def connect(
     `where` is the address of NATS (several with commas between), or a transport that is already
     connected; that one is left open. Raises Unreachable.
 
-    `token` is what your app's backend minted, or an async function that gives a fresh one: it is asked
-    before the old one ends and on every reconnect. With it the client may do what the token grants, and
-    nothing else of NATS. `seed` is the nkey seed of an operator's NATS user instead; with both, the
-    connection is the operator's and calls are made in the name of the token. Raises TokenRefused,
+    `token` is what your app's backend minted, or a function (plain or async) that returns a fresh one: it
+    is called before the old one ends and on every reconnect. With it the client may do what the token
+    grants, and nothing else of NATS. `seed` is the nkey seed of an operator's NATS user instead; with both,
+    the connection is the operator's and calls are made in the name of the token. Raises TokenRefused,
     NotAuthorized, TokenExpired.
 
     `store` is a directory for copies of the documents: they open offline, and edits survive a crash.
@@ -87,6 +87,10 @@ def connect(
     `tracer_provider` is OpenTelemetry's (its SDK's): each update becomes a span, with those of its owner
     below it (docs/OBSERVABILITY.md). Raises TypeError, and ImportError without `lorogo[otel]`.
     """
+    given: object = where
+    if not isinstance(given, str | Transport):
+        kind = type(given).__name__
+        raise TypeError(f"`where` is the address of NATS, as in {DEFAULT_URL!r}, or a transport; not {kind}")
     if seed is not None and not isinstance(seed, str):
         raise TypeError("`seed` is the text of an nkey seed: for a file give Path(...).read_text().strip()")
     guarded = token is not None and seed is None

@@ -105,7 +105,8 @@ class UpdateRefused(ClientError):
     code = "update-refused"
 
     def __init__(self, log_id: str, reason: Reason, message: str) -> None:
-        super().__init__(f"update {log_id} was refused ({reason.value}): {message}")
+        which = f"update {log_id}" if log_id else "the update"
+        super().__init__(f"{which} was refused ({reason.value}): {message}")
         self.log_id = log_id
         self.reason = reason
         self.message = message

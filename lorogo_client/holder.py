@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from lorogo_client.errors import NotAllowed, TokenExpired
 from lorogo_protocol import tokens
 from lorogo_protocol.grants import Access
-from lorogo_protocol.tokens import Token
+from lorogo_protocol.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.logs import get_logger
@@ -18,7 +18,7 @@ from lorogo_transport.tasks import being_cancelled
 
 log = get_logger(__name__)
 
-TokenSource = str | Callable[[], Awaitable[str]]
+TokenSource = str | Callable[[], str | Awaitable[str]]
 
 _SHARE = 0.1  # of a token's time is left when a fresh one is asked for
 _AHEAD_SECONDS_MAX = 60.0
@@ -36,7 +36,7 @@ class Holder:
         given: object = source
         if given is not None and not isinstance(given, str) and not callable(given):
             kind = type(given).__name__
-            raise TypeError(f"a token is text, or an async function that gives it, not {kind}: read it first")
+            raise TypeError(f"a token is text, or a function that returns it, not {kind}: read it first")
         self._source = source
         self._clock = clock
         self._seconds = seconds
@@ -96,15 +96,20 @@ class Holder:
             self._asked = self._clock.now()
             return self.text
 
-    async def _ask(self, source: Callable[[], Awaitable[str]]) -> str:
+    async def _ask(self, source: Callable[[], str | Awaitable[str]]) -> str:
         try:
             async with asyncio.timeout(self._seconds):
-                return (await source()).strip()
+                given: object = source()
+                text: object = await given if isinstance(given, Awaitable) else given
         except asyncio.CancelledError as error:
             if being_cancelled():
                 raise
             # a task of the app's ended, not ours: we ask again later
             raise Unreachable("no token could be had: what gives it was cancelled") from error
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise TokenRefused("token-invalid", f"the token function returned {kind}, not the token's text")
+        return text.strip()
 
     def access(self, document_id: str) -> Access:
         """What the token grants on this document."""

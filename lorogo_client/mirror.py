@@ -144,7 +144,8 @@ class Mirror:
             log_id = self._new_id() if at_once else ""
             self.keeping.local(self.outbox.add(update, log_id), log_id, update)
             if len(update) > self._settings.update_bytes_max:
-                message = f"it has {len(update)} bytes, at most {self._settings.update_bytes_max} are allowed"
+                most = self._settings.update_bytes_max
+                message = f"it has {len(update)} bytes and may have {most}; commit in smaller parts"
                 self.fail(TooLargeUpdate("", Reason.TOO_LARGE, message))
         self._hearers.on_local()
 

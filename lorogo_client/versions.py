@@ -29,6 +29,21 @@ class BeforeAll(InvalidMoment):
     """A time before 1970: no document is that old."""
 
 
+def moment(at: datetime | str | int | bytes, *, now_ns: int) -> int | bytes:
+    """Unix nanoseconds or frontiers, of any form in which an app names a moment. Raises InvalidMoment."""
+    given: object = at
+    if isinstance(given, str):
+        return parse_at(given, now_ns=now_ns)
+    if isinstance(given, datetime):
+        return parse_time(given.isoformat(), now_ns=now_ns)
+    if isinstance(given, int | bytes) and not isinstance(given, bool):
+        return given
+    raise InvalidMoment(
+        f"{repr(at)[:60]} is not a moment: give a datetime, an age as in '10m', a version as in 'v...',"
+        " Unix nanoseconds (int) or frontiers (bytes)"
+    )
+
+
 def parse_at(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int | bytes:
     """A moment (Unix nanoseconds) or a version (frontiers). Raises InvalidMoment."""
     if text.startswith("v"):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -30,6 +30,14 @@ class Door(Generic[T]):
         self._enter = enter
         self._leave = leave  # (thing, whether the body ended without an error)
         self._inside: T | None = None
+
+    if not TYPE_CHECKING:  # a type checker reports the missing attribute by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"{name!r} is used before the connection or session is open: write"
+                " `async with ... as it:`, or `it = await ...`"
+            )
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._enter().__await__()

@@ -26,6 +26,10 @@ def is_document_id(value: str) -> bool:
 
 def check_document_id(value: str) -> str:
     """The id itself, or InvalidDocumentId with what is wrong and what would be right."""
+    given: object = value
+    if not isinstance(given, str):
+        kind = type(given).__name__
+        raise InvalidDocumentId(repr(given)[:DOCUMENT_ID_CHARS_MAX], f"it is {kind}, not text")
     if _DOCUMENT_ID.fullmatch(value):
         return value
     raise InvalidDocumentId(value[: DOCUMENT_ID_CHARS_MAX + 1], _problem(value))

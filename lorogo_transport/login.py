@@ -64,7 +64,7 @@ class Login:
                 raise
             raise Unreachable("no token could be had: what gives it was cancelled") from error
         except Exception as error:
-            raise Unreachable(f"no token could be had: {type(error).__name__}") from error
+            raise Unreachable(f"the token function raised {type(error).__name__}") from error
         return _check(text)
 
 

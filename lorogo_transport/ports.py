@@ -14,7 +14,7 @@ one bad message stops nobody.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = {}
@@ -242,6 +242,7 @@ class Stream(Protocol):
         """Remove one message; False if it was not there."""
 
 
+@runtime_checkable
 class Transport(Protocol):
     """A connection to NATS."""
 

@@ -106,6 +106,7 @@ class FakeOwner:
         self.received: list[tuple[str, bytes]] = []  # (log id, bytes), as they came
         self.syncs: list[dict[str, object]] = []
         self.calls: list[str] = []
+        self.arguments: list[dict[str, object]] = []  # of each call
         self.inits = 0
         # how to misbehave
         self.mute = 0  # updates that get no answer
@@ -296,6 +297,7 @@ class FakeOwner:
 
     async def _answer(self, verb: str, arguments: dict[str, object]) -> dict[str, object]:
         self.calls.append(verb)
+        self.arguments.append(arguments)
         if self.deleted:
             raise Refused(Reason.DELETED, "it was deleted")
         if self.refuse_calls:

@@ -1,10 +1,14 @@
 """Calls: they start the document, ask again when that is safe, and say what was refused."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from lorogo_client import NotServed, Refused, Timeout
+import lorogo_client
+from lorogo_client import InvalidDocumentId, InvalidMoment, NotServed, Refused, Timeout
+from lorogo_client.versions import show_version
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.memory import MemoryNats
 from tests.client.support import QUICK, FakeOwner, client_of
@@ -69,3 +73,90 @@ async def test_a_change_that_was_not_answered_is_not_made_twice(world: MemoryNat
         with pytest.raises(Timeout):
             await document.get(timeout=0.8)
         assert owner.calls.count("get") >= 2
+
+
+async def test_one_path_is_one_path(world: MemoryNats, owner: FakeOwner) -> None:
+    """A JSONPath given as text is that path, not a list of its letters."""
+    async with client_of(world) as client:
+        await client.document("doc").get("$.t")
+        assert owner.arguments[-1]["paths"] == ["$.t"]
+
+
+@pytest.mark.parametrize(
+    ("at", "sent"),
+    [
+        (datetime(2026, 11, 18, 7, 0, tzinfo=UTC), 1_794_985_200_000_000_000),
+        ("2026-11-18T07:00:00Z", 1_794_985_200_000_000_000),
+        (show_version(b"\x01\x02"), b"\x01\x02"),
+        (17, 17),
+        (b"\x01", b"\x01"),
+    ],
+)
+async def test_a_moment_may_be_named_in_any_form(
+    world: MemoryNats, owner: FakeOwner, at: Any, sent: object
+) -> None:
+    """Calls take a datetime, and the texts that commands and HTTP take."""
+    async with client_of(world) as client:
+        document = client.document("doc")
+        await document.get(at=at)
+        await document.revert(at)
+        await document.fork("copy", at)
+        assert [body["at"] for body in owner.arguments[-3:]] == [sent] * 3
+
+
+async def test_an_age_is_counted_from_now(world: MemoryNats, owner: FakeOwner) -> None:
+    """`10m` is ten minutes before the clock of the client."""
+    async with client_of(world) as client:
+        before = client._context.clock.wall_ns()
+        await client.document("doc").get(at="10m")
+        asked: Any = owner.arguments[-1]["at"]
+        assert before - 600e9 <= asked <= client._context.clock.wall_ns() - 600e9
+
+
+@pytest.mark.parametrize("at", ["vNOPE!", "yesterday", 3.5, True, [1]])
+async def test_what_is_no_moment_is_refused_before_it_is_sent(
+    world: MemoryNats, owner: FakeOwner, at: Any
+) -> None:
+    """The error lists the forms that there are."""
+    async with client_of(world) as client:
+        with pytest.raises(InvalidMoment, match="version"):
+            await client.document("doc").get(at=at)
+        assert owner.calls == []
+
+
+@pytest.mark.parametrize("operations", [{"op": "remove", "path": "/x"}, '[{"op": "remove"}]'])
+async def test_a_patch_is_a_list(world: MemoryNats, owner: FakeOwner, operations: Any) -> None:
+    """One operation without its list, or JSON text, is refused before it is sent."""
+    async with client_of(world) as client:
+        with pytest.raises(Refused, match="a patch is a list of operations"):
+            await client.document("doc").patch(operations)
+        assert owner.calls == []
+
+
+@pytest.mark.parametrize("name", [5, None, b"doc", ["doc"]])
+async def test_a_document_id_is_text(world: MemoryNats, owner: FakeOwner, name: Any) -> None:
+    """Anything else is an InvalidDocumentId that names the type."""
+    async with client_of(world) as client:
+        for use in (client.open, client.document):
+            with pytest.raises(InvalidDocumentId, match=f"it is {type(name).__name__}, not text"):
+                use(name)
+        with pytest.raises(InvalidDocumentId, match=f"it is {type(name).__name__}, not text"):
+            await client.document("doc").fork(name)
+        assert owner.calls == []
+
+
+@pytest.mark.parametrize("where", [None, 5, ["nats://127.0.0.1"]])
+def test_connect_names_what_it_takes(where: Any) -> None:
+    """Neither an address nor a transport: the error shows an address."""
+    with pytest.raises(TypeError, match=r"nats://127\.0\.0\.1:4222.*not " + type(where).__name__):
+        lorogo_client.connect(where)
+
+
+async def test_a_forgotten_await_is_explained(world: MemoryNats, owner: FakeOwner) -> None:
+    """Using a connection or session before it is open says how to open it."""
+    with pytest.raises(AttributeError, match=r"'open' is used before .* `async with"):
+        lorogo_client.connect("nats://127.0.0.1:1").open("doc")  # type: ignore[attr-defined]
+    async with client_of(world) as client:
+        with pytest.raises(AttributeError, match=r"'doc' is used before .* `it = await"):
+            client.open("doc").doc  # type: ignore[attr-defined]  # noqa: B018
+    assert owner.calls == []

@@ -197,5 +197,19 @@ async def test_line_ends_around_a_token_do_not_count() -> None:
 @pytest.mark.parametrize("source", [Path("ann.token"), b"eyJ", 7])
 def test_what_is_no_source_of_tokens(source: object) -> None:
     """Is told at once, by its kind and never by its content."""
-    with pytest.raises(TypeError, match=r"a token is text, or an async function .*: read it first"):
+    with pytest.raises(TypeError, match=r"a token is text, or a function .*: read it first"):
         Holder(cast("Any", source), SetClock(), seconds=1.0)
+
+
+async def test_a_plain_function_may_give_the_token() -> None:
+    """A token function need not be async; the token in hand is a common case."""
+    text = token_for("ann", {"plan": "read"})
+    holder = await _holder(lambda: text)
+    assert (holder.subject, holder.renewable) == ("ann", True)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"token"])
+async def test_a_function_that_gives_no_text_is_named(given: Any) -> None:
+    """The error is about the function, not about a network."""
+    with pytest.raises(TokenRefused, match=f"the token function returned {type(given).__name__}, not the"):
+        await _holder(lambda: given)
