@@ -200,18 +200,13 @@ class Replica:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
     def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
-        """Whether it is one peer's, and long, with little of others beside it, and does not begin everything.
-
-        Into an empty document Loro takes a run of any length at once.
-        """
+        """Whether it is one peer's, and long, with little of others beside it."""
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
         if len(missing) != 1 or (length := steps.operations(missing)) <= steps.STEP_OPERATIONS:
             return False
         here = self.doc.oplog_frontiers.encode()
-        if here == nothing_known():
-            return False
         begins = needs.start_frontiers.encode()
         if begins == here:
             return True
