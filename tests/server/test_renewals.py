@@ -104,7 +104,7 @@ async def test_a_lease_in_doubt_is_settled_by_one_at_a_time() -> None:
 async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """While NATS is away the log gets one line per server with the number of leases, and one more a minute."""
+    """While NATS is away the log gets one line per server with the number of leases, then one a minute."""
     clock, spawned = StillClock(), list[asyncio.Task[None]]()
 
     class Unconfirmed(Counted):
