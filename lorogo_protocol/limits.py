@@ -15,6 +15,9 @@ UPDATE_BYTES_MAX = 64 * MIB  # it is held in memory whole
 DOCUMENT_BYTES_MAX = 256 * MIB  # of a document as it is stored, and what was accepted since
 UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
 UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
+PATCH_OPERATIONS_MAX = 10_000  # of a JSON Patch
+PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.py): about 2 s in a thread
+LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
 UNFINISHED_UPDATES_MAX = 1024  # per document
 PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document
@@ -57,6 +60,7 @@ assert RENEW_SECONDS < LEASE_SECONDS < STALE_SECONDS
 assert CHUNK_BYTES_MAX <= UPDATE_BYTES_MAX <= UNFINISHED_BYTES_MAX
 assert 4 * AWARENESS_BYTES_MAX <= PRESENT_BYTES_MAX  # one message never drives out the rest
 assert UPDATE_BYTES_MAX <= DOCUMENT_BYTES_MAX
+assert LOOP_WORK_MAX < PATCH_WORK_MAX
 assert REMEMBER_ACKED_SECONDS > UNFINISHED_SECONDS
 assert CHUNK_GRACE_SECONDS < REPLY_SECONDS  # a lost chunk is answered before the sender gives up
 assert TOKEN_BYTES_MAX + TOKEN_DOCUMENTS_BYTES_MAX + 512 <= 4 * KIB

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
+from lorogo_server.call_executor import CallExecutor
 from lorogo_server.epoch import Epochs
 from lorogo_server.foretaste import Foretaste
 from lorogo_server.journal import Journal
@@ -82,6 +83,7 @@ class Context:
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     level: Level = field(default_factory=Level)
+    executor: CallExecutor = field(default_factory=CallExecutor)
     rights: Rights = field(default_factory=Rights)
     taste: Taste = untasted
     foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes

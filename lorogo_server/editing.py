@@ -6,7 +6,6 @@ an edit writes that value anew.
 """
 
 import math
-from itertools import takewhile
 from typing import Any
 
 from loro import (
@@ -20,6 +19,7 @@ from loro import (
     ValueOrContainer,
 )
 
+from lorogo_server.call_executor import SLOW_DIFF_UNITS, VALUE_UNITS, Spend
 from lorogo_server.parts import (
     Content,
     CounterPart,
@@ -30,7 +30,6 @@ from lorogo_server.parts import (
     as_containers,
     capture,
     checked_key,
-    cost,
     fill,
     plain,
     put_entry,
@@ -55,39 +54,35 @@ from lorogo_server.places import (
 from lorogo_server.queries import brief, to_json
 from lorogo_server.reading import deep, roots_of
 
-TEXT_DIFF_MILLISECONDS = 100.0  # then the part between the first and last difference is rewritten
+TEXT_DIFF_MILLISECONDS = 25.0  # then the part between the first and last difference is rewritten
+TEXT_DIFF_CHARS_MAX = 1024 * 1024  # of both texts: Loro reads longer ones for long, whatever the time is
 TEXT_DIFFS_SLOW_MAX = 10  # in one patch; after that no finer diff is tried
 
 
 class Editor:
-    """Reads and edits one document by paths. Every error is a Problem; work is bounded."""
+    """Reads and edits one document by paths. Every error is a Problem, or OverBudget.
 
-    def __init__(self, doc: LoroDoc, work_max: int) -> None:
+    Each operation spends the units of what it reads and creates before it writes.
+    """
+
+    def __init__(self, doc: LoroDoc, spend: Spend) -> None:
         self._doc = doc
-        self._work_left = work_max
+        self.spend = spend
         self._slow_diffs_left = TEXT_DIFFS_SLOW_MAX
         self._roots = roots_of(doc)
-
-    def spend(self, work: int) -> None:
-        """Count work, so that copies of copies end before the memory does."""
-        self._work_left -= work
-        if self._work_left < 0:
-            raise Problem("the patch as a whole reads or writes too much")
 
     # ------------------------------------------------------------------------------------ reading
 
     def read(self, path: Path) -> object:
         """The JSON value at the path."""
         if not path:
-            value: object = {name: deep(root) for name, root in self._roots.items()}
+            value: object = {name: deep(root, 1, self.spend) for name, root in self._roots.items()}
         else:
             where, rest = self._descend(path)
             value = self._deep_at(where, rest[0])
             for token in rest[1:]:
                 value = below(value, token)
-        value = to_json(value)
-        self.spend(cost(value))
-        return value
+        return to_json(value)
 
     def lift_out(self, path: Path, depth: int) -> Content:
         """The content at the path, containers still containers, to stand `depth` levels deep."""
@@ -95,9 +90,9 @@ class Editor:
             entries = {name: capture(root, depth + 1, self.spend) for name, root in self._roots.items()}
             return MapPart(entries)
         where, rest = self._descend(path)
-        found = child(where, rest[0])
+        found = child(where, rest[0], self.spend)
         if len(rest) > 1:
-            found = deep(found) if isinstance(found, ValueOrContainer) else found
+            found = deep(found, spend=self.spend) if isinstance(found, ValueOrContainer) else found
             for token in rest[1:]:
                 found = below(found, token)
         return capture(found, depth, self.spend)
@@ -112,7 +107,9 @@ class Editor:
         where, rest = self._descend(path)
         key = rest[0]
         if len(rest) > 1:
-            self._put(where, key, with_new(self._plain_at(where, key), rest[1:], plain(content), insert=True))
+            self._put(
+                where, key, with_new(plain_at(where, key, self.spend), rest[1:], plain(content), insert=True)
+            )
             return
         match where:
             case LoroList() | LoroMovableList():
@@ -130,9 +127,9 @@ class Editor:
         where, rest = self._descend(path)
         key = rest[0]
         if len(rest) > 1:
-            content = with_new(self._plain_at(where, key), rest[1:], plain(content), insert=False)
+            content = with_new(plain_at(where, key, self.spend), rest[1:], plain(content), insert=False)
         else:
-            child(where, key)  # it must exist
+            child(where, key, self.spend)  # it must exist
         self._put(where, key, content)
 
     def remove(self, path: Path) -> None:
@@ -142,9 +139,9 @@ class Editor:
         where, rest = self._descend(path)
         key = rest[0]
         if len(rest) > 1:
-            self._put(where, key, without(self._plain_at(where, key), rest[1:]))
+            self._put(where, key, without(plain_at(where, key, self.spend), rest[1:]))
             return
-        child(where, key)  # it must exist
+        child(where, key, self.spend)  # it must exist
         match where:
             case dict():
                 self._drop_root(key)
@@ -183,12 +180,12 @@ class Editor:
         at = 0
         while at < len(path) - 1:
             if isinstance(where, LoroTree):
-                meta, used = tree_meta(where, path[at:])
+                meta, used = tree_meta(where, path[at:], self.spend)
                 if meta is None:
                     break
                 where, at = meta, at + used
                 continue
-            below = child(where, path[at])
+            below = child(where, path[at], self.spend)
             if isinstance(below, ValueOrContainer.Container):
                 where = below.container
             elif isinstance(where, dict):
@@ -199,13 +196,8 @@ class Editor:
         return where, path[at:]
 
     def _deep_at(self, where: Any, key: str) -> object:
-        below = child(where, key)
-        return below if isinstance(where, (LoroText, LoroTree)) else deep(below)
-
-    def _plain_at(self, where: Any, key: str) -> Any:
-        value = plain_at(where, key)
-        self.spend(cost(value))  # all of it is written anew
-        return value
+        below = child(where, key, self.spend)
+        return below if isinstance(where, (LoroText, LoroTree)) else deep(below, spend=self.spend)
 
     # ------------------------------------------------------------------------------------- writes
 
@@ -252,11 +244,12 @@ class Editor:
         self.spend(len(present) + len(wanted))
         if present == wanted:
             return
-        if self._slow_diffs_left:
+        if self._slow_diffs_left and len(present) + len(wanted) <= TEXT_DIFF_CHARS_MAX:
             try:
                 text.update(wanted, timeout_ms=TEXT_DIFF_MILLISECONDS)
             except ValueError:  # its way to say that the time is over
                 self._slow_diffs_left -= 1
+                self.spend(SLOW_DIFF_UNITS)
             else:
                 return
         present = text.to_string()
@@ -309,7 +302,7 @@ class Editor:
         if opened is None:
             raise Problem("a root is a map, a list or a text: put this value inside a map")
         if (old := self._roots.get(name)) is not None:
-            if deep(old) not in ({}, [], "", 0.0):
+            if deep(old, spend=self.spend) not in ({}, [], "", 0.0):
                 raise Problem(
                     f"the root {brief(name)} is a {kind_of(old)}, which apps open as that:"
                     " remove it before it becomes something else"
@@ -322,6 +315,7 @@ class Editor:
         self._doc.delete_root_container(self._roots.pop(name).id)
 
     def _overwrite_map(self, target: LoroMap, entries: dict[str, Content]) -> None:
+        self.spend(VALUE_UNITS * len(target))
         for key in list(target.keys()):
             if key not in entries:
                 target.delete(key)
@@ -347,8 +341,7 @@ class Editor:
             put_item(target, at, items[at])
 
     def _equal(self, present: ValueOrContainer | None, content: Content) -> bool:
-        value = to_json(deep(present))
-        self.spend(cost(value))
+        value = to_json(deep(present, spend=self.spend))
         return same(value, to_json(plain(content)))
 
 
@@ -372,5 +365,12 @@ def _set_counter(counter: LoroCounter, wanted: float) -> None:
 
 
 def _common(left: str, right: str) -> int:
-    """How many characters the beginnings share."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+    """How many characters the beginnings share, found by comparing halves."""
+    same, differs = 0, min(len(left), len(right)) + 1
+    while differs - same > 1:
+        middle = (same + differs) // 2
+        if left[same:middle] == right[same:middle]:
+            same = middle
+        else:
+            differs = middle
+    return same

@@ -21,16 +21,15 @@ from loro import (
     ValueOrContainer,
 )
 
+from lorogo_server.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend
 from lorogo_server.queries import brief, to_json, unpack
 from lorogo_server.reading import deep
 
 DEPTH_MAX = 100
 KEY_CHARS_MAX = 1_024
-VALUE_COST = 16  # what a value costs beside its characters
 
 # A plain Loro value or one of the parts below. The stub's LoroValue is no runtime name.
 Content = Any
-Spend = Callable[[int], None]
 
 
 class Problem(Exception):
@@ -88,7 +87,7 @@ def checked_text(text: str) -> str:
 
 def lift(value: object, depth: int, spend: Spend) -> Content:
     """Content from a JSON value that comes to stand `depth` levels deep."""
-    spend(VALUE_COST)
+    spend(CONTAINER_UNITS if isinstance(value, (dict, list)) else VALUE_UNITS)
     match value:
         case None | bool():
             return value
@@ -121,7 +120,6 @@ def lift(value: object, depth: int, spend: Spend) -> Content:
 
 def capture(thing: object, depth: int, spend: Spend) -> Content:
     """Content lifted out of a document, to stand `depth` levels deep elsewhere."""
-    spend(VALUE_COST)
     if depth > DEPTH_MAX + 1:
         raise Problem(f"the value would be nested deeper than {DEPTH_MAX} levels")
     match thing:
@@ -130,25 +128,31 @@ def capture(thing: object, depth: int, spend: Spend) -> Content:
         case ValueOrContainer.Value():
             return capture(thing.value, depth, spend)
         case LoroMap():
+            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro gives all of them
             return MapPart({key: capture(item, depth + 1, spend) for key, item in thing.items()})
         case LoroList() | LoroMovableList():
+            spend(CONTAINER_UNITS)
             items = [capture(thing.get(at), depth + 1, spend) for at in range(len(thing))]
             return ListPart(items, movable=isinstance(thing, LoroMovableList))
         case LoroText():
-            spend(len(thing))
+            spend(CONTAINER_UNITS + len(thing))
             return TextPart(thing.to_string(), thing.to_delta())
         case LoroCounter():
+            spend(CONTAINER_UNITS)
             return CounterPart(thing.value)
         case LoroTree():  # its copy is what one reads: a list of nodes
-            return lift(to_json(deep(thing)), depth, spend)
+            return lift(to_json(deep(thing, spend=spend)), depth, spend)
         case list():  # a plain value stays one
+            spend(VALUE_UNITS)
             return [capture(item, depth + 1, spend) for item in thing]
         case dict():
+            spend(VALUE_UNITS)
             return {key: capture(item, depth + 1, spend) for key, item in thing.items()}
         case str() | bytes():
-            spend(len(thing))
+            spend(VALUE_UNITS + len(thing))
             return thing
         case _:
+            spend(VALUE_UNITS)
             return thing
 
 
@@ -189,19 +193,6 @@ def same(left: object, right: object) -> bool:
             return len(left) == len(right) and all(map(same, left, right))
         case _:
             return left == right
-
-
-def cost(value: object) -> int:
-    """What reading or writing the value counts for."""
-    match value:
-        case dict():
-            return VALUE_COST + sum(cost(item) for item in value.values())
-        case list():
-            return VALUE_COST + sum(map(cost, value))
-        case str():
-            return VALUE_COST + len(value)
-        case _:
-            return VALUE_COST
 
 
 def put_entry(target: LoroMap, key: str, content: Content) -> None:

@@ -26,13 +26,13 @@ from loro import LoroDoc
 
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
+from lorogo_server.call_executor import OPERATION_UNITS, TOKEN_UNITS, Spend, unmetered
 from lorogo_server.editing import Editor
 from lorogo_server.parts import DEPTH_MAX, KEY_CHARS_MAX, Problem, lift, same
 from lorogo_server.queries import brief
 from lorogo_server.reading import TooDeep
 
-OPERATIONS_MAX = 10_000
-WORK_MAX = 64 * 1024 * 1024  # characters read and written, each value counting as 16
 POINTER_CHARS_MAX = DEPTH_MAX * (KEY_CHARS_MAX + 1)
 
 
@@ -48,14 +48,18 @@ class PatchError(LorogoError):
         self.problem = problem
 
 
-def apply_patch(doc: LoroDoc, operations: list[object]) -> None:
-    """Edit the document by the operations, in order, and commit. Raises PatchError, CrdtError."""
+def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered) -> None:
+    """Edit the document by the operations, in order, and commit.
+
+    Raises PatchError, CrdtError, and what `spend` raises: it is given the units of each operation before
+    that operation writes anything.
+    """
     if not isinstance(operations, list):
         raise PatchError(None, None, "it is not a list of operations")
-    if len(operations) > OPERATIONS_MAX:
-        raise PatchError(None, None, f"it has {len(operations)} operations, more than {OPERATIONS_MAX}")
+    if len(operations) > PATCH_OPERATIONS_MAX:
+        raise PatchError(None, None, f"it has {len(operations)} operations, more than {PATCH_OPERATIONS_MAX}")
     with crdt.guard():
-        editor = Editor(doc, WORK_MAX)
+        editor = Editor(doc, spend)
         for index, operation in enumerate(operations):
             try:
                 _apply(editor, operation)
@@ -91,7 +95,8 @@ def _apply(editor: Editor, operation: object) -> None:
     for member in ("op", "path"):
         if member not in operation:
             raise Problem(f"{member!r} is missing")
-    path = parse_pointer(operation["path"])
+    editor.spend(OPERATION_UNITS)
+    path = _path(editor, operation["path"])
     match operation:
         case {"op": "remove"}:
             editor.remove(path)
@@ -105,7 +110,7 @@ def _apply(editor: Editor, operation: object) -> None:
                 case _:
                     _test(editor, path, value)
         case {"op": ("move" | "copy") as op, "from": pointer}:
-            source = parse_pointer(pointer)
+            source = _path(editor, pointer)
             if op == "move":
                 editor.move(source, path)
             else:
@@ -116,6 +121,12 @@ def _apply(editor: Editor, operation: object) -> None:
             raise Problem("'from' is missing")
         case _:
             raise Problem(f"{brief(operation['op'])} is not an operation")
+
+
+def _path(editor: Editor, pointer: object) -> list[str]:
+    tokens = parse_pointer(pointer)
+    editor.spend(sum(TOKEN_UNITS + len(token) for token in tokens))
+    return tokens
 
 
 def _test(editor: Editor, path: list[str], expected: object) -> None:

@@ -18,6 +18,7 @@ from loro import (
     ValueOrContainer,
 )
 
+from lorogo_server.call_executor import TEXT_PART_CHARS, VALUE_UNITS, Spend
 from lorogo_server.parts import Problem, checked_key
 from lorogo_server.queries import brief
 from lorogo_server.reading import deep
@@ -29,7 +30,7 @@ _INDEX_DIGITS_MAX = 18
 _INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 
 
-def child(where: Any, key: str) -> Any:
+def child(where: Any, key: str, spend: Spend) -> Any:
     """What is under a key of a container, as Loro gives it; a Problem if nothing is."""
     match where:
         case dict():
@@ -43,9 +44,10 @@ def child(where: Any, key: str) -> Any:
         case LoroList() | LoroMovableList():
             return where.get(index(key, len(where)))
         case LoroText():
+            spend(len(where) // TEXT_PART_CHARS)
             return where.char_at(index(key, len(where)))
         case LoroTree():
-            return below(deep(where), key)
+            return below(deep(where, spend=spend), key)
         case _:
             raise Problem(f"nothing is inside a {kind_of(where)}")
 
@@ -55,12 +57,13 @@ def entry(where: LoroMap, key: str) -> ValueOrContainer | None:
     return where.get(checked_key(key))
 
 
-def tree_meta(tree: LoroTree, path: Path) -> tuple[LoroMap | None, int]:
+def tree_meta(tree: LoroTree, path: Path, spend: Spend) -> tuple[LoroMap | None, int]:
     """The meta map of the node that the path names, and how many tokens that took."""
     node: TreeID | None = None
     at = 0
     while True:
         nodes = tree.children(node) or []
+        spend(VALUE_UNITS * len(nodes))
         node = nodes[index(path[at], len(nodes))]
         match path[at + 1 : at + 3]:
             case ["children", _]:
@@ -71,12 +74,12 @@ def tree_meta(tree: LoroTree, path: Path) -> tuple[LoroMap | None, int]:
                 return None, 0
 
 
-def plain_at(where: Any, key: str) -> Any:
+def plain_at(where: Any, key: str, spend: Spend) -> Any:
     """The plain value under a key, below which an edit goes."""
     if isinstance(where, LoroTree):
         raise not_editable(where)
-    found = child(where, key)
-    return found if isinstance(where, LoroText) else deep(found)
+    found = child(where, key, spend)
+    return found if isinstance(where, LoroText) else deep(found, spend=spend)
 
 
 def below(value: object, token: str) -> Any:

@@ -51,8 +51,35 @@ class QueryError(LorogoError):
 
 def brief(value: object, chars_max: int = 100) -> str:
     """The value for a message: printable, and not longer than it is useful."""
-    shown = repr(value[:chars_max] if isinstance(value, str) else value)
-    return shown if len(shown) <= chars_max + 2 else shown[:chars_max] + "..."
+    shown = ""
+    for piece in _shown(value, chars_max):
+        shown += piece
+        if len(shown) > chars_max + 2:
+            return shown[:chars_max] + "..."
+    return shown
+
+
+def _shown(value: object, chars_max: int) -> Iterator[str]:
+    """The parts of `repr(value)`, one after another: a value may be as large as a document."""
+    match value:
+        case str() | bytes():
+            yield repr(value[:chars_max])
+        case list():
+            yield "["
+            for at, item in enumerate(value):
+                yield ", " if at else ""
+                yield from _shown(item, chars_max)
+            yield "]"
+        case dict():
+            yield "{"
+            for at, (key, item) in enumerate(value.items()):
+                yield ", " if at else ""
+                yield from _shown(key, chars_max)
+                yield ": "
+                yield from _shown(item, chars_max)
+            yield "}"
+        case _:
+            yield repr(value)
 
 
 def to_json(value: object, depth: int = 0) -> object:

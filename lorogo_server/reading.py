@@ -21,6 +21,7 @@ from loro import (
 
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import LorogoError
+from lorogo_server.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
 
 DEPTH_MAX = 200
 
@@ -34,10 +35,10 @@ class TooDeep(LorogoError):
         super().__init__(f"the document is nested deeper than {DEPTH_MAX} levels")
 
 
-def document_value(doc: LoroDoc) -> dict[str, object]:
-    """The whole document as plain Python values. Raises TooDeep, CrdtError."""
+def document_value(doc: LoroDoc, spend: Spend = unmetered) -> dict[str, object]:
+    """The whole document as plain Python values. Raises TooDeep, CrdtError, and what `spend` raises."""
     with crdt.guard():
-        return {name: deep(root, 1) for name, root in roots_of(doc).items()}
+        return {name: deep(root, 1, spend) for name, root in roots_of(doc).items()}
 
 
 def roots_of(doc: LoroDoc) -> dict[str, Any]:
@@ -54,43 +55,52 @@ def roots_of(doc: LoroDoc) -> dict[str, Any]:
     return {name: doc.get_container(cid) for name, cid in (everything | filled).items()}
 
 
-def deep(thing: object, depth: int = 0) -> Any:
-    """The plain value of a container, or of what a container holds. Raises TooDeep."""
+def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
+    """The plain value of a container, or of what a container holds. Raises TooDeep, what `spend` raises."""
     if depth > DEPTH_MAX:
         raise TooDeep
     match thing:
         case ValueOrContainer.Value():
-            return thing.value
+            value = thing.value
+            spend(cost(value))
+            return value
         case ValueOrContainer.Container():
-            return deep(thing.container, depth)
+            return deep(thing.container, depth, spend)
         case LoroMap():
-            return {key: deep(item, depth + 1) for key, item in thing.items()}
+            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro gives all of them
+            return {key: deep(item, depth + 1, spend) for key, item in thing.items()}
         case LoroList() | LoroMovableList():
-            return [deep(thing.get(at), depth + 1) for at in range(len(thing))]
+            spend(CONTAINER_UNITS)
+            return [deep(thing.get(at), depth + 1, spend) for at in range(len(thing))]
         case LoroText():
+            spend(CONTAINER_UNITS + len(thing))
             return thing.to_string()
         case LoroCounter():
+            spend(CONTAINER_UNITS)
             return thing.value
         case LoroTree():
-            return _nodes(thing, None, depth)
+            spend(CONTAINER_UNITS)
+            return _nodes(thing, None, depth, spend)
         case _:  # of a newer Loro: it has an id, but nothing that this version could read
             return {"$unknown": str(getattr(thing, "id", thing))}
 
 
-def _nodes(tree: LoroTree, parent: TreeID | None, depth: int) -> list[object]:
+def _nodes(tree: LoroTree, parent: TreeID | None, depth: int, spend: Spend) -> list[object]:
     """The nodes below a node, in the shape that Loro's own value has."""
     if depth > DEPTH_MAX:
         raise TooDeep
+    nodes = tree.children(parent) or []
+    spend(CONTAINER_UNITS * len(nodes))
     return [
         {
             "id": _name(node),
             "parent": None if parent is None else _name(parent),
             "index": index,
             "fractional_index": tree.fractional_index(node),
-            "meta": deep(tree.get_meta(node), depth + 2),
-            "children": _nodes(tree, node, depth + 2),
+            "meta": deep(tree.get_meta(node), depth + 2, spend),
+            "children": _nodes(tree, node, depth + 2, spend),
         }
-        for index, node in enumerate(tree.children(parent) or [])
+        for index, node in enumerate(nodes)
     ]
 
 

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from lorogo_protocol import crdt, ids, reasons, subjects
 from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate, TooManyPeers
+from lorogo_protocol.limits import PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.wire import WIRE, later
 from lorogo_server import compaction, deletion, patching, queries, reading
+from lorogo_server.call_executor import Meter, OverBudget
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
@@ -25,6 +28,7 @@ Arguments = Mapping[str, object]
 
 _SUBMIT_SECONDS = 30.0
 _HISTORY_MAX = 1000
+_PATCH_TOO_LARGE = "the patch as a whole reads or writes too much; send it as several patches"
 _COUNTED_TOGETHER = 50  # versions, before others on the loop get a turn
 
 
@@ -136,10 +140,9 @@ async def _status(host: Host, _: Arguments) -> Answer:
 async def _get(host: Host, arguments: Arguments) -> Answer:
     replica = _as_of(host, arguments)
     try:
-        value = queries.to_json(reading.document_value(replica.settled()))
+        value, frontiers = await host.context.executor.run(_read, on_loop=lambda: replica, copy=replica.fork)
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
-    frontiers = replica.frontiers()
     if arguments.get("at") is not None:
         frontiers = _wanted(host, arguments)
         value = _without_later_roots(value)
@@ -149,10 +152,15 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     if not all(isinstance(path, str) for path in paths):
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
     try:
-        matches = await asyncio.to_thread(queries.query, value, paths)  # may take a second
+        matches = await host.context.executor.in_thread(partial(queries.query, value, paths))
         return {"matches": matches, "frontiers": frontiers}
     except (queries.QueryError, TooDeep) as error:
         raise Refused(Reason.INVALID_REQUEST, str(error)) from None
+
+
+def _read(replica: Replica, meter: Meter) -> tuple[object, bytes]:
+    """The whole value, and the heads that it has."""
+    return queries.to_json(reading.document_value(replica.settled(), meter.spend)), replica.frontiers()
 
 
 def _without_later_roots(value: object) -> object:
@@ -163,19 +171,36 @@ def _without_later_roots(value: object) -> object:
 
 async def _patch(host: Host, arguments: Arguments) -> Answer:
     operations = need(arguments, "operations", list)
-    async with host.editing:
+    expected = maybe(arguments, "if_frontiers", bytes)
+
+    def copy() -> Replica:
         replica = host.loaded.intake.replica
-        expected = maybe(arguments, "if_frontiers", bytes)
         if expected is not None and expected != replica.frontiers():
             raise Refused(Reason.CONFLICT, "the document has changed since the version in 'if_frontiers'")
-        fork = replica.fork()
+        return replica.fork()
+
+    async with host.editing:
         try:
-            patching.apply_patch(fork.doc, operations)
+            update = await host.context.executor.run(
+                partial(_patched, operations=operations),
+                on_loop=copy,
+                copy=copy,
+                units_max=PATCH_WORK_MAX,
+            )
         except CrdtPanic:
             raise
+        except OverBudget:
+            raise Refused(Reason.PATCH_FAILED, _PATCH_TOO_LARGE) from None
         except (patching.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
-        return await _submit_difference(host, replica, fork)
+        return await _submit(host, update)
+
+
+def _patched(fork: Replica, meter: Meter, operations: list[object]) -> bytes | None:
+    """The update that the patch makes; None if it changes nothing."""
+    before = fork.version().vector
+    patching.apply_patch(fork.doc, operations, meter.spend)
+    return _added(fork, before)
 
 
 async def _revert(host: Host, arguments: Arguments) -> Answer:
@@ -189,16 +214,20 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
             fork.revert_to(wanted)
         except CrdtError as error:
             raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
-        return await _submit_difference(host, replica, fork)
+        return await _submit(host, _added(fork, replica.version().vector))
 
 
-async def _submit_difference(host: Host, replica: Replica, fork: Replica) -> Answer:
-    """Send what the fork has more through the WAL, and give the receipt of its ACK."""
-    before = replica.version()
-    if fork.version().vector == before.vector:
+def _added(fork: Replica, before: bytes) -> bytes | None:
+    """What the fork has more than that version, as an update; None if it has no more."""
+    return None if fork.version().vector == before else fork.updates_since(before)
+
+
+async def _submit(host: Host, update: bytes | None) -> Answer:
+    """Send the update through the WAL, and give the receipt of its ACK."""
+    if update is None:
         head = host.loaded.intake.head
         return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
-    return _receipt(host, await host.answers.submit(fork.updates_since(before.vector), _SUBMIT_SECONDS))
+    return _receipt(host, await host.answers.submit(update, _SUBMIT_SECONDS))
 
 
 def _receipt(host: Host, ack: Ack) -> Answer:

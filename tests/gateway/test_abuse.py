@@ -16,7 +16,7 @@ import pytest
 from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Crdt, Status
-from lorogo_server.patching import OPERATIONS_MAX
+from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.http_support import problem
 from tests.gateway.whole import Whole, neighbour, rest, whole
@@ -130,7 +130,7 @@ class TestOversized:
             body = b"[" + b",".join([one] * 20_000) + b"]"
             answer = await http.patch("/v1/documents/a", content=body, headers=PATCH)
             told = problem(answer, 400, "invalid-body")
-            assert str(OPERATIONS_MAX) in told["detail"]
+            assert str(PATCH_OPERATIONS_MAX) in told["detail"]
             small = [{"op": "test", "path": "/t", "value": "x"}] * 100_000
             body = json.dumps(small, separators=(",", ":")).encode()
             answer = await http.patch("/v1/documents/a", content=body, headers=PATCH)

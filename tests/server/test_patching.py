@@ -22,7 +22,9 @@ from loro import (
 )
 
 from lorogo_protocol.crdt import Replica
-from lorogo_server import editing, parts, patching, queries
+from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
+from lorogo_server import editing, queries
+from lorogo_server.call_executor import CONTAINER_UNITS, Meter, OverBudget
 from lorogo_server.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
 from lorogo_server.patching import PatchError, apply_patch, parse_pointer
 
@@ -313,9 +315,9 @@ def test_a_patch_that_is_no_list_or_too_long_is_refused() -> None:
         with pytest.raises(PatchError, match="the patch: it is not a list"):
             apply_patch(sample(), malformed)  # type: ignore[arg-type]
     doc = sample()
-    many: list[object] = [op("add", "/text/0", "x")] * patching.OPERATIONS_MAX
+    many: list[object] = [op("add", "/text/0", "x")] * PATCH_OPERATIONS_MAX
     apply_patch(doc, many)
-    assert len(value(doc)["text"]) == 4 + patching.OPERATIONS_MAX
+    assert len(value(doc)["text"]) == 4 + PATCH_OPERATIONS_MAX
     with pytest.raises(PatchError, match="more than 10000"):
         apply_patch(sample(), [*many, op("remove", "/text/0")])
 
@@ -338,16 +340,43 @@ def test_nothing_gets_nested_deeper_than_the_limit() -> None:
         patched(op("add", "/list/0", nested(60)), op("copy", "/list/0" + "/0" * 60, **{"from": "/list/0"}))
 
 
-def test_copies_of_copies_end_before_the_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a patch reads and writes in all is bounded, however few its operations are."""
-    monkeypatch.setattr(patching, "WORK_MAX", 100_000)
-    doubling: list[object] = [op("copy", "/list/-", **{"from": "/list"})] * 40
-    with pytest.raises(PatchError, match="too much"):
-        apply_patch(sample(), doubling)
-    with pytest.raises(PatchError, match="too much"):
-        apply_patch(sample(), [op("test", "/text", "hé😀o")] * patching.OPERATIONS_MAX)
-    with pytest.raises(PatchError, match="too much"):
-        apply_patch(sample(), [op("replace", "/map/plain/list/0", 1)] * patching.OPERATIONS_MAX)
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [op("copy", "/list/-", **{"from": "/list"})] * 40,
+        [op("test", "/text", "hé😀o")] * PATCH_OPERATIONS_MAX,
+        [op("replace", "/map/plain/list/0", 1)] * PATCH_OPERATIONS_MAX,
+        [op("add", "/list/0", 1)] * PATCH_OPERATIONS_MAX,
+        [op("move", "/list/-", **{"from": "/list/0"})] * PATCH_OPERATIONS_MAX,
+        [op("add", "/list/0", [[]] * 1000)],
+        [op("add", "/list/0", [0] * 10_000)],
+        [op("add", "/list/0", "x" * 200_000)],
+        [op("replace", "/text", "x" * 200_000)],
+        [op("replace", "", {"list": [[]] * 1000})],
+    ],
+)
+def test_a_patch_above_its_budget_ends_early(operations: list[object]) -> None:
+    """What a patch reads and creates in all is bounded, however few its operations are."""
+    with pytest.raises(OverBudget):
+        apply_patch(sample(), operations, Meter(LOOP_WORK_MAX).spend)
+
+
+def test_an_operation_spends_its_units_before_it_writes() -> None:
+    """A copy above the budget leaves no trace: a value that doubles is not built to be thrown away."""
+    doc = sample()
+    apply_patch(doc, [op("add", "/list/0", [[]] * 100)])
+    before = doc.len_ops
+    with pytest.raises(OverBudget):
+        apply_patch(doc, [op("copy", "/list/-", **{"from": "/list/0"})], Meter(100 * CONTAINER_UNITS).spend)
+    doc.commit()
+    assert doc.len_ops == before
+
+
+def test_a_failed_test_of_a_huge_value_is_told_briefly() -> None:
+    """The sentence of a refusal has the beginning of a value, as `repr` would show it."""
+    with pytest.raises(PatchError) as caught:
+        apply_patch(sample(), [op("test", "/map", [{"a": [1, None]}] * 100_000)])
+    assert f"not {repr([{'a': [1, None]}] * 10)[:100]}..." in str(caught.value)
 
 
 # --------------------------------------------------------------------- what makes it a CRDT's patch
@@ -827,4 +856,3 @@ def test_plain_content_has_no_parts() -> None:
     """`plain` takes the containers out of content at every level."""
     content = MapPart({"t": TextPart("x", []), "l": ListPart([CounterPart(1.0), {"plain": 1}])})
     assert plain(content) == {"t": "x", "l": [1.0, {"plain": 1}]}
-    assert parts.cost(plain(content)) > 0

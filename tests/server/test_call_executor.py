@@ -1,0 +1,108 @@
+"""The work of calls: short work on the event loop, long work in a thread, and nothing above its budget."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from loro import LoroDoc
+
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
+from lorogo_protocol.reasons import Reason
+from lorogo_server import call_executor, patching, reading
+from lorogo_server.call_executor import CallExecutor, Meter, OverBudget
+from lorogo_transport.memory import MemoryNats
+from tests.server.support import QUICK
+from tests.server.test_full import served
+
+QUICK_STREAM = replace(QUICK, durability="stream")
+
+
+def doubling(times: int) -> list[object]:
+    """Operations that double a list of lists so often."""
+    return [
+        {"op": "add", "path": "/m", "value": {"a": [1]}},
+        *[{"op": "copy", "from": "/m/a", "path": "/m/a/-"}] * times,
+    ]
+
+
+def where_it_ran(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[bool]:
+    """Whether each call of that function ran on the event loop's thread."""
+    inner: Callable[..., Any] = getattr(module, name)
+    ran: list[bool] = []
+
+    def noted(*arguments: Any) -> Any:
+        ran.append(threading.current_thread() is threading.main_thread())
+        return inner(*arguments)
+
+    monkeypatch.setattr(module, name, noted)
+    return ran
+
+
+async def test_a_patch_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that doubles 22 times is refused, and the event loop does a small part of that work only."""
+    spent: dict[bool, int] = {True: 0, False: 0}  # by: on the loop
+    inner = Meter.spend
+
+    def spend(meter: Meter, units: int) -> None:
+        spent[threading.current_thread() is threading.main_thread()] += units
+        inner(meter, units)
+
+    monkeypatch.setattr(Meter, "spend", spend)
+    async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
+        with pytest.raises(Refused) as no:
+            await probe.call("patch", "doc", operations=doubling(22))
+    assert no.value.reason is Reason.PATCH_FAILED
+    assert "too much" in str(no.value)
+    assert spent[True] <= LOOP_WORK_MAX + call_executor.CONTAINER_UNITS
+    assert PATCH_WORK_MAX < spent[False] <= PATCH_WORK_MAX + call_executor.CONTAINER_UNITS
+
+
+async def test_a_long_patch_is_made_beside_the_loop_and_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch above the budget of the loop runs once more in a thread, from the beginning."""
+    ran = where_it_ran(monkeypatch, patching, "apply_patch")
+    async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
+        await probe.call("patch", "doc", operations=[{"op": "add", "path": "/n", "value": {"a": 1}}])
+        assert ran == [True]
+        await probe.call("patch", "doc", operations=[{"op": "add", "path": "/l", "value": list(range(5000))}])
+        assert ran == [True, True, False]
+        assert await probe.value("doc") == {"n": {"a": 1}, "l": list(range(5000))}
+
+
+async def test_a_long_document_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`get` reads a small document on the loop, and a large one in a thread."""
+    ran = where_it_ran(monkeypatch, reading, "document_value")
+    async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
+        assert await probe.value("doc") == {}
+        assert ran == [True]
+        value = list(range(5000))
+        await probe.call("patch", "doc", operations=[{"op": "add", "path": "/l", "value": value}])
+        ran.clear()
+        assert await probe.value("doc") == {"l": value}
+        assert ran == [True, False]
+
+
+async def test_long_work_starts_again_on_a_copy_of_its_own() -> None:
+    """Long work starts again on a copy of the document as it is when a thread is free."""
+    executor, doc = CallExecutor(), LoroDoc()
+    copies: list[Replica] = []
+
+    def copy() -> Replica:
+        copies.append(Replica(doc.fork()))
+        return copies[-1]
+
+    def work(replica: Replica, meter: Meter) -> int:
+        meter.spend(LOOP_WORK_MAX + 1)
+        return len(replica.doc.get_text("t"))
+
+    changed = asyncio.ensure_future(executor.run(work, on_loop=copy, copy=copy))
+    doc.get_text("t").insert(0, "abc")
+    doc.commit()
+    assert await changed == 3
+    assert len(copies) == 2  # the thread has one of its own, made when its turn came
+    with pytest.raises(OverBudget):
+        await executor.run(work, on_loop=copy, copy=copy, units_max=LOOP_WORK_MAX)
