@@ -85,9 +85,12 @@ def test_it_asks_for_the_versions_that_are_tested() -> None:
 
 @pytest.mark.node
 @pytest.mark.slow
-def test_its_types_are_right(tmp_path: Path) -> None:
-    """TypeScript, strict."""
-    run(copied(tmp_path), "node_modules/typescript/bin/tsc", "--noEmit")
+def test_its_types_are_right_and_it_builds(tmp_path: Path) -> None:
+    """TypeScript, strict; then the build for production."""
+    folder = copied(tmp_path)
+    run(folder, "node_modules/typescript/bin/tsc", "--noEmit")
+    run(folder, "node_modules/vite/bin/vite.js", "build")
+    assert (folder / "dist" / "index.html").is_file()
 
 
 @pytest.mark.browser
@@ -96,7 +99,10 @@ def test_its_types_are_right(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_two_windows_and_python_share_a_list(tmp_path: Path) -> None:
-    """What one adds, ticks off, moves or removes, the others see; the server has it; nobody else is asked."""
+    """What one adds, ticks off, moves or removes, the others see; the server has it; nobody else is asked.
+
+    The development build of React mounts every component twice (StrictMode): no error may be left uncaught.
+    """
     folder = copied(tmp_path)
     (folder / "dist").mkdir()
     with served(folder / "dist") as page_origin:
@@ -104,7 +110,8 @@ async def test_two_windows_and_python_share_a_list(tmp_path: Path) -> None:
             place.gateway.kill()
             place.gate("--origin", page_origin)
             gateway = f"ws{place.web.removeprefix('http')}/ws"
-            build = partial(run, folder, "node_modules/vite/bin/vite.js", "build", VITE_GATEWAY=gateway)
+            vite = (folder, "node_modules/vite/bin/vite.js", "build", "--mode", "development")
+            build = partial(run, *vite, NODE_ENV="development", VITE_GATEWAY=gateway)
             await asyncio.to_thread(build)
             async with (
                 chromium() as browser,

@@ -25,14 +25,29 @@ const STATES: Readonly<Record<string, State>> = {
   error: "problem",
 };
 
+/**
+ * The npm client ignores the promise of its first connection. A component that is removed before that connection is open,
+ * as StrictMode does with each one on purpose, would leave an uncaught "Destroyed".
+ */
+class Client extends LoroWebsocketClient {
+  override connect(options?: { resetBackoff?: boolean }): Promise<void> {
+    const connected = super.connect(options);
+    connected.catch(() => undefined);
+    return connected;
+  }
+}
+
 export function useRoom(url: string, id: string): Room {
   const [room, setRoom] = useState<Room>(() => ({ doc: new LoroDoc(), state: "connecting", problem: "" }));
 
   useEffect(() => {
     const doc = new LoroDoc(); // one for each visit: what was typed elsewhere must not come along
-    const tell = (change: Partial<Room>): void => setRoom((now) => ({ ...now, ...change, doc }));
+    let mounted = true;
+    const tell = (change: Partial<Room>): void => {
+      if (mounted) setRoom((now) => ({ ...now, ...change, doc }));
+    };
     const stopListening = doc.subscribe(() => tell({}));
-    const client = new LoroWebsocketClient({ url });
+    const client = new Client({ url });
     const adaptor = new LoroAdaptor(doc, {
       onUpdateError: (_updates, code) => tell({ state: "problem", problem: `an edit was refused (${code})` }),
     });
@@ -41,6 +56,7 @@ export function useRoom(url: string, id: string): Room {
       .catch((error: unknown) => tell({ state: "problem", problem: String(error) }));
     tell({ state: "connecting", problem: "" });
     return () => {
+      mounted = false;
       stopListening();
       client.destroy();
     };
