@@ -262,6 +262,7 @@ async def test_what_is_typed_offline_arrives_later(browser: Browser, place: Stac
     await expect(ana.page.locator("body.away #others [data-testid=person]")).to_have_count(1)
     alone, online = await asyncio.gather(type_words(ana.page, "tunnel", 10), type_words(ben.page, "desk", 10))
     await state(ana.page, "offline")
+    await expect(ana.page.locator("#state")).to_have_text("Offline · edits waiting")
     await state(ben.page, "saved")
     assert alone[0] not in await text(ben.page)
     await ana.context.set_offline(False)

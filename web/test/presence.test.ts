@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { LoroDoc, LoroText } from "loro-crdt";
 import { Presence } from "../src/demo/presence";
 
-const WHO = { name: "Ana", color: "#be185d" };
+const WHO = { name: "Ana", color: "#be185d", given: false };
 
 /** A document with one text, and the presence of its writer. */
 function withText(run: (doc: LoroDoc, text: LoroText, own: Presence) => void): void {
@@ -75,6 +75,28 @@ test("two of one colour come apart when they meet, and keep what they have", () 
     assert.equal(new Set(colors).size, 2);
     assert.ok(colors.includes(WHO.color));
     assert.deepEqual(theirs.people().map(({ color }) => color), colors.reverse());
+  } finally {
+    theirs.stop();
+  }
+}));
+
+test("two of one given name come apart when they meet, and the one who chose it keeps it", () => withText((doc, _text, own) => {
+  const copy = LoroDoc.fromSnapshot(doc.export({ mode: "snapshot" }));
+  const theirs = new Presence(copy, { name: "Otter", color: "#7c3aed", given: true });
+  try {
+    const meet = (): string[] => {
+      for (let round = 0; round < 3; round += 1) {
+        theirs.apply(own.encodeAll());
+        theirs.settle();
+        own.apply(theirs.encodeAll());
+        own.settle();
+      }
+      return [own.person(doc.peerIdStr).name, own.person(copy.peerIdStr).name];
+    };
+    assert.deepEqual(meet(), ["Ana", "Otter"]);
+    own.rename("otter");
+    assert.deepEqual(meet(), ["otter", "Owl"]);
+    assert.equal(theirs.identity.name, "Owl");
   } finally {
     theirs.stop();
   }

@@ -3,11 +3,19 @@
 /** White text on each has AA contrast; each stands out on a light and on a dark page. */
 export const COLORS = ["#c2410c", "#be185d", "#7c3aed", "#2563eb", "#0f766e", "#4d7c0f", "#a16207", "#b91c1c"] as const;
 
-export interface Claim {
+export interface Arrival {
   readonly peer: string;
-  readonly color: string;
   /** When this visit began, in ms; 0 if nobody said. */
   readonly since: number;
+}
+
+export interface Claim extends Arrival {
+  readonly color: string;
+}
+
+/** Whether a reader came before another; of two who came at once the smaller peer counts as earlier. */
+export function isEarlier(one: Arrival, other: Arrival): boolean {
+  return one.since !== other.since ? one.since < other.since : BigInt(one.peer) < BigInt(other.peer);
 }
 
 export function isColor(text: unknown): text is string {
@@ -19,9 +27,7 @@ export function isColor(text: unknown): text is string {
  * the next that the fewest have. Of two who came at once the greater peer yields, so that never both do.
  */
 export function settledColor(own: Claim, others: readonly Claim[]): string {
-  const isEarlier = (other: Claim): boolean =>
-    other.since !== own.since ? other.since < own.since : BigInt(other.peer) < BigInt(own.peer);
-  if (!others.some((other) => same(other.color, own.color) && isEarlier(other))) return own.color;
+  if (!others.some((other) => same(other.color, own.color) && isEarlier(other, own))) return own.color;
   const start = COLORS.findIndex((color) => same(color, own.color)) + 1;
   const turned = COLORS.map((_, at) => COLORS[(start + at) % COLORS.length] as string);
   const users = (color: string): number => others.filter((other) => same(other.color, color)).length;

@@ -7,7 +7,7 @@ import {
 import { baseKeymap } from "prosemirror-commands";
 import { keymap } from "prosemirror-keymap";
 import { Slice, type Node } from "prosemirror-model";
-import { EditorState, TextSelection, type Plugin, type Transaction } from "prosemirror-state";
+import { EditorState, TextSelection, type Plugin, type Selection, type Transaction } from "prosemirror-state";
 import { DecorationSet, EditorView } from "prosemirror-view";
 import { h } from "../common/dom";
 import { keys, rules } from "./commands";
@@ -108,6 +108,7 @@ function sync(doc: LoroDocType, lost: () => boolean): Plugin {
  */
 function cursors(presence: Presence): Plugin {
   const plugin = LoroEphemeralCursorPlugin(presence, {
+    getSelection: (state) => inText(state.selection),
     createCursor: (peer) => caret(presence, peer),
     createSelection: (peer) => ({ class: "their-selection", style: `--who: ${presence.person(peer).color}` }),
   });
@@ -118,6 +119,15 @@ function cursors(presence: Presence): Plugin {
     return all.remove(all.find(head, head).filter(({ from, to }) => from === to));
   };
   return plugin;
+}
+
+/**
+ * The selection with both ends in text. A Loro cursor needs a text: a selection of the whole document or of a rule
+ * ends between blocks, and others would see neither selection nor caret.
+ */
+export function inText(selection: Selection): Selection {
+  const { $anchor, $head } = selection;
+  return $anchor.parent.inlineContent && $head.parent.inlineContent ? selection : TextSelection.between($anchor, $head);
 }
 
 export function isEmpty(node: Node): boolean {

@@ -55,7 +55,7 @@ export function createHistoryPanel(host: HistoryHost): HistoryPanel {
     drawn = index;
     const step = past[index];
     const last = index >= past.length - 1;
-    place.textContent = past.length ? `Version ${index + 1} of ${past.length}` : "No changes yet";
+    place.textContent = past.length ? `Version ${index + 1} of ${past.length}${last ? " (now)" : ""}` : "No changes yet";
     time.textContent = step ? said(step.time, last) : "";
     if (step?.time) time.setAttribute("datetime", new Date(step.time * 1000).toISOString());
     else time.removeAttribute("datetime");
@@ -137,11 +137,11 @@ function changesOf(doc: LoroDoc): Change[] {
 }
 
 function said(seconds: number, last: boolean): string {
-  if (seconds === 0) return last ? "Now" : "Beginning";
+  if (seconds === 0) return last ? "" : "Beginning";
   const date = new Date(seconds * 1000);
   const today = new Date().toDateString() === date.toDateString();
   const text = date.toLocaleString(undefined, today
     ? { hour: "2-digit", minute: "2-digit", second: "2-digit" }
     : { dateStyle: "medium", timeStyle: "short" });
-  return last ? `Now (last edit ${text})` : text;
+  return last ? `Last edit ${text}` : text;
 }

@@ -114,7 +114,7 @@ function personOf(who: Who, seen: (now: Who) => void): Person {
 function open(id: string, isNew: boolean, who: Who): void {
   document.title = `${id} · lorogo`;
   byId("document-id").textContent = id;
-  const own = identity();
+  let own = identity();
   const person = personOf(who, (now) => showWho(now, () => session.keepNow()));
   const toolbar = createToolbar(byId("toolbar"), () => session.view);
   const panel = createHistoryPanel({
@@ -266,7 +266,10 @@ function open(id: string, isNew: boolean, who: Who): void {
     if (changed) cameBack(await whoIsIt());
     else if (problem !== "") tell("link", "", problem, dismiss());
   }));
-  setUpName(own.name, (name) => session.rename(name));
+  setUpName(() => session.presence.identity.name, (name) => {
+    own = { ...own, name, given: false };
+    session.rename(name);
+  });
   byId("history-toggle").addEventListener("click", () => panel.toggle());
   byId("copy-link").addEventListener("click", () => {
     session.connect();

@@ -27,9 +27,7 @@ export function reasonText(reason: string | null): string {
   return REASONS[reason] ?? (token ? plainly(token.code, token.sentence) : reason.replaceAll("_", " "));
 }
 
-const edits = (count: number): string => (count === 1 ? "1 edit" : `${count.toLocaleString()} edits`);
-
-/** Short words for the page, and a sentence for who wants to know. */
+/** Short words for the page, and a sentence for its title. No count of edits: `waiting` counts operations, one per letter. */
 export function words(mark: Mark): { readonly short: string; readonly long: string } {
   switch (mark.state) {
     case "new":
@@ -43,14 +41,14 @@ export function words(mark: Mark): { readonly short: string; readonly long: stri
     case "saving":
       return {
         short: "Saving…",
-        long: `${edits(mark.waiting)} not yet confirmed by the server${mark.reason ? `: ${reasonText(mark.reason)}` : ""}.`,
+        long: `The server has not confirmed your last edits yet${mark.reason ? `: ${reasonText(mark.reason)}` : ""}.`,
       };
     case "offline":
       return mark.waiting > 0
-        ? { short: `Offline · ${edits(mark.waiting)} waiting`, long: "Go on writing: your edits are kept here and sent once the server is back." }
+        ? { short: "Offline · edits waiting", long: "Go on writing: your edits are kept here and sent once the server is back." }
         : { short: "Offline", long: "The server cannot be reached. Go on writing: your edits are kept here." };
     case "problem":
-      return { short: "Problem", long: `${sentence(reasonText(mark.reason))}${mark.waiting > 0 ? ` ${sentence(`${edits(mark.waiting)} not saved`)}` : ""}` };
+      return { short: "Problem", long: `${sentence(reasonText(mark.reason))}${mark.waiting > 0 ? " Your last edits are not saved." : ""}` };
   }
 }
 

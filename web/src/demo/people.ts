@@ -5,19 +5,16 @@ import { cleanName, keepName, NAME_MAX, type Person } from "./presence";
 
 const SHOWN_MAX = 5;
 
-export function setUpName(name: string, renamed: (name: string) => void): void {
+/** `name` is the reader's name as others see it now. */
+export function setUpName(name: () => string, renamed: (name: string) => void): void {
   const field = byId<HTMLInputElement>("own-name");
   field.maxLength = NAME_MAX;
-  field.value = name;
-  const fit = (): void => { field.style.setProperty("--letters", String(Math.max(3, [...field.value].length))); };
-  fit();
-  field.addEventListener("input", fit);
+  showName(name());
+  field.addEventListener("input", () => fit(field));
   field.addEventListener("change", () => {
-    const chosen = cleanName(field.value) ?? name;
-    field.value = chosen;
-    fit();
-    if (chosen === name) return;
-    name = chosen;
+    const chosen = cleanName(field.value) ?? name();
+    showName(chosen);
+    if (chosen === name()) return;
     keepName(chosen);
     renamed(chosen);
   });
@@ -26,10 +23,21 @@ export function setUpName(name: string, renamed: (name: string) => void): void {
   });
 }
 
+function showName(name: string): void {
+  const field = byId<HTMLInputElement>("own-name");
+  field.value = name;
+  fit(field);
+}
+
+function fit(field: HTMLInputElement): void {
+  field.style.setProperty("--letters", String(Math.max(3, [...field.value].length)));
+}
+
 export function showPeople(people: readonly Person[]): void {
   const self = people.find((person) => person.self);
   const others = people.filter((person) => !person.self);
   byId("own-avatar").textContent = initial(self?.name ?? "");
+  if (self && document.activeElement !== byId("own-name")) showName(self.name);
   byId("own-avatar").style.setProperty("--who", self?.color ?? "");
   const more = others.length - SHOWN_MAX;
   byId("others").replaceChildren(

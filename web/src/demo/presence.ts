@@ -3,6 +3,7 @@
 import { Cursor, LoroList, LoroText, type LoroDoc, type PeerID } from "loro-crdt";
 import { CursorEphemeralStore, type CursorPresenceState } from "loro-prosemirror";
 import { COLORS, isColor, settledColor } from "./colors";
+import { ANIMALS, settledName } from "./names";
 
 export interface Person {
   readonly peer: string;
@@ -15,6 +16,8 @@ export interface Person {
 export interface Identity {
   readonly name: string;
   readonly color: string;
+  /** The page gave this name; its reader did not choose it. */
+  readonly given: boolean;
 }
 
 export const NAME_MAX = 32;
@@ -25,18 +28,19 @@ const PEOPLE_MAX = 200;
 /** A side of Loro's cursors. */
 const RIGHT = 1;
 const NAME_KEY = "lorogo.name";
+const GIVEN_KEY = "lorogo.name.given";
 const COLOR_KEY = "lorogo.color";
-const ANIMALS = ["Badger", "Crane", "Falcon", "Finch", "Heron", "Lark", "Lynx", "Otter", "Owl", "Panda", "Raven", "Robin", "Sparrow", "Stork", "Tiger", "Wren"] as const;
 
 /** The name and colour of this browser; made once and kept. */
 export function identity(): Identity {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(Math.random() * from.length)] as T;
-  const kept = { name: recall(NAME_KEY), color: recall(COLOR_KEY) };
-  const name = cleanName(kept.name) ?? pick(ANIMALS);
+  const kept = { chosen: cleanName(recall(NAME_KEY)), given: cleanName(recall(GIVEN_KEY)), color: recall(COLOR_KEY) };
   const color = isColor(kept.color) ? kept.color : pick(COLORS);
-  keep(NAME_KEY, name);
   keep(COLOR_KEY, color);
-  return { name, color };
+  if (kept.chosen !== null) return { name: kept.chosen, color, given: false };
+  const name = kept.given ?? pick(ANIMALS);
+  keep(GIVEN_KEY, name);
+  return { name, color, given: true };
 }
 
 export function keepName(name: string): void {
@@ -80,16 +84,18 @@ export class Presence extends CursorEphemeralStore {
   }
 
   rename(name: string): void {
-    this.#identity = { ...this.#identity, name };
+    this.#identity = { ...this.#identity, name, given: false };
     this.renew();
   }
 
-  /** Takes another colour for this visit if somebody who came earlier has ours. */
+  /** Takes another colour, and another given name, for this visit if a reader who came earlier has ours. */
   settle(): void {
-    const claims = this.people().map(({ peer, color }) => ({ peer, color, since: this.#sinceOf(peer) }));
-    const color = settledColor(claims[0] as (typeof claims)[0], claims.slice(1));
-    if (color === this.#identity.color) return;
-    this.#identity = { ...this.#identity, color };
+    const claims = this.people().map(({ peer, name, color }) => ({ peer, name, color, since: this.#sinceOf(peer), given: this.#isGiven(peer) }));
+    const [own, others] = [claims[0] as (typeof claims)[0], claims.slice(1)];
+    const color = settledColor(own, others);
+    const name = settledName(own, others);
+    if (color === this.#identity.color && name === this.#identity.name) return;
+    this.#identity = { ...this.#identity, name, color };
     this.renew();
   }
 
@@ -173,6 +179,12 @@ export class Presence extends CursorEphemeralStore {
     const entry = this.get(peer) as { user?: { since?: unknown } | null } | undefined;
     const since = entry?.user?.since;
     return typeof since === "number" && Number.isFinite(since) ? since : 0;
+  }
+
+  #isGiven(peer: string): boolean {
+    if (peer === this.#self) return this.#identity.given;
+    const entry = this.get(peer) as { user?: { given?: unknown } | null } | undefined;
+    return entry?.user?.given === true;
   }
 
   #isEntry(key: string): boolean {

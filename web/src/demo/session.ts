@@ -103,7 +103,9 @@ export class Session {
       this.doc.subscribeLocalUpdates(() => this.#note()),
       this.doc.subscribe(() => this.#note()),
       this.presence.subscribe(() => {
+        const { name } = this.presence.identity;
         this.presence.settle();
+        if (this.#authorNoted && this.presence.identity.name !== name) this.#noteAuthor();
         this.#events.people();
       }),
     );
