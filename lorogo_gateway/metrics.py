@@ -41,6 +41,7 @@ _COUNTERS: Final = (
     ("lorogo_loads", "loads", "Documents that the server took"),
     ("lorogo_load_failures", "load_failures", "Documents that the server took and could not load or keep"),
     ("lorogo_takeovers", "takeovers", "Documents taken from a server that was gone without saying so"),
+    ("lorogo_step_downs", "step_downs", "Documents that the server stopped serving after losing the lease"),
     ("lorogo_compactions", "compactions", "Snapshots that were written"),
     ("lorogo_updates_republished", "republished", "Updates that NATS had lost and got back from a journal"),
     ("lorogo_updates_lost", "lost_for_good", "ACKed updates that NATS lost and that cannot come back"),

@@ -39,7 +39,7 @@ class Counters:
     loads_waiting: int = 0  # now: for a slot
     load_failures: int = 0
     compactions: int = 0
-    step_downs: int = 0
+    step_downs: int = 0  # documents given up because the lease was lost
     takeovers: int = 0  # of those taken: another server had it, and was gone without a word
     last_takeovers: deque[tuple[str, str, int]] = field(  # (document, from whom, when)
         default_factory=lambda: deque(maxlen=_TAKEOVERS_TOLD)

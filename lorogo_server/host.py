@@ -335,6 +335,7 @@ class Host:
             self._answering = False
             self._timer.stop()
             await self._tasks.close()
+            self.context.counters.step_downs += lease.lost
             await self._leave()
             if self._visitors is not None:
                 self._visitors.close()

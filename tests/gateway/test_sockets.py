@@ -202,3 +202,4 @@ async def test_stats_count_what_happens(world: MemoryNats) -> None:
         assert (acks["ok"], acks["permission_denied"]) == (1, 1)
         assert door.stat("bytes_in") > 0
         assert door.stat("bytes_out") > 0
+        assert (door.stat("opened"), door.stat("updates_in"), door.stat("updates_out")) == (2, 1, 1)

@@ -282,12 +282,13 @@ async def test_above_its_rate_an_update_is_dropped_and_healed_later(
 
 
 async def test_fragments_that_do_not_come_in_time_are_healed(world: MemoryNats, owner: FakeOwner) -> None:
-    async with gate(world, replace(SETTINGS, fragment_seconds=0.05)) as door, door.peer() as one:
+    async with gate(world, replace(SETTINGS, fragment_seconds=0.5)) as door, door.peer() as one:
         await one.join()
         doc = LoroDoc()
         update = type_in(doc, "in two parts")
         await one.send(wire.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, len(update)))
         await one.send(wire.Fragment(Crdt.LORO, "doc", BATCH, 0, update[:5]))
+        await eventually(lambda: door.stat("unfinished_bytes") > 0)
         assert await one.acked(BATCH) is Status.FRAGMENT_TIMEOUT
         await one.send(wire.Fragment(Crdt.LORO, "doc", BATCH, 1, update[5:]))
         ok = await rejoined(one, doc)

@@ -66,6 +66,9 @@ async def test_every_room_is_joined_by_right(way: str) -> None:
                 saved = await peer.save(presence("kept", 1), room=document, crdt=EPS)
                 assert saved is (Status.OK if writes else Status.PERMISSION_DENIED)
                 assert bool(await gate.client.kept_presence.load(document)) is writes
+        assert gate.gateway.sockets.stats()["joins_refused"] == 3 * sum(
+            grant in ("", "another") for grant in GOOD.values()
+        )
 
 
 @pytest.mark.parametrize("person", BAD)
