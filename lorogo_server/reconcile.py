@@ -26,7 +26,7 @@ from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.reconcile_lives import Lives, behind, lies_below, outlives
-from lorogo_server.reconcile_repair import Found, Pace, Repair, keeps_content
+from lorogo_server.reconcile_repair import Found, Repair, keeps_content
 from lorogo_server.reconcile_rounds import Rounds
 from lorogo_server.reconcile_scan import Entry, Place
 from lorogo_server.reconcile_table import Ends, Row, Table, includes
@@ -36,7 +36,6 @@ from lorogo_transport.snapshots import SnapshotHead
 
 log = get_logger(__name__)
 
-PER_SECOND = 2_000.0  # messages published again: well below what a stream takes beside people's edits
 _YOUNG_NS = 600 * 1_000_000_000
 _BELIEVED_NS = 24 * 3600 * 1_000_000_000  # a document is compared once a day, whatever the numbers say
 _AGAIN_SECONDS = 5.0  # after a pass that failed
@@ -99,8 +98,7 @@ class Reconciler:
         self._remembered: Known | None = None
         self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
-        pace = Pace(context.clock.now, PER_SECOND)
-        self._repair = Repair(context, self.found, pace, self._note_rejected)
+        self._repair = Repair(context, self.found, self._note_rejected)
 
     async def open(self) -> None:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""

@@ -5,8 +5,10 @@ the document, by the same code that a live owner judges it with.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
@@ -18,6 +20,7 @@ from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
+from lorogo_server.foretaste import ahead
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.ledger import Covered
 from lorogo_server.loading import Loaded, LoadFailed, load
@@ -26,13 +29,16 @@ from lorogo_server.reconcile_table import Ends, Row, includes
 from lorogo_server.tasting import SUSPECTED
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Stored
+from lorogo_transport.ports import Stored, Stream
 from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
 _PUBLISH_TRIES = 2
+_FLIGHT_MESSAGES = 256  # published and not confirmed yet: people's edits wait behind no more than that
+_FLIGHT_BYTES = 4 * 1024 * 1024
+_SLICE_SECONDS = 0.01  # of work on records, before others get a turn
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
 _NOT_WHOLE = (Reason.DIGEST_MISMATCH, Reason.CHUNK_MISSING)
@@ -72,33 +78,31 @@ class _Scratch:
     loaded: Loaded
     sequence: int
     refused: dict[tuple[str, str], str]  # for good, by an owner or by us: (log id, digest), and why
+    flight: "Flight"  # what was published of it, and is not confirmed yet
     held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
 
     @property
     def ends(self) -> Ends:
         return crdt.counters(self.loaded.intake.replica.version().vector)
 
-    def offer(self, parts: Sequence[chunks.Chunk], time_ns: int, now: float) -> list[Effect]:
-        """What would follow from publishing it."""
+    def offer(self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, fine: bool) -> list[Effect]:
+        """What would follow from publishing it; `fine`: the taster has decoded it already."""
         effects: list[Effect] = []
         for part in parts:
             self.sequence += 1
             subject = subjects.wal(self.document_id)
             message = Stored(subject, self.sequence, time_ns, part.data, part.headers())
-            effects += self.loaded.intake.take(message, now, accepted=True)
+            effects += self.loaded.intake.take(message, now, accepted=True, tasted=fine and len(parts) == 1)
         return effects
 
 
 class Repair:
     """Publishes lost updates, stores lost snapshots and tombstones; reads, and owns nothing."""
 
-    def __init__(
-        self, context: Context, found: Found, pace: "Pace", reject: Callable[[str, str, str], bool]
-    ) -> None:
+    def __init__(self, context: Context, found: Found, reject: Callable[[str, str, str], bool]) -> None:
         """`reject` notes an update that can never come back; False if it was noted before."""
         self._context = context
         self._found = found
-        self._pace = pace
         self._reject = reject
         self._skipped: set[tuple[str, str, str]] = set()  # told
         self._doubted: set[tuple[str, str, str]] = set()  # refused on a suspicion, and tried again by us
@@ -137,8 +141,15 @@ class Repair:
         raise LoadFailed(f"others keep storing snapshots of {document_id}")
 
     async def mend(self, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
-        """Publish again what is in those records and not in the document. Raises TransportError."""
-        scratch = await self._scratch(document_id)
+        """Publish again what is in those records and not in the document. Raises TransportError.
+
+        When it returns, the stream has confirmed what was published.
+        """
+        async with Flight(self._context.wal, subjects.wal(document_id)) as flight:
+            return await self._mend(document_id, entries, row, flight)
+
+    async def _mend(self, document_id: str, entries: Sequence[Entry], row: Row, flight: "Flight") -> Mended:
+        scratch = await self._scratch(document_id, flight)
         mended = Mended(scratch.ends)
         if scratch.loaded.facts.deleted:
             mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
@@ -150,24 +161,37 @@ class Repair:
         ):
             facts = SnapshotFacts(generation=row.generation, past=row.floor, past_ns=row.floor_ns)
             await self._store_facts(document_id, None, facts)
-        for entry in entries:
-            if entry.time_ns <= row.erased_ns or row.forsakes(entry.record, entry.time_ns):
-                continue
+        wanted = [
+            entry
+            for entry in entries
+            if entry.time_ns > row.erased_ns
+            and not row.forsakes(entry.record, entry.time_ns)
+            and not covered(entry, mended.ends)
+        ]
+        clock = self._context.clock
+        turn_ends = clock.now() + _SLICE_SECONDS
+        async for message, fine in ahead(_payloads(wanted), self._context.foretaste):
+            entry = wanted[message.sequence]
             match entry.record:
                 case BaseRecord() as base if base.content:
                     scratch = await self._base(scratch, base, row, mended)
                 case UpdateRecord() as update:
-                    scratch = await self._update(scratch, update, entry.time_ns, mended)
+                    scratch = await self._update(scratch, update, entry.time_ns, mended, fine=fine)
                 case _:
                     pass
+            if clock.now() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = clock.now() + _SLICE_SECONDS
+        await flight.confirmed()
         mended.ends = scratch.ends
         mended.waiting = len(scratch.held)
         return mended
 
-    async def _scratch(self, document_id: str) -> _Scratch:
+    async def _scratch(self, document_id: str, flight: "Flight") -> _Scratch:
+        await flight.confirmed()
         loaded = await self.load(document_id)
         refused = await self._refused(document_id)
-        return _Scratch(document_id, loaded, loaded.follower.position, refused)
+        return _Scratch(document_id, loaded, loaded.follower.position, refused, flight)
 
     async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
         """What was moved out of the WAL because it can never be accepted.
@@ -203,7 +227,7 @@ class Repair:
     # --- updates ----------------------------------------------------------------------------------
 
     async def _update(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended, *, fine: bool = False
     ) -> _Scratch:
         replica = scratch.loaded.intake.replica
         why = scratch.refused.get((update.log_id, update.digest))
@@ -216,52 +240,57 @@ class Repair:
         except CrdtError as error:
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
             return scratch
-        parts, effects, no = self._offer(scratch, update, time_ns, update.log_id)
+        parts, effects, no = self._offer(scratch, update, time_ns, update.log_id, fine=fine)
         if no is not None and no.reason in _NOT_WHOLE:
             # Chunks of another split are still in the WAL, or the id was used for other bytes since.
-            parts, effects, no = self._offer(scratch, update, time_ns, f"again-{update.digest}")
+            parts, effects, no = self._offer(scratch, update, time_ns, f"again-{update.digest}", fine=fine)
         if any(isinstance(effect, Poisoned) for effect in effects):
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
-            return await self._scratch(scratch.document_id)
+            return await self._scratch(scratch.document_id, scratch.flight)
         if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
             scratch.held[parts[0].log_id, update.digest] = parts
             return scratch
         if no is not None:
             await self._give_up(scratch, update, no.reason, no.message, mended)
             return scratch
-        if not replica.covers(update.payload):
+        applied = any(isinstance(effect, Accepted) for effect in effects)
+        if not applied and not replica.covers(update.payload):
             # An id that was accepted with these bytes before, and whose changes are not here: not possible
             # unless the record lies. Its chunks would be ignored.
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", mended)
             return scratch
-        await self._publish(scratch.document_id, parts)
+        await self._publish(scratch.flight, parts)
         mended.published += 1
         for effect in effects:  # what waited for it
             if isinstance(effect, Accepted):
                 held = scratch.held.pop((effect.update.log_id, effect.update.digest), None)
                 if held is not None:
-                    await self._publish(scratch.document_id, held)
+                    await self._publish(scratch.flight, held)
                     mended.published += 1
         return scratch
 
     def _offer(
-        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, fine: bool
     ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
         parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
-        effects = scratch.offer(parts, time_ns, self._context.clock.now())
+        effects = scratch.offer(parts, time_ns, self._context.clock.now(), fine=fine)
         return parts, effects, _refusal(effects, log_id)
 
-    async def _publish(self, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+    async def _publish(self, flight: "Flight", parts: Sequence[chunks.Chunk]) -> None:
         """All its chunks; once more, if an owner may have given up the first before the last was there."""
-        subject, clock = subjects.wal(document_id), self._context.clock
+        if len(parts) == 1:
+            await flight.send(parts[0])
+            return
+        clock = self._context.clock
         for _ in range(_PUBLISH_TRIES):
+            await flight.confirmed()
             began = clock.now()
             for part in parts:
-                await self._pace.wait()
-                await self._context.wal.append(subject, part.data, headers=part.headers())
-            if len(parts) == 1 or clock.now() - began < self._context.settings.unfinished_seconds / 2:
+                await flight.send(part)
+            await flight.confirmed()
+            if clock.now() - began < self._context.settings.unfinished_seconds / 2:
                 return
 
     def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
@@ -339,6 +368,7 @@ class Repair:
     ) -> _Scratch:
         """Put a snapshot where the document's stands, if that is still the one which we have seen."""
         loaded, document_id = scratch.loaded, scratch.document_id
+        await scratch.flight.confirmed()
         whole = crdt.Replica.from_snapshot(content, lazy=True)
         version = whole.version()
         facts = replace(
@@ -358,11 +388,11 @@ class Repair:
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
-            return await self._scratch(document_id)
+            return await self._scratch(document_id, scratch.flight)
         self._found.bases += 1
         mended.stored += 1
         log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
-        after = await self._scratch(document_id)
+        after = await self._scratch(document_id, scratch.flight)
         if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
             raise LoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
         return after
@@ -486,20 +516,63 @@ def _refusal(effects: Sequence[Effect], log_id: str) -> Refused | None:
     return None
 
 
-class Pace:
-    """Lets so many a second pass."""
-
-    def __init__(self, now: Callable[[], float], per_second: float) -> None:
-        self._now = now
-        self._gap = 1.0 / per_second
-        self._next = 0.0
-
-    async def wait(self) -> None:
-        """Return when it is our turn."""
-        now = self._now()
-        self._next = max(self._next + self._gap, now - _BURST * self._gap)
-        if (early := self._next - now) > 0:
-            await asyncio.sleep(early)
+def covered(entry: Entry, have: Ends) -> bool:
+    """Whether a document that reaches so far includes all that the record holds."""
+    match entry.record:
+        case UpdateRecord(spans=spans) if spans:
+            return all(have.get(peer, 0) >= end for peer, _, end in spans)
+        case BaseRecord(vector=vector):
+            return includes(have, crdt.counters(vector))
+        case UpdateRecord():
+            return False
+        case _:
+            return True
 
 
-_BURST = 100  # may pass at once after a pause
+async def _payloads(entries: Sequence[Entry]) -> AsyncIterator[Stored]:
+    """The updates among the records as messages, for `ahead`; the sequence is the place in the list."""
+    for number, entry in enumerate(entries):
+        data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
+        yield Stored("", number, entry.time_ns, data)
+
+
+class Flight:
+    """Publishes chunks of one document to the WAL, in order, with a bounded number of them unconfirmed."""
+
+    def __init__(self, wal: Stream, subject: str) -> None:
+        self._wal = wal
+        self._subject = subject
+        self._unconfirmed: deque[tuple[asyncio.Task[int], int]] = deque()
+        self._bytes = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = [task for task, _ in self._unconfirmed]
+        self._unconfirmed.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send(self, part: chunks.Chunk) -> None:
+        """Send one chunk when there is room for it. Raises TransportError, of one that was sent before."""
+        size = len(part.data)
+        while self._unconfirmed and (
+            len(self._unconfirmed) >= _FLIGHT_MESSAGES or self._bytes + size > _FLIGHT_BYTES
+        ):
+            await self._confirm_first()
+        append = self._wal.append(self._subject, part.data, headers=part.headers())
+        self._unconfirmed.append((asyncio.create_task(append), size))
+        self._bytes += size
+
+    async def confirmed(self) -> None:
+        """Return when the stream has confirmed everything that was sent. Raises TransportError."""
+        while self._unconfirmed:
+            await self._confirm_first()
+
+    async def _confirm_first(self) -> None:
+        task, size = self._unconfirmed[0]
+        await task
+        self._unconfirmed.popleft()
+        self._bytes -= size

@@ -7,13 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from lorogo_log import LogError
-from lorogo_protocol import crdt
-from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_server import reconcile_scan
 from lorogo_server.context import Context
-from lorogo_server.reconcile_repair import Found, Mended, Repair
+from lorogo_server.reconcile_repair import Found, Mended, Repair, covered
 from lorogo_server.reconcile_scan import Entry, Place
-from lorogo_server.reconcile_table import Ends, Row, includes
+from lorogo_server.reconcile_table import Ends, Row
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -76,7 +74,7 @@ class Rounds:
 
     async def _mend(self, name: str, entries: list[Entry]) -> Mended | None:
         have = self.ends.get(name)
-        if have is not None and all(_covered(entry, have) for entry in entries):
+        if have is not None and all(covered(entry, have) for entry in entries):
             return None
         try:
             mended = await self._repair.mend(name, entries, self._rows[name])
@@ -110,15 +108,3 @@ class Rounds:
         except LogError as error:
             self._log.error("a journal cannot be read", journal=place.name, problem=str(error))
             self.failed |= names  # what was not read may hold what they miss
-
-
-def _covered(entry: Entry, have: Ends) -> bool:
-    match entry.record:
-        case UpdateRecord(spans=spans) if spans:
-            return all(have.get(peer, 0) >= end for peer, _, end in spans)
-        case BaseRecord(vector=vector):
-            return includes(have, crdt.counters(vector))
-        case UpdateRecord():
-            return False
-        case _:
-            return True

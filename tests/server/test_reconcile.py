@@ -29,7 +29,7 @@ from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
 from lorogo_server.reconcile import Reconciler
-from lorogo_server.reconcile_repair import Mended, Repair
+from lorogo_server.reconcile_repair import Flight, Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
 from lorogo_server.tasting import FORGED, SUSPECTED
@@ -743,10 +743,10 @@ async def test_what_an_owner_removes_meanwhile_is_brought_back_by_the_next_pass(
     second = await world.server()
     real = Repair._publish
 
-    async def publish(self: Repair, document_id: str, parts: Sequence[chunks.Chunk]) -> None:
+    async def publish(self: Repair, flight: Flight, parts: Sequence[chunks.Chunk]) -> None:
         for sequence in (2, 3):
             store.remove(sequence)
-        await real(self, document_id, parts)
+        await real(self, flight, parts)
 
     with monkeypatch.context() as patch:
         patch.setattr(Repair, "_publish", publish)

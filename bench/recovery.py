@@ -1,0 +1,187 @@
+"""How soon documents are whole after NATS lost its files, and whether one is served before it is.
+
+python bench/recovery.py [--dir DIR] [--documents 200] [--updates 20000] [--servers 1] [--readers 200]
+
+`lorogo serve` ACKs so many updates. Then every process is killed, the files of NATS are removed, and NATS and
+the servers start again, while readers open documents at once. Printed: updates brought back per second
+(from the first server that answers to the last update that came back), how many documents were served
+without ACKed content, and how long a reader waited.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import nanoid
+import uvloop
+from loro import LoroDoc
+
+from lorogo_client import Client, connect
+from lorogo_protocol import chunks, subjects
+from lorogo_protocol.errors import LorogoError
+from lorogo_transport.discovery import server_stats
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import JetStreamTransport
+from lorogo_transport.jetstream import connect as dial
+from lorogo_transport.ports import Message
+
+_START_SECONDS = 20.0
+_WAIT_SECONDS = 180.0
+_IN_FLIGHT = 64
+_GOAL_PER_SECOND = 5_000
+
+
+class Typist:
+    """Sends one keystroke after the other to some documents, and counts the ACKs."""
+
+    def __init__(self, transport: JetStreamTransport) -> None:
+        self._transport = transport
+        self._inbox = transport.bus.new_inbox()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    async def start(self) -> None:
+        await self._transport.bus.subscribe(f"{self._inbox}.*", self._on_reply)
+        await self._transport.bus.barrier()
+
+    def _on_reply(self, message: Message) -> None:
+        future = self._waiting.pop(message.subject.rpartition(".")[2], None)
+        if future is not None and not future.done() and message.data == b"ACK":
+            future.set_result(None)
+
+    async def type(self, name: str, count: int, slots: asyncio.Semaphore) -> None:
+        """So many keystrokes into one document, each ACKed before the next."""
+        made: list[bytes] = []
+        doc = LoroDoc()
+
+        def keep(update: bytes) -> bool:
+            made.append(bytes(update))
+            return True
+
+        kept = doc.subscribe_local_update(keep)
+        text, subject = doc.get_text("t"), subjects.wal(name)
+        async with slots:
+            for _ in range(count):
+                text.insert(text.len_unicode, "x")
+                doc.commit()
+                log_id = str(nanoid.generate())
+                (chunk,) = chunks.split(
+                    made.pop(), log_id, chunk_bytes_max=100_000, inbox=f"{self._inbox}.{log_id}"
+                )
+                done = self._waiting[log_id] = asyncio.get_running_loop().create_future()
+                await self._transport.bus.publish(subject, chunk.data, headers=chunk.headers())
+                async with asyncio.timeout(_START_SECONDS):
+                    await done
+        del kept
+
+
+def serve(url: str, folder: Path) -> "subprocess.Popen[bytes]":
+    with folder.with_suffix(".log").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lorogo_cli", "serve", "--nats", url, "--data", str(folder)],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "LOROGO_OPEN": "1"},
+            stdout=output,
+            stderr=output,
+        )
+
+
+def end(processes: list["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait(30)
+
+
+async def read(client: Client, name: str, began: float) -> tuple[str, int, float]:
+    """How many letters the first reader is shown, and when."""
+    while True:
+        with suppress(LorogoError):
+            value = await client.document(name).get(timeout=5.0)
+            return name, len(str(value.get("t", ""))), time.perf_counter() - began
+        if time.perf_counter() - began > _WAIT_SECONDS:
+            return name, -1, time.perf_counter() - began
+
+
+async def watch(transport: JetStreamTransport, wanted: int) -> tuple[float, float, int]:
+    """When servers were first found, when the WAL had so many updates again, and how many it had."""
+    first = last = 0.0
+    have, still = 0, time.perf_counter()
+    wal = transport.stream(subjects.WAL_STREAM)
+    while time.perf_counter() - still < _WAIT_SECONDS:
+        with suppress(Exception):
+            if not first and await server_stats(transport.bus, first_seconds=0.2, gather_seconds=0.05):
+                first = time.perf_counter()
+            now = (await wal.state()).messages
+            if now > have:
+                have, last = now, time.perf_counter()
+            if have >= wanted:
+                break
+        await asyncio.sleep(0.02)
+    return first or last, last, have
+
+
+async def run(folder: Path, documents: int, updates: int, servers: int, readers: int) -> int:
+    names = [f"doc-{number}" for number in range(documents)]
+    each = updates // documents
+    async with AsyncExitStack() as stack:
+        nats = EmbeddedNats(folder / "nats")
+        await nats.start()
+        stack.push_async_callback(nats.stop)
+        homes = [folder / f"server-{number}" for number in range(servers)]
+        running = [serve(nats.url, home) for home in homes]
+        stack.callback(lambda: end(running))
+        async with await dial(nats.url, name="bench") as transport, connect(transport) as client:
+            slots = asyncio.Semaphore(_IN_FLIGHT)
+            await asyncio.gather(*(client.document(name).version(timeout=_START_SECONDS) for name in names))
+            typist = Typist(transport)
+            await typist.start()
+            began = time.perf_counter()
+            await asyncio.gather(*(typist.type(name, each, slots) for name in names))
+            spent = time.perf_counter() - began
+            print(f"{documents * each:,} updates of {documents} documents ACKed in {spent:.1f} s")
+        end(running)
+        await nats.kill()
+        shutil.rmtree(folder / "nats" / "jetstream")
+        await nats.start()
+        running[:] = [serve(nats.url, home) for home in homes]
+        async with await dial(nats.url, name="bench") as transport, connect(transport) as client:
+            began = time.perf_counter()
+            watching = asyncio.create_task(watch(transport, documents * each))
+            found = await asyncio.gather(*(read(client, name, began) for name in names[:readers]))
+            first, last, have = await watching
+    missing = [(name, letters) for name, letters, _ in found if letters < each]
+    waits = sorted(wait for *_, wait in found)
+    rate = have / max(last - first, 1e-9)
+    print(f"{have:,} updates brought back in {last - first:.2f} s: {rate:,.0f} a second")
+    if found:
+        print(f"served without ACKed content: {len(missing)} of {len(found)} documents")
+        print(f"a reader waited {waits[len(waits) // 2]:.1f} s (median), {waits[-1]:.1f} s (max)")
+    good = rate >= _GOAL_PER_SECOND and not missing
+    print(f"goal: {_GOAL_PER_SECOND:,} a second, none incomplete: {'met' if good else 'MISSED'}")
+    print(f"load average: {os.getloadavg()[0]:.1f}")
+    return int(not good)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dir", default=None, help="where the files lie; default: a temporary folder")
+    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--updates", type=int, default=20_000)
+    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--readers", type=int, default=200)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+        return uvloop.run(run(Path(folder), given.documents, given.updates, given.servers, given.readers))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
