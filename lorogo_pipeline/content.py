@@ -21,6 +21,9 @@ from lorogo_server import reading
 from lorogo_server.reading import DEPTH_MAX, TooDeep
 
 _NODE = {"id", "parent", "index", "fractional_index", "meta", "children"}  # of a tree, as Loro writes it
+_EDITOR_NODE = {"nodeName", "attributes", "children"}  # of rich text, as loro-prosemirror writes it
+_EDITOR_ROOT, _AUTHORS = "doc", "people"  # of the editor: its text, and the names of authors by peer
+_LINE_BREAK = "hard_break"
 
 
 def read(replica: Replica) -> dict[str, object]:
@@ -67,10 +70,21 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
+def text(value: dict[str, object]) -> str:
+    """The document's text as its readers see it, one block or text a line. Raises TooDeep.
+
+    The editor keeps the names of authors beside its text; they are not part of it.
+    """
+    edited = _is_editor_node(value.get(_EDITOR_ROOT))
+    seen = {name: root for name, root in value.items() if not (edited and name == _AUTHORS)}
+    return "\n".join(texts(seen))
+
+
 def texts(value: object, depth: int = 0) -> list[str]:
     """Every text in it that people wrote, in order: lists as they are, maps by key. Raises TooDeep.
 
-    Not what stands there for Loro or for JSON: the ids and positions of a tree's nodes, bytes.
+    Not what stands there for Loro, for JSON or for an editor: the ids and positions of a tree's nodes,
+    bytes, the names and attributes of an editor's nodes.
     """
     if depth > DEPTH_MAX:
         raise TooDeep
@@ -81,12 +95,33 @@ def texts(value: object, depth: int = 0) -> list[str]:
             return []
         case dict() if value.keys() == _NODE:
             return [*texts(value["meta"], depth + 1), *texts(value["children"], depth + 1)]
+        case dict() if _is_editor_node(value):
+            return _blocks(value.get("children"), depth + 1)
         case dict():
             return [text for key in sorted(value) for text in texts(value[key], depth + 1)]
         case list() | tuple():
             return [text for item in value for text in texts(item, depth + 1)]
         case _:
             return []
+
+
+def _is_editor_node(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("nodeName"), str) and value.keys() <= _EDITOR_NODE
+
+
+def _blocks(children: object, depth: int) -> list[str]:
+    """The texts below an editor's node: the pieces of one block joined, a hard break as a newline."""
+    found, block = [], ""
+    for child in children if isinstance(children, list | tuple) else ():
+        match child:
+            case str():
+                block += child
+            case {"nodeName": name} if name == _LINE_BREAK:
+                block += "\n"
+            case _:
+                found += [block, *texts(child, depth + 1)]
+                block = ""
+    return [one for one in (*found, block) if one]
 
 
 def _name(value: float) -> str:

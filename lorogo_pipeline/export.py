@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +19,6 @@ import pyarrow.parquet as pq
 import xxhash
 
 from lorogo_pipeline import parquet
-from lorogo_pipeline.content import texts
 from lorogo_pipeline.errors import BadOption
 from lorogo_pipeline.lake import Lake
 from lorogo_pipeline.materialise import label_of
@@ -168,7 +168,7 @@ def markdown(row: dict[str, Any]) -> str:
             lines += [*(f"- {item}" for item in root), ""]
         else:
             written = json.dumps(root, ensure_ascii=False, indent=2)
-            fence = "`" * max(3, 1 + max((text.count("`") for text in texts(root)), default=0))
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", written)), default=0))
             lines += [f"{fence}json", written, fence, ""]
     return "\n".join(lines)
 

@@ -245,7 +245,7 @@ def _state(replica: Replica, *, snapshots: bool) -> dict[str, Any]:
     value = content.read(replica)
     version = replica.version()
     written = content.canonical(value)
-    text = "\n".join(content.texts(value))
+    text = content.text(value)
     snapshot = replica.snapshot() if snapshots else None
     return {
         "version": [{"peer": str(peer), "end": end} for peer, end in crdt.vector_items(version.vector)],

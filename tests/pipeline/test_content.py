@@ -50,6 +50,11 @@ def test_too_deep() -> None:
     for function in (content.plain, content.canonical, content.content_hash, content.texts):
         with pytest.raises(TooDeep):
             function(nested(5000))
+    deep = node("paragraph", "x")
+    for _ in range(5000):
+        deep = node("blockquote", deep)
+    with pytest.raises(TooDeep):
+        content.text({"doc": deep})
 
 
 def test_texts() -> None:
@@ -72,6 +77,43 @@ def test_texts() -> None:
     }
     assert content.texts(value) == ["first", "root", "leaf", "one", "zero", "two"]
     assert content.texts(content.plain(value)) == content.texts(value)
+
+
+def node(name: str, *children: object, **attributes: object) -> dict[str, object]:
+    """A node of rich text, as loro-prosemirror writes it."""
+    return {"nodeName": name, "attributes": attributes, "children": list(children)}
+
+
+@pytest.mark.parametrize(
+    ("root", "seen"),
+    [
+        (
+            node("doc", node("heading", "Launch plan", level=1), node("paragraph", "soon")),
+            "Launch plan\nsoon",
+        ),
+        (node("doc", node("paragraph", "one ", "line")), "one line"),
+        (node("doc", node("paragraph", "a", node("hard_break"), "b")), "a\nb"),
+        (node("doc", node("paragraph", ""), node("horizontal_rule"), node("paragraph")), ""),
+        (
+            node("doc", node("bullet_list", *[node("list_item", node("paragraph", x)) for x in "xy"])),
+            "x\ny",
+        ),
+        (node("doc", node("code_block", "def f():\n    pass", params="python")), "def f():\n    pass"),
+        ({"nodeName": "doc"}, ""),
+        ({"nodeName": "doc", "children": "odd"}, ""),
+    ],
+)
+def test_the_text_of_an_editor_is_what_its_readers_see(root: dict[str, object], seen: str) -> None:
+    """A block a line, without the names and attributes of nodes, and without the names of authors."""
+    value: dict[str, object] = {"doc": root, "people": {"5113970442817366021": "Ana"}}
+    assert content.text(value) == seen
+    assert content.text({**value, "notes": "by hand"}) == "\n".join(filter(None, [seen, "by hand"]))
+
+
+def test_maps_of_other_programs_are_no_nodes() -> None:
+    """A map that only has a key of that name is read whole, and so is a root `people` beside no editor."""
+    value: dict[str, object] = {"doc": {"nodeName": "n", "title": "t"}, "people": {"1": "Ana"}}
+    assert content.text(value) == "n\nt\nAna"
 
 
 def test_the_same_however_a_replica_came_there() -> None:

@@ -262,7 +262,7 @@ def test_backticks_and_structures() -> None:
     doc.get_map("meta").insert("```", 1)
     found = markdown(row_of(doc))
     assert "## body\n\na ```fence``` of its own\n---\n" in found and "## todo\n\n- one\n- two\n" in found
-    fence = "`" * 8
+    fence = "`" * 5
     inside = found.split(f"{fence}json\n", 1)[1].split(f"\n{fence}\n", 1)[0]
     assert json.loads(inside) == {"code": "````\n```\nx", "```": 1}
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loro import ExportMode, LoroDoc, LoroMap
+from loro import ExportMode, LoroDoc, LoroList, LoroMap, LoroText, VersionVector
 
 from lorogo_pipeline import folding
 from lorogo_pipeline.folding import (
@@ -170,6 +170,25 @@ def test_times_that_run_against_dependencies() -> None:
     odd = [replace(one, at_ns=START - one.at_ns % (10 * SECOND)) for one in updates]
     found = state_of([row(one) for one in odd])
     assert found["text"] == "abcd" and found["complete"]
+
+
+def test_a_document_of_the_editor() -> None:
+    """Its text and its characters are what a reader sees; its JSON has the nodes and the authors, too."""
+    doc = LoroDoc()
+    root: Any = doc.get_map("doc")
+    root.insert("nodeName", "doc")
+    blocks = root.insert_container("children", LoroList())
+    for place, (name, words) in enumerate([("heading", "Launch plan"), ("paragraph", "Ask Ben")]):
+        block = blocks.insert_container(place, LoroMap())
+        block.insert("nodeName", name)
+        block.insert_container("attributes", LoroMap())
+        block.insert_container("children", LoroList()).insert_container(0, LoroText()).insert(0, words)
+    doc.get_map("people").insert("7", "Ana")
+    doc.commit()
+    update = made("doc", doc.export(ExportMode.Updates(VersionVector())), START, sequence=1)
+    state = state_of([row(update)])
+    assert (state["text"], state["chars"]) == ("Launch plan\nAsk Ben", 19)
+    assert '"heading"' in state["json"] and '"Ana"' in state["json"]
 
 
 def test_values_that_json_has_not() -> None:
