@@ -2,11 +2,13 @@
 
 Loro and Python hold the interpreter's lock while they work, so long work is bounded and leaves the event
 loop: a call first runs on the loop with `LOOP_WORK_MAX` units. If these do not suffice, it runs once more,
-in a thread, on a copy of the document that only this call has. A thread gives the lock up every 5 ms and
-between two calls of Loro. A unit takes about 0.1 us (docs/decisions/0003).
+in a thread, on a copy of the document that only this call has. That thread gives the lock up for a moment
+after every few units: else the loop waits 5 ms for it at every turn. A unit takes about 0.1 us (0003 in
+docs/decisions).
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -20,7 +22,9 @@ TOKEN_UNITS = 16  # of a pointer
 TEXT_PART_CHARS = 1024  # of a text, for which finding a position in it costs a unit
 SLOW_DIFF_UNITS = 256 * 1024
 
-_THREADS_MAX = 2
+_THREADS_MAX = 1
+_PAUSE_UNITS = 8 * 1024  # in a thread, about 1 ms
+_PAUSE_SECONDS = 0.001
 
 Spend = Callable[[int], None]
 T = TypeVar("T")
@@ -33,18 +37,23 @@ class OverBudget(Exception):
 class Meter:
     """Counts units of work."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_max", "_pause", "_pause_at", "_spent")
 
-    def __init__(self, units_max: int | None) -> None:
-        """None: any number."""
-        self._left = units_max
+    def __init__(self, units_max: int | None, pause: Callable[[], None] | None = None) -> None:
+        """None: any number. `pause` is called every few units."""
+        self._max = units_max
+        self._pause = pause
+        self._pause_at = _PAUSE_UNITS
+        self._spent = 0
 
     def spend(self, units: int) -> None:
         """Call this before the work is done. Raises OverBudget."""
-        if self._left is not None:
-            self._left -= units
-            if self._left < 0:
-                raise OverBudget
+        self._spent += units
+        if self._max is not None and self._spent > self._max:
+            raise OverBudget
+        if self._pause is not None and self._spent >= self._pause_at:
+            self._pause_at = self._spent + _PAUSE_UNITS
+            self._pause()
 
 
 def unmetered(_: int) -> None:
@@ -62,6 +71,10 @@ def cost(value: object) -> int:
             return VALUE_UNITS + len(value)
         case _:
             return VALUE_UNITS
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_SECONDS)
 
 
 class CallExecutor:
@@ -93,7 +106,7 @@ class CallExecutor:
             finally:
                 await asyncio.sleep(0)
         async with self._threads:
-            return await asyncio.to_thread(work, copy(), Meter(units_max))
+            return await asyncio.to_thread(work, copy(), Meter(units_max, _pause))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return what the work returns, done in a thread."""
