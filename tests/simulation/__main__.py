@@ -19,6 +19,11 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, help="this one alone, in this process")
     parser.add_argument("--trace", action="store_true", help="print everything that happened (with --seed)")
+    parser.add_argument(
+        "--fingerprints",
+        action="store_true",
+        help="print of every seed a hash of its trace, and one without words, which renaming does not change",
+    )
     parser.add_argument("--jobs", type=_some, default=os.cpu_count() or 1)
     parser.add_argument("--mutation", type=_mutation, default="", help="with this deliberate mistake")
     parser.add_argument("--mutations", action="store_true", help="look for every mistake, and print a table")
@@ -107,9 +112,11 @@ def _many(options: argparse.Namespace) -> int:
     def tell(verdict: run.Verdict) -> None:
         nonlocal done
         done += 1
+        if options.fingerprints:
+            print(f"seed {verdict.seed}: {_fingerprints(verdict)}", flush=True)
         if not verdict.passed:
             _tell(verdict, options)
-        elif not done % 500:
+        elif not done % 500 and not options.fingerprints:
             print(f"{done} of {len(seeds)} seeds", flush=True)
 
     begun = run.real_time()
@@ -138,11 +145,15 @@ def _tell(verdict: run.Verdict, options: argparse.Namespace) -> None:
     if verdict.passed:
         print(
             f"seed {verdict.seed} passed: {verdict.virtual_seconds:.0f} virtual seconds,"
-            f" {verdict.turns} turns, {verdict.real_seconds:.2f} s, fingerprint {verdict.fingerprint:016x}"
+            f" {verdict.turns} turns, {verdict.real_seconds:.2f} s, {_fingerprints(verdict)}"
         )
     else:
         print(f"seed {verdict.seed} FAILED ({verdict.checker}): {verdict.words}")
         print(f"see it again: {run.command(verdict.seed, options.mutation, options.like)}", flush=True)
+
+
+def _fingerprints(verdict: run.Verdict) -> str:
+    return f"fingerprint {verdict.fingerprint:016x}, without words {verdict.facts:016x}"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ _BAD_LINE = Wish(kinds=("storm", "client-cut", "server-kill"), every=2.0, others
 CLIENT: tuple[Mutation, ...] = (
     Mutation(
         "saved-when-sent",
-        "lorogo_client.room",
+        "Room.state",
         "return State.SAVED if self.mirror.outbox.empty else State.SAVING",
         "return State.SAVING if self.mirror.outbox.queued else State.SAVED",
         "a client says saved when everything is ACKed, and not before",
@@ -16,28 +16,30 @@ CLIENT: tuple[Mutation, ...] = (
     ),
     Mutation(
         "flushed-when-sent",
-        "lorogo_client.outbox",
+        "Outbox.saved_through",
         "return all(flight.first > commit for flight in self._flights.values())",
-        "return all(\n"
-        "            flight.first > commit\n"
-        "            for log_id, flight in self._flights.items()\n"
-        "            if log_id not in self._waiting\n"
-        "        )",
+        """
+            return all(
+                flight.first > commit
+                for log_id, flight in self._flights.items()
+                if log_id not in self._waiting
+            )
+        """,
         "flush returns when every edit is ACKed",
         _BAD_LINE,
     ),
     Mutation(
         "resent-under-new-id",
-        "lorogo_client.outbox",
-        """\
-            return first if first.due <= now else None  #""",
-        """\
+        "Outbox.next_to_send",
+        "return first if first.due <= now else None",
+        """
             if first.attempts and first.due <= now:
                 self.drop(first.log_id)
                 first.log_id, first.stored = new_id(), False
                 self._fly(first)
                 self._flights.move_to_end(first.log_id, last=False)
-            return first if first.due <= now else None  #""",
+            return first if first.due <= now else None
+        """,
         "what was sent once keeps its id until it is ACKed",
         Wish(
             kinds=("server-pause", "disk-slow", "server-parted", "client-parted"),
@@ -48,9 +50,9 @@ CLIENT: tuple[Mutation, ...] = (
     ),
     Mutation(
         "tail-unnoticed",
-        "lorogo_client.accepted",
-        "return head > self.top",
-        "return not self.top and head > 0",
+        "Chain.behind",
+        "head > self.top",
+        "not self.top and head > 0",
         "a client that missed the last update hears of it from the owner's renewals, and syncs",
         Wish(kinds=("storm",), every=2.0, others={"servers": 1, "clients": 3, "think_seconds": 0.3}),
         begin=5,

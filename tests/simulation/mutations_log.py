@@ -12,42 +12,25 @@ _POWER = Wish(
 LOG: tuple[Mutation, ...] = (
     Mutation(
         "commit-without-sync",
-        "lorogo_log.engine",
-        """\
-        if sync or first:
-            self._sync(active.file)
-""",
-        """\
-        if first:
-            self._sync(active.file)
-""",
+        "Engine._write",
+        "sync or first",
+        "first",
         "a commit is on the disk before anybody is told",
         _POWER,
     ),
     Mutation(
         "directory-without-sync",
-        "lorogo_log.engine",
-        """\
-        file.sync()
-        self.directory.sync()
-        return OpenSegment(file, name, self.ahead_bytes)
-""",
-        """\
-        file.sync()
-        return OpenSegment(file, name, self.ahead_bytes)
-""",
+        "Engine.prepare",
+        "self.directory.sync()",
+        "",
         "a segment's name is on the disk before its first record is",
         _POWER,
     ),
     Mutation(
         "short-write-ignored",
-        "lorogo_log.storage",
-        """\
-        if done != size:
-            raise""",
-        """\
-        if not done:
-            raise""",
+        "write_all",
+        "done != size",
+        "not done",
         "a record that found no room is not told to be on the disk",
         Wish(
             kinds=("stream-gone", "stream-rewind", "disk-full", "server-kill", "client-kill"),
@@ -57,25 +40,17 @@ LOG: tuple[Mutation, ...] = (
     ),
     Mutation(
         "prepared-thrown-away",
-        "lorogo_log.recovery",
-        """\
-            _adopt(directory, name, result, mode)
-""",
-        """\
-            directory.remove(name)
-""",
+        "_recover",
+        "_adopt(directory, name, result, mode)",
+        "directory.remove(name)",
         "a segment whose rename a crash undid is adopted with its records",
         _POWER,
     ),
     Mutation(
         "tail-cut-too-early",
-        "lorogo_log.segment",
-        """\
-            result.end = frames.position
-""",
-        """\
-            result.end = found.position
-""",
+        "scan",
+        "result.end = frames.position",
+        "result.end = found.position",
         "a crash costs no record that was whole",
         _POWER,
         begin=16,

@@ -25,100 +25,71 @@ HELD = Wish(
 OWNER: tuple[Mutation, ...] = (
     Mutation(
         "ack-before-journal",
-        "lorogo_server.answers",
-        """\
-                if first.safe is not None:
-                    await safe(first.safe)
-                try:
-""",
-        """\
-                try:
-""",
+        "Answers.say_what_is_safe",
+        """
+            if first.safe is not None:
+                await safe(first.safe)
+        """,
+        "",
         "an update is on the disk before it is ACKed",
         _LOSSES,
     ),
     Mutation(
         "receipt-before-journal",
-        "lorogo_server.answers",
-        """\
-        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
-""",
-        """\
-        self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
-        if (waiting := self._submitted.get(log_id)) is not None and not waiting.done():
-            waiting.set_result(
-                Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
-            )
-""",
+        "Answers.ack_when_safe",
+        "self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)",
+        """
+            self._unsafe[key] = _Unsafe(done, log_id, digest, inbox, sequence, heard_at)
+            if (waiting := self._submitted.get(log_id)) is not None and not waiting.done():
+                waiting.set_result(
+                    Ack(log_id, digest, sequence, self._context.journal.durability, self._lease.token)
+                )
+        """,
         "what a call changes is on the disk before the call is answered",
         _LOSSES,
         begin=17,
     ),
     Mutation(
         "ack-while-pending",
-        "lorogo_server.intake",
-        """\
-            case Unready():
-                return self._wait(update, time_ns, now)
-""",
-        """\
-            case Unready():
-                return [self._accept(update, time_ns, now, False, ())]
-""",
+        "Intake._apply",
+        "return self._wait(update, time_ns, now)",
+        "return [self._accept(update, time_ns, now, False, ())]",
         "an update is applied before it is ACKed",
         Wish(kinds=("storm", "client-cut"), every=2.0, others={"think_seconds": 0.3}),
     ),
     Mutation(
         "replay-not-journalled",
-        "lorogo_server.journalling",
-        """\
-        for accepted in loaded.replayed:
-            last = await self.accepted(accepted, epoch, loaded.facts.generation)
-""",
+        "Journalling.loaded",
+        """
+            for accepted in loaded.replayed:
+                last = await self.accepted(accepted, epoch, loaded.facts.generation)
+        """,
         "",
         "what the WAL replays is journalled before the document is UP",
         _LOSSES,
     ),
     Mutation(
         "load-stops-early",
-        "lorogo_server.loading",
-        """\
-        if loaded.follower.position >= newest.sequence:
-            return
-""",
-        """\
-        if loaded.follower.position <= newest.sequence:
-            return
-""",
+        "_read_through",
+        "loaded.follower.position >= newest.sequence",
+        "loaded.follower.position <= newest.sequence",
         "a load reads up to the leader's last message, though a replica lags",
         Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
         begin=10,
     ),
     Mutation(
         "claim-left-out",
-        "lorogo_server.host",
-        """\
-            if await claim(context.snapshots, self.document_id, loaded, self.lease.token):
-""",
-        """\
-            if self.lease.token:
-""",
+        "Host._load",
+        "await claim(context.snapshots, self.document_id, loaded, self.lease.token)",
+        "self.lease.token",
         "no owner before us can change what is stored once we have loaded it",
         HELD,
     ),
     Mutation(
         "lost-lease-adopted",
-        "lorogo_server.lease",
-        """\
-            case StepDown(why):
-                self.lose(why)
-                return None
-""",
-        """\
-            case StepDown():
-                self._adopt(entry.revision)
-                return None
-""",
+        "Lease.heard",
+        "self.lose(why)",
+        "self._adopt(entry.revision)",
         "an owner that sees another's status steps down, and renews no more",
         Wish(
             kinds=("server-pause", "server-parted"),
@@ -128,58 +99,65 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "renewal-without-swap",
-        "lorogo_transport.statuses",
-        """\
-            headers=_facts(server, lease, head, tail, trace),
-            expected_last=expected_revision,
-        )
-""",
-        """\
-            headers=_facts(server, lease, head, tail, trace),
-        )
-""",
+        "Statuses.write_unconfirmed",
+        """
+            self._stream.append_unconfirmed(
+                subjects.status_key(document_id),
+                value,
+                headers=_facts(server, lease, head, tail, trace),
+                expected_last=expected_revision,
+            )
+        """,
+        """
+            self._stream.append_unconfirmed(
+                subjects.status_key(document_id),
+                value,
+                headers=_facts(server, lease, head, tail, trace),
+            )
+        """,
         "a renewal is a compare-and-swap: a late one changes nothing",
         _OWNERS,
     ),
     Mutation(
         "status-without-swap",
-        "lorogo_transport.statuses",
-        """\
+        "Statuses.write",
+        """
+            self._stream.append(
+                subjects.status_key(document_id),
+                value,
+                headers=headers,
                 expected_last=expected_revision,
                 timeout=timeout,
-""",
-        """\
+            )
+        """,
+        """
+            self._stream.append(
+                subjects.status_key(document_id),
+                value,
+                headers=headers,
                 timeout=timeout,
-""",
+            )
+        """,
         "every move of a status is a compare-and-swap",
         _OWNERS,
     ),
     Mutation(
         "ledger-believes-too-much",
-        "lorogo_server.ledger",
-        """\
-        return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns
-""",
-        """\
-        return epoch == self.epoch
-""",
+        "Covered.has",
+        "return epoch == self.epoch and sequence <= self.sequence and time_ns <= self.time_ns",
+        "return epoch == self.epoch",
         "what another server accepted meanwhile is not taken to be in our journal",
         _OWNERS,
         begin=49,
     ),
     Mutation(
         "key-not-read-again",
-        "lorogo_server.lease",
-        """\
-            await self._look_again()
-        for _ in range(_TRIES):
-            if self.ended:
-""",
-        """\
-            pass
-        for _ in range(_TRIES):
-            if self.ended:
-""",
+        "Lease._confirm",
+        """
+            if self.suspended and not self.ended:
+                await self._look_again()
+        """,
+        "",
         "after a lost connection an owner reads its key before it writes: its revision may be another's",
         Wish(
             kinds=("stream-rewind",),
@@ -190,24 +168,17 @@ OWNER: tuple[Mutation, ...] = (
     ),
     Mutation(
         "position-kept-after-rewind",
-        "lorogo_server.host",
-        """\
-        self.loaded.follower.rewind()
-        self.answers.forget_quarantine()  #""",
-        """\
-        self.answers.forget_quarantine()  #""",
+        "Host._read_again",
+        "self.loaded.follower.rewind()",
+        "",
         "after the stream went back, everything in it is read again",
         Wish(kinds=("stream-rewind", "stream-gone"), every=8.0),
     ),
     Mutation(
         "any-peer-is-enough",
-        "lorogo_server.reconcile_table",
-        """\
-    return all(have.get(peer, 0) >= end for peer, end in wanted.items())
-""",
-        """\
-    return any(have.get(peer, 0) >= end for peer, end in wanted.items())
-""",
+        "includes",
+        "return all(have.get(peer, 0) >= end for peer, end in wanted.items())",
+        "return any(have.get(peer, 0) >= end for peer, end in wanted.items())",
         "reconciliation brings back every update that the stream lost",
         Wish(kinds=("stream-rewind", "stream-hole", "stream-gone", "server-kill", "client-kill"), every=3.0),
         begin=118,

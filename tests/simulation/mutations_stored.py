@@ -37,51 +37,52 @@ _DELETED_AND_LOST = Wish(
 STORED: tuple[Mutation, ...] = (
     Mutation(
         "snapshot-without-swap",
-        "lorogo_transport.snapshots",
-        "subject, body, headers=headers, expected_last=expected_revision\n",
-        "subject, body, headers=headers\n",
+        "SnapshotStore._swap",
+        "self._stream.append(subject, body, headers=headers, expected_last=expected_revision)",
+        "self._stream.append(subject, body, headers=headers)",
         "a snapshot is stored by compare-and-swap, and never goes back",
         HELD,
     ),
     Mutation(
         "unknown-taken-as-stored",
-        "lorogo_transport.snapshots",
-        """\
-            except (WrongLastSequence, OutcomeUnknown) as error:
-                try:
-""",
-        """\
-            except OutcomeUnknown:
+        "SnapshotStore._swap",
+        """
+            try:
+                stored = await self._stream.last(subject)
+            except TransportError:
+                raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored") from error
+        """,
+        """
+            if isinstance(error, OutcomeUnknown):
                 return _at(head, expected_revision + 1)
-            except WrongLastSequence as error:
-                try:
-""",
+            try:
+                stored = await self._stream.last(subject)
+            except TransportError:
+                raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored") from error
+        """,
         "a swap of which nobody knows the outcome is looked up before anything is purged",
         _LOSSY,
         begin=130,
     ),
     Mutation(
         "unknown-taken-as-failed",
-        "lorogo_transport.snapshots",
-        """\
-        except WrongLastSequence:
-            await self._take_back(document_id, nuid)  #""",
-        """\
-        except (WrongLastSequence, OutcomeUnknown):
-            await self._discard(nuid)  #""",
+        "SnapshotStore.put",
+        "return await self._swap(head, expected_revision)",
+        """
+            try:
+                return await self._swap(head, expected_revision)
+            except OutcomeUnknown:
+                await self._discard(nuid)
+                raise
+        """,
         "the bytes of a snapshot that may be stored are not thrown away",
         _UNHEARD,
     ),
     Mutation(
         "purged-before-journal",
-        "lorogo_server.compaction",
-        """\
-    await host.journalled()
-    await host.lease.confirm()
-""",
-        """\
-    await host.lease.confirm()
-""",
+        "purge",
+        "await host.journalled()",
+        "",
         "the journal is on the disk before the WAL is purged",
         Wish(
             kinds=("disk-slow", "disk-slow", "compact", "compact"),
@@ -93,7 +94,7 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "purged-though-needed",
-        "lorogo_server.compaction",
+        "_mark",
         "needed = first_needed(loaded, host.answers)",
         "needed = loaded.follower.position + 1",
         "a purge leaves what is unfinished, pending, or not moved yet",
@@ -101,25 +102,20 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "purged-before-stored",
-        "lorogo_server.compaction",
-        """\
-        mark, head = await _store(host)
-""",
-        """\
-        await purge(host, first_needed(host.loaded, host.answers), host.epoch)
-        mark, head = await _store(host)
-""",
+        "_cover",
+        "mark, head = await _store(host)",
+        """
+            await purge(host, first_needed(host.loaded, host.answers), host.epoch)
+            mark, head = await _store(host)
+        """,
         "a snapshot is stored before the WAL behind it is purged",
         _COMPACTED,
     ),
     Mutation(
         "trim-line-not-adopted",
-        "lorogo_server.compaction",
-        """\
-        intake.replica = fresh
-        host.answers.trimming = True""",
-        """\
-        host.answers.trimming = True""",
+        "_mark",
+        "intake.replica = fresh",
+        "",
         "what a live owner accepts, a fresh load of its snapshot accepts",
         Wish(
             kinds=("compact", "client-cut", "client-parted", "server-kill"),
@@ -132,68 +128,52 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "tombstone-after-purge",
-        "lorogo_server.deletion",
-        """\
-            deleted_by=host.lease.token,
-        )
-        try:
-""",
-        """\
-            deleted_by=host.lease.token,
-        )
-        await purge(host, loaded.follower.position + 1, host.epoch)
-        try:
-""",
+        "delete",
+        "loaded.intake.history.thin(context.clock.wall_ns())",
+        """
+            loaded.intake.history.thin(context.clock.wall_ns())
+            await purge(host, loaded.follower.position + 1, host.epoch)
+        """,
         "a tombstone is stored before the WAL is purged",
         _DELETED,
     ),
     Mutation(
         "tombstone-not-journalled",
-        "lorogo_server.deletion",
-        """\
-        await host.answers.tell_deleted()
-        await host.journalling.deleted(facts)
-""",
-        """\
-        await host.answers.tell_deleted()
-""",
+        "delete",
+        "await host.journalling.deleted(facts)",
+        "",
         "a tombstone is journalled before the deletion is answered",
         _DELETED_AND_LOST,
     ),
     Mutation(
         "tombstone-not-brought-back",
-        "lorogo_server.reconcile",
-        "if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):",
-        "if row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):",
+        "Reconciler._compare",
+        "row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
+        "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
     ),
     Mutation(
         "edits-after-deletion",
-        "lorogo_server.deletion",
-        """\
-        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
-        loaded.intake.deleted = True
-""",
-        """\
-        host.adopt_snapshot(head, facts, loaded.intake.wal_bytes, loaded.intake.new_bytes)
-""",
+        "delete",
+        "loaded.intake.deleted = True",
+        "",
         "nothing is accepted once the document is deleted",
         _DELETED,
     ),
     Mutation(
         "restored-as-it-was",
-        "lorogo_server.deletion",
-        "generation=loaded.facts.generation + 1,",
-        "generation=loaded.facts.generation,",
+        "restore",
+        "loaded.facts.generation + 1",
+        "loaded.facts.generation",
         "a restored document is another generation",
         _DELETED,
     ),
     Mutation(
         "refused-comes-back",
-        "lorogo_server.deletion",
-        "await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)\n",
-        "pass\n",
+        "restore",
+        "await context.wal.purge(subjects.wal(host.document_id), before=loaded.follower.position + 1)",
+        "pass",
         "what was refused because the document was deleted does not come back with it",
         Wish(
             kinds=("storm",),
@@ -205,20 +185,20 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "deleted-before-copied",
-        "lorogo_server.quarantine",
-        """\
-        await self._copy(lease.document_id, stored, no)
-        if not (lease.valid() and still_so()):
-            return False
-        return await self._wal.delete(sequence)
-""",
-        """\
-        if not (lease.valid() and still_so()):
-            return False
-        gone = await self._wal.delete(sequence)
-        await self._copy(lease.document_id, stored, no)
-        return gone
-""",
+        "Quarantine._move_one",
+        """
+            await self._copy(lease.document_id, stored, no)
+            if not (lease.valid() and still_so()):
+                return False
+            return await self._wal.delete(sequence)
+        """,
+        """
+            if not (lease.valid() and still_so()):
+                return False
+            gone = await self._wal.delete(sequence)
+            await self._copy(lease.document_id, stored, no)
+            return gone
+        """,
         "what is refused for good is kept before it is deleted from the WAL",
         Wish(kinds=("server-kill", "storm"), every=4.0, others={"rogue": True}),
     ),

@@ -12,8 +12,7 @@ def row(finding: Finding) -> str:
     """One line of Markdown."""
     mutation, verdict = finding.mutation, finding.verdict
     checker = "not found" if verdict is None else verdict.checker
-    where = mutation.module.replace(".", "/") + ".py"
-    return f"| {mutation.name} | `{where}` | {mutation.breaks} | {finding.seeds} | {checker} |"
+    return f"| {mutation.name} | `{mutation.where}` | {mutation.breaks} | {finding.seeds} | {checker} |"
 
 
 def tell(jobs: int) -> int:

@@ -8,7 +8,7 @@ of a journal, not of both: a run damages one of them at most.
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal[
     "server-kill",  # the process; what it wrote stays in the page cache
@@ -40,6 +40,7 @@ Kind = Literal[
     "swap-unheard",  # the answer to one comes late to the server; no seed draws it
 ]
 
+KINDS: tuple[Kind, ...] = get_args(Kind)
 ALWAYS_POSSIBLE: tuple[Kind, ...] = (
     "server-kill",
     "server-power",

@@ -21,9 +21,11 @@ from tests.simulation.checks.checker import Checker, Rest, Violation
 from tests.simulation.record_calls import Calls
 from tests.simulation.record_snapshots import Snapshots
 from tests.simulation.record_wal import Wal
+from tests.simulation.trace import Facts
 
 _STATUS_KEY = f"$KV.{subjects.STATUS_BUCKET}."
 _ANSWERS = (b"ACK", b"NACK")
+_ANSWER_FACTS = (h.LOG_ID, h.DIGEST, h.SEQUENCE, h.LEASE, h.REASON)  # not the sentence of a NACK
 
 
 class Record:
@@ -40,6 +42,7 @@ class Record:
         self.tokens: dict[int, set[tuple[str, str]]] = {}  # every fencing token: whose, and of which document
         self.newest_token: dict[tuple[str, str], int] = {}  # of a server for a document
         self.losses: list[ev.Lost] = []
+        self.facts = Facts(now)
         self._now = now
         self._gone_keys: set[str] = set()  # statuses that the bucket lost
         self._hearers: dict[type, list[Callable[[Any], None]]] = {}
@@ -128,6 +131,7 @@ class Record:
         """A message reached the broker."""
         subject = message.subject
         if message.data in _ANSWERS:
+            self._fact_of_answer("answer", line, message)
             self._answer(line, message)
         elif subject.startswith("loro.accepted."):
             self._accepted(line, message)
@@ -140,6 +144,7 @@ class Record:
         """A message was handed to somebody."""
         if message.data != b"ACK":
             return
+        self._fact_of_answer("heard", line, message)
         headers = message.headers
         update = self.wal.find(headers.get(h.LOG_ID, ""), headers.get(h.DIGEST, ""))
         if update is not None:
@@ -147,6 +152,9 @@ class Record:
 
     def stored(self, stream: str, stored: Stored, previous: int, line: str) -> None:
         """A stream took a message."""
+        self.facts.add("stored", line, stream, stored.sequence, stored.subject)
+        if stream in (subjects.WAL_STREAM, subjects.STATUS_STREAM):
+            self.facts.add("holds", line, stored.data, *map(str, sorted(stored.headers.items())))
         if stream == subjects.WAL_STREAM:
             number = self._next()
             update = self.wal.stored(number, self._now(), stored, line)
@@ -162,6 +170,7 @@ class Record:
 
     def removed(self, stream: str, gone: Sequence[Stored], how: str, line: str) -> None:
         """A stream has messages no more."""
+        self.facts.add("removed", line, stream, how, *(stored.sequence for stored in gone))
         if how == "loss":
             self._lost(stream, gone)
         elif stream == subjects.WAL_STREAM and how in ("purge", "delete"):
@@ -209,6 +218,10 @@ class Record:
     def _say(self, event: ev.Event | None) -> None:
         if event is not None:
             self._tell(event)
+
+    def _fact_of_answer(self, kind: str, line: str, message: Message) -> None:
+        values = (message.headers.get(name, "") for name in _ANSWER_FACTS)
+        self.facts.add(kind, line, message.subject, message.data, *values)
 
     def _answer(self, line: str, message: Message) -> None:
         try:

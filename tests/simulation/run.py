@@ -31,6 +31,7 @@ class Verdict:
     words: str = ""
     trace: list[str] = field(default_factory=list)
     fingerprint: int = 0  # of everything that happened: the same seed gives the same
+    facts: int = 0  # a fingerprint without words: a renamed event or another message does not change it
 
     @property
     def passed(self) -> bool:
@@ -83,6 +84,7 @@ def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> 
         words,
         trace,
         world.trace.fingerprint(),
+        world.record.facts.fingerprint(),
     )
     world.close()
     if not seed % _COLLECT_EVERY:

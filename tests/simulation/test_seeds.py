@@ -1,6 +1,7 @@
 """Seeds that always run, in processes of their own: `make simulate` runs as many more as one likes."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,7 @@ def test_a_seed_is_a_history() -> None:
     seeds = range(7, 19)
     first, second = (run.run_many(seeds, jobs=1) for _ in range(2))
     assert [one.fingerprint for one in first] == [one.fingerprint for one in second]
+    assert [one.facts for one in first] == [one.facts for one in second]
     assert len({one.fingerprint for one in first}) == len(seeds)
 
 
@@ -73,3 +75,46 @@ def test_nothing_to_run_is_no_success(options: tuple[str, ...]) -> None:
 def test_no_time_is_no_success() -> None:
     """A run in which no seed came to its end shows nothing."""
     assert simulate("--seeds", "5", "--minutes", "0").returncode == 1
+
+
+_RENAMED = """\
+import sys
+from tests.simulation import run, trace
+run.prepare(sys.argv[1])
+say = trace.Trace.say
+if sys.argv[2]:
+    trace.Trace.say = lambda self, words, **facts: say(self, words.replace(" ", sys.argv[2]), **facts)
+verdict = run.run_seed(7)
+print(verdict.fingerprint, verdict.facts)
+"""
+
+
+def test_a_fingerprint_without_words() -> None:
+    """Renamed events change the fingerprint of a trace, and not that of its facts; changed behaviour does."""
+
+    def fingerprints(mutation: str = "", space: str = "") -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", _RENAMED, mutation, space],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=run.environment(),
+            timeout=110,
+        )
+        return done.stdout.split()
+
+    words, facts = fingerprints()
+    renamed_words, renamed_facts = fingerprints(space="-")
+    assert renamed_words != words
+    assert renamed_facts == facts
+    assert fingerprints(mutation="commit-without-sync")[1] != facts
+
+
+def test_fingerprints_can_be_compared() -> None:
+    """`--fingerprints` prints both of every seed."""
+    shown = simulate("--seeds", "7-8", "--jobs", "1", "--fingerprints")
+    assert shown.returncode == 0, shown.stderr
+    found = re.findall(
+        r"(?m)^seed \d+: fingerprint ([0-9a-f]{16}), without words ([0-9a-f]{16})$", shown.stdout
+    )
+    assert len({one for pair in found for one in pair}) == 4

@@ -18,7 +18,7 @@ from tests.simulation.checks.on_disk import AnswersAreOnDisk
 from tests.simulation.loop import BEGIN, SimLoop
 from tests.simulation.machine import DATA, Machine
 from tests.simulation.people import Person, Rogue
-from tests.simulation.plan import ANYTHING, Fault, Plan, Wish
+from tests.simulation.plan import ANYTHING, KINDS, Fault, Plan, Wish
 from tests.simulation.platter import Platter
 from tests.simulation.process import Process
 from tests.simulation.record import Record
@@ -257,6 +257,7 @@ class World:
         machine = self.machines[fault.target % len(self.machines)]
         person = self.people[fault.target % len(self.people)]
         self.trace.say(f"FAULT {fault.kind}", target=fault.target, seconds=round(fault.seconds, 2))
+        self.record.facts.add("fault", "", KINDS.index(fault.kind), fault.target, fault.seconds, fault.roll)
         match fault.kind:
             case "server-kill":
                 machine.kill(power=False)
