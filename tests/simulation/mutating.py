@@ -45,7 +45,7 @@ class Mutation:
     new: str  # an expression for an expression; else any number of statements
     breaks: str  # the promise
     wish: Wish = ANYTHING  # what must go wrong for it to show
-    begin: int = 0  # the first seed that is tried
+    begin: int = 0  # the first seed that is tried: the one that `--mutations` found it with
 
     def made(self, root: Path = ROOT) -> "Made":
         """The module with the mistake in it. Raises Disarmed; imports nothing of lorogo."""

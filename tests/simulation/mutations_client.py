@@ -13,6 +13,7 @@ CLIENT: tuple[Mutation, ...] = (
         "return State.SAVING if self.mirror.outbox.queued else State.SAVED",
         "a client says saved when everything is ACKed, and not before",
         _BAD_LINE,
+        begin=4,
     ),
     Mutation(
         "flushed-when-sent",
@@ -27,6 +28,7 @@ CLIENT: tuple[Mutation, ...] = (
         """,
         "flush returns when every edit is ACKed",
         _BAD_LINE,
+        begin=2,
     ),
     Mutation(
         "resent-under-new-id",
@@ -47,6 +49,7 @@ CLIENT: tuple[Mutation, ...] = (
             seconds=60.0,
             others={"think_seconds": 1.0, "servers": 1},
         ),
+        begin=1,
     ),
     Mutation(
         "tail-unnoticed",
@@ -55,6 +58,6 @@ CLIENT: tuple[Mutation, ...] = (
         "not self.top and head > 0",
         "a client that missed the last update hears of it from the owner's renewals, and syncs",
         Wish(kinds=("storm",), every=2.0, others={"servers": 1, "clients": 3, "think_seconds": 0.3}),
-        begin=5,
+        begin=7,
     ),
 )

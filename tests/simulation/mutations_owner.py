@@ -33,6 +33,7 @@ OWNER: tuple[Mutation, ...] = (
         "",
         "an update is on the disk before it is ACKed",
         _LOSSES,
+        begin=1,
     ),
     Mutation(
         "receipt-before-journal",
@@ -47,7 +48,7 @@ OWNER: tuple[Mutation, ...] = (
         """,
         "what a call changes is on the disk before the call is answered",
         _LOSSES,
-        begin=17,
+        begin=6,
     ),
     Mutation(
         "ack-while-pending",
@@ -67,6 +68,7 @@ OWNER: tuple[Mutation, ...] = (
         "",
         "what the WAL replays is journalled before the document is UP",
         _LOSSES,
+        begin=1,
     ),
     Mutation(
         "load-stops-early",
@@ -75,7 +77,7 @@ OWNER: tuple[Mutation, ...] = (
         "loaded.follower.position <= newest.sequence",
         "a load reads up to the leader's last message, though a replica lags",
         Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
-        begin=10,
+        begin=19,
     ),
     Mutation(
         "claim-left-out",
@@ -96,6 +98,7 @@ OWNER: tuple[Mutation, ...] = (
             every=2.0,
             others={"servers": 2, "think_seconds": 0.3, "documents": 2},
         ),
+        begin=2,
     ),
     Mutation(
         "renewal-without-swap",
@@ -117,6 +120,7 @@ OWNER: tuple[Mutation, ...] = (
         """,
         "a renewal is a compare-and-swap: a late one changes nothing",
         _OWNERS,
+        begin=12,
     ),
     Mutation(
         "status-without-swap",
@@ -140,6 +144,7 @@ OWNER: tuple[Mutation, ...] = (
         """,
         "every move of a status is a compare-and-swap",
         _OWNERS,
+        begin=1,
     ),
     Mutation(
         "ledger-believes-too-much",
@@ -148,7 +153,7 @@ OWNER: tuple[Mutation, ...] = (
         "return epoch == self.epoch",
         "what another server accepted meanwhile is not taken to be in our journal",
         _OWNERS,
-        begin=49,
+        begin=6,
     ),
     Mutation(
         "key-not-read-again",
@@ -165,6 +170,7 @@ OWNER: tuple[Mutation, ...] = (
             seconds=40.0,
             others={"servers": 2, "documents": 1, "think_seconds": 0.3},
         ),
+        begin=1,
     ),
     Mutation(
         "position-kept-after-rewind",
@@ -173,6 +179,7 @@ OWNER: tuple[Mutation, ...] = (
         "",
         "after the stream went back, everything in it is read again",
         Wish(kinds=("stream-rewind", "stream-gone"), every=8.0),
+        begin=9,
     ),
     Mutation(
         "any-peer-is-enough",
@@ -181,6 +188,6 @@ OWNER: tuple[Mutation, ...] = (
         "return any(have.get(peer, 0) >= end for peer, end in wanted.items())",
         "reconciliation brings back every update that the stream lost",
         Wish(kinds=("stream-rewind", "stream-hole", "stream-gone", "server-kill", "client-kill"), every=3.0),
-        begin=118,
+        begin=3,
     ),
 )

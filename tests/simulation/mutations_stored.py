@@ -62,7 +62,7 @@ STORED: tuple[Mutation, ...] = (
         """,
         "a swap of which nobody knows the outcome is looked up before anything is purged",
         _LOSSY,
-        begin=130,
+        begin=42,
     ),
     Mutation(
         "unknown-taken-as-failed",
@@ -99,6 +99,7 @@ STORED: tuple[Mutation, ...] = (
         "needed = loaded.follower.position + 1",
         "a purge leaves what is unfinished, pending, or not moved yet",
         _COMPACTED,
+        begin=6,
     ),
     Mutation(
         "purged-before-stored",
@@ -124,7 +125,7 @@ STORED: tuple[Mutation, ...] = (
             settings={"compact_every_seconds": 15.0, "history_seconds": 1.0},
             others={"clients": 3, "think_seconds": 0.3, "documents": 1},
         ),
-        begin=5,
+        begin=36,
     ),
     Mutation(
         "tombstone-after-purge",
@@ -136,6 +137,7 @@ STORED: tuple[Mutation, ...] = (
         """,
         "a tombstone is stored before the WAL is purged",
         _DELETED,
+        begin=4,
     ),
     Mutation(
         "tombstone-not-journalled",
@@ -160,6 +162,7 @@ STORED: tuple[Mutation, ...] = (
         "",
         "nothing is accepted once the document is deleted",
         _DELETED,
+        begin=4,
     ),
     Mutation(
         "restored-as-it-was",
@@ -168,6 +171,7 @@ STORED: tuple[Mutation, ...] = (
         "loaded.facts.generation",
         "a restored document is another generation",
         _DELETED,
+        begin=4,
     ),
     Mutation(
         "refused-comes-back",
