@@ -43,23 +43,25 @@ class Screen:
         self.printed = ""
 
     def show(self) -> None:
-        """The list, under a line that says how safe it is and who else looks at it."""
+        """The list, under a line that says how safe it is and who looks at it."""
         session = self.session
         match session.state:
-            case State.SAVED:
-                mark = "saved"
-            case State.OFFLINE:
+            case State.OFFLINE:  # who else is here is not known
                 mark = f"offline, {session.unsaved} not saved"
             case state:
-                mark = state.value
-        names = sorted(str(entry["name"]) for entry in session.presence.all().values())
-        lines = [f"{session.document_id}: {mark} ({', '.join(names)})"]
+                names = sorted({str(entry["name"]) for entry in session.presence.all().values()})
+                mark = f"{state.value} ({', '.join(names)})"
+        lines = [f"{session.document_id}: {mark}"]
         for number, row in enumerate(items.rows(session.doc), 1):
             lines.append(f"  {number}. [{'x' if row['done'] else ' '}] {row['text']}")
         text = "\n".join(lines)
         if text != self.printed:
             self.printed = text
-            print(text, flush=True)
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Print the text over the prompt, and the prompt again below it."""
+        print(f"\r{text}\n> ", end="", flush=True)
 
     async def follow(self, feed: AsyncIterator[object]) -> None:
         """Show the list whenever the feed has something to say."""
@@ -89,10 +91,11 @@ async def take_part(session: Session, name: str) -> None:
             try:
                 edit(session.doc, line)
             except ValueError as problem:
-                print(problem, flush=True)
+                screen.say(str(problem))
                 continue
             session.commit()  # to everybody, in the background
             await session.stored()  # on this disk
+            screen.printed = ""  # show it even if the line changed nothing
             screen.show()
         for task in following:
             task.cancel()

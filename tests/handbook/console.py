@@ -1,7 +1,7 @@
 """What a page shows of a terminal, typed into a real one.
 
     $ command          typed; the command before it must have ended well
-    > words            typed into the running command
+    > words            typed into the running command, behind the `> ` that it prints as its prompt
     ^C                 Ctrl-C
     anything else      what is printed; `...` stands for any characters, alone on a line for any lines
 
@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 60.0
+PROMPT = b"> "
+READ_BYTES = 1 << 16
 SHELL = shutil.which("bash") or "sh"
 
 
@@ -52,6 +54,7 @@ class Terminal:
         self._process: asyncio.subprocess.Process | None = None
         self._command = ""
         self._unread: list[str] = []
+        self._received = b""  # printed, and not read as lines yet
 
     async def follow(self, lines: list[str], *, goes_on: bool, exit_code: int = 0) -> None:
         """Type what is to be typed, and look whether what is shown is printed."""
@@ -95,9 +98,17 @@ class Terminal:
             start_new_session=True,
         )
         self._unread = []
+        self._received = b""
 
     async def _type(self, words: str) -> None:
         assert self._process is not None and self._process.stdin is not None
+        try:
+            async with asyncio.timeout(SECONDS):
+                while self._received.rpartition(b"\n")[2].rpartition(b"\r")[2] != PROMPT:
+                    assert await self._receive(), f"`{self._command}` ended before {words!r} was typed"
+        except TimeoutError:
+            raise AssertionError(f"`{self._command}` prints no prompt to type {words!r} at") from None
+        self._received = self._received.removesuffix(PROMPT)
         self._process.stdin.write(f"{words}\n".encode())
         async with asyncio.timeout(SECONDS):
             await self._process.stdin.drain()
@@ -111,14 +122,22 @@ class Terminal:
             await self._process.wait()
 
     async def _line(self) -> str | None:
-        """The next line that is printed; None at the end."""
-        assert self._process is not None and self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if not line:
+        """The next line that is printed, as a terminal shows it; None at the end."""
+        while b"\n" not in self._received and await self._receive():
+            pass
+        line, newline, self._received = self._received.partition(b"\n")
+        if not newline and line in (b"", PROMPT):
             return None
-        text = self._clean(line.decode().rstrip("\n"))
+        text = self._clean(line.decode().rstrip("\r").rpartition("\r")[2])
         self._unread.append(text)
         return text
+
+    async def _receive(self) -> bool:
+        """Wait for more that is printed; False at the end."""
+        assert self._process is not None and self._process.stdout is not None
+        more = await self._process.stdout.read(READ_BYTES)
+        self._received += more
+        return bool(more)
 
     async def _printed(self, shown: str) -> None:
         """Wait until a line like this one is printed."""

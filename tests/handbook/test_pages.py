@@ -88,13 +88,14 @@ def test_a_reason_that_is_not_true_is_found(words: str, one: Block) -> None:
 
 
 async def test_a_page_that_is_not_true_is_found(tmp_path: Path) -> None:
-    """Another output, another exit code, words that are never printed: each is told with its place."""
+    """Another output or exit code, a missing prompt, words that are never printed: each with its place."""
     wrong = [
         [block("console", "$ echo one\ntwo")],
         [block("console", "$ echo one")],
         [block("console", "$ false")],
         [block("console", "$ true\n$ exit 3", "exit code: 2")],
         [block("console", "$ echo one\ntwo", "terminal: a")],
+        [block("console", "$ echo one\none\n> two", "terminal: a")],
         [block("python", "print(1)"), block("text", "2")],
         [block("python", "import asyncio\nasyncio.run(asyncio.sleep(0))\nprint(1)"), block("text", "2")],
         [block("python", "import asyncio\nasyncio.run(None)")],
@@ -119,7 +120,7 @@ async def test_what_is_right_passes(tmp_path: Path) -> None:
             block("python", "B = 2\n", "file: one.py"),
             block("python", "import asyncio\n\nimport one\n\nawait asyncio.sleep(0)\nprint(one.A, one.B)"),
             block("text", "1 2"),
-            block("console", "$ cat\n> hello\nhello", "terminal: a"),
+            block("console", "$ printf '> '; cat\n> hello\nhello", "terminal: a"),
             block("console", "^C", "terminal: a"),
         ]
     )
