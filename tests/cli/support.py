@@ -1,14 +1,17 @@
-"""The command as users run it: real processes, in a folder of their own."""
+"""The command as users run it: real processes, in a folder of their own; most are forked from `prefork`."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.cli import prefork
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "lorogo_cli")
@@ -35,15 +38,17 @@ def lorogo(
     *arguments: str, cwd: Path, stdin: bytes = b"", env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one command to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        env=environment(**(env or {})),
-        timeout=SECONDS,
-        check=False,
-    )
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin)
+        given.seek(0)
+        process = prefork.start(arguments, cwd=cwd, env=environment(**(env or {})), files=(given, out, err))
+        try:
+            code = process.wait(SECONDS)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess([*COMMAND, *arguments], code, out.read(), err.read())
 
 
 def said(result: subprocess.CompletedProcess[bytes]) -> str:
@@ -83,15 +88,9 @@ class Running:
         self, arguments: Sequence[str], *, cwd: Path, name: str, env: dict[str, str] | None = None
     ) -> None:
         self.out, self.err = cwd / f"{name}.out", cwd / f"{name}.err"
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*COMMAND, *arguments],
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment(**(env or {})),
-            )
+        with self.out.open("wb") as out, self.err.open("wb") as err, Path(os.devnull).open("rb") as given:
+            files = (given, out, err)
+            self.process = prefork.start(arguments, cwd=cwd, env=environment(**(env or {})), files=files)
 
     def wait_for(self, words: str) -> str:
         """Its stdout, as soon as these words are in it."""
