@@ -272,7 +272,7 @@ class _Attempt:
     async def _move(self, status: Starting, expected: int, entry: Entry | None) -> int:
         """The revision of our STARTING; 0 if somebody was faster or nobody knows.
 
-        The trace of the last failure is handed on: whoever gives the document up names it.
+        Failures and the trace of the last are handed on: a server that writes ERROR counts and names them.
         """
         starter = self._starter
         try:
@@ -281,6 +281,7 @@ class _Attempt:
                 status,
                 expected_revision=expected,
                 trace="" if entry is None else entry.trace,
+                failures=0 if entry is None else entry.failures,
                 taken_from=lease.taken_from(entry),
                 timeout=starter.settings.reply_seconds,
             )

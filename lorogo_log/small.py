@@ -14,17 +14,24 @@ def read_file(directory: Directory, name: str) -> bytes:
         file.close()
 
 
-def replace_file(directory: Directory, name: str, data: bytes, *, draft: str = _DRAFT) -> None:
-    """The file holds this now, and still does after a crash; before that it holds what it held."""
+def replace_file(
+    directory: Directory, name: str, data: bytes, *, draft: str = _DRAFT, sync: bool = True
+) -> None:
+    """The file holds this now, and still does after a crash; before that it holds what it held.
+
+    Without `sync` it survives the end of the process, not a power cut.
+    """
     temporary = name + draft
     file = _create(directory, temporary)
     try:
         write_all(file, [data], 0, f"{directory.path}/{temporary}")
-        file.sync()
+        if sync:
+            file.sync()
     finally:
         file.close()
     directory.rename(temporary, name)
-    directory.sync()
+    if sync:
+        directory.sync()
 
 
 def _create(directory: Directory, name: str) -> File:

@@ -25,4 +25,5 @@ SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence
 TAIL = "LORO_TAIL"  # on a renewal: that of the update accepted last, if it had waited and is not the highest
 TAKEN_FROM = "LORO_TAKEN_FROM"  # on a STARTING over another's UP or STARTING: the server that had it
+FAILURES = "LORO_FAILURES"  # on STARTING and ERROR: loads of the document that ran and failed
 TRACE = "LORO_TRACE"  # on a STARTING whose server failed: where its log lines are

@@ -5,14 +5,17 @@ Every move is a compare-and-swap on the revision that was read. Staleness is jud
 machines may be an hour apart (docs/PROTOCOL.md, "Clocks").
 
             client: nobody answers            server: picks up the init
-    none ─┐                                         (retry_count > 3)
+    none ─┐                                   (more than 3 loads failed)
     DOWN ─┼──────────▶ STARTING ───────────────────────────▶ ERROR ── person: reset ──▶ DOWN
      UP  ─┘               │  ▲ stale for 5 s: anyone, new operation
       ▲                   │  └──┘
       └───────────────────┘ server: loaded            server: graceful stop ──▶ DOWN
+
+`retry_count` counts attempts, `failures` counts failures of the document: an attempt that a kill or an
+outage of NATS interrupted is no failure (docs/decisions/0022).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from lorogo_protocol import limits
@@ -30,6 +33,7 @@ class Entry:
     head: int = 0  # LORO_HEAD: the owner's highest accepted sequence
     tail: int = 0  # LORO_TAIL: of the update accepted last, if it had waited for the head; 0: it is the head
     trace: str = ""  # LORO_TRACE: of the load that failed
+    failures: int = 0  # LORO_FAILURES: loads that ran and failed since the document was UP or DOWN
     taken_from: str = ""  # LORO_TAKEN_FROM: on STARTING, the server that was gone without saying DOWN
 
     @property
@@ -130,18 +134,31 @@ def taken_from(entry: Entry | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Failures:
+    """Failures of one document: loads that ran and failed, and the trace id of the last one."""
+
+    count: int = 0
+    trace_id: str = ""
+
+
+NO_FAILURES = Failures()
+
+
+@dataclass(frozen=True, slots=True)
 class Acquire:
     """Write STARTING again in my name, expecting this revision: its revision is my token."""
 
     status: Starting
     expected_revision: int
+    failures: Failures = NO_FAILURES  # hand them on
+    restarted: bool = False  # the count was above the limit without enough failures: wait before the load
 
 
 @dataclass(frozen=True, slots=True)
 class Condemn:
-    """Servers failed too often: write ERROR, expecting this revision."""
+    """The document failed too often: write ERROR, expecting this revision."""
 
-    trace_id: str  # of the last failure, if it left one
+    failures: Failures
     expected_revision: int
 
 
@@ -155,17 +172,35 @@ class Decline:
 Answer = Acquire | Condemn | Decline
 
 
-def answer_init(entry: Entry | None, operation_id: str, *, retries_max: int = limits.RETRIES_MAX) -> Answer:
-    """What the server that picked up the init does."""
+def begins_series(entry: Entry) -> bool:
+    """Whether a STARTING is the first attempt since the document was UP or DOWN."""
+    return isinstance(entry.status, Starting) and entry.status.retry_count == 0 and entry.failures == 0
+
+
+def answer_init(
+    entry: Entry | None,
+    operation_id: str,
+    *,
+    known: Failures = NO_FAILURES,
+    retries_max: int = limits.RETRIES_MAX,
+) -> Answer:
+    """What the server that picked up the init does.
+
+    `known`: the failures that this server recorded in this series of attempts. A client that moves the
+    status without our headers drops `LORO_FAILURES`.
+    """
     if entry is None or not isinstance(entry.status, Starting):
         return Decline("the document is not STARTING")
     if entry.status.operation_id != operation_id:
         return Decline("another operation is starting the document")
     if entry.server:
         return Decline("a server has taken this operation already")
+    failures = Failures(max(entry.failures, known.count), entry.trace or known.trace_id)
+    if failures.count > retries_max:
+        return Condemn(failures, entry.revision)
     if entry.status.retry_count > retries_max:
-        return Condemn(entry.trace, entry.revision)
-    return Acquire(entry.status, entry.revision)
+        return Acquire(replace(entry.status, retry_count=0), entry.revision, failures, restarted=True)
+    return Acquire(entry.status, entry.revision, failures)
 
 
 # --- the owner that sees its key ------------------------------------------------------------------

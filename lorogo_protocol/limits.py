@@ -37,6 +37,8 @@ STALE_SECONDS = 5.0  # others may take over after seeing no renewal for this lon
 REPLY_SECONDS = 5.0  # without an answer an update is sent again
 UNFINISHED_SECONDS = 60.0  # for the chunks of an update without a final one
 CHUNK_GRACE_SECONDS = 1.0  # after the final chunk, for those that come late
+RESTART_SECONDS = 1.0  # wait before a load whose retry count restarts; doubled each time,
+RESTART_SECONDS_MAX = 60.0  # up to this
 PENDING_SECONDS = 60.0  # for what an update builds on to come
 REMEMBER_ACKED_SECONDS = 600.0  # a final chunk that comes again is ACKed again
 REMEMBER_ACKED_MAX = 100_000  # of log ids, before the oldest goes
@@ -45,7 +47,7 @@ REJECTED_KEEP_SECONDS = 7 * 24 * 3600.0  # for quarantined updates
 HISTORY_SECONDS = 30 * 24 * 3600.0  # what a compacted document keeps of its past
 
 # Counts
-RETRIES_MAX = 3  # failed loads, before a document is in ERROR
+RETRIES_MAX = 3  # failures of a document, before it is in ERROR
 
 # Tokens. A CONNECT line of NATS has 4 KiB: the token, the documents that it is for, and the rest.
 TOKEN_BYTES_MAX = 2_560  # of the text

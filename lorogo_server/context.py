@@ -13,6 +13,7 @@ from lorogo_server.epoch import Epochs
 from lorogo_server.foretaste import Foretaste
 from lorogo_server.journal import Journal
 from lorogo_server.level import Level
+from lorogo_server.load_notes import LoadNotes
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.rights import Rights
 from lorogo_server.settings import ServerSettings
@@ -85,6 +86,7 @@ class Context:
     level: Level = field(default_factory=Level)
     executor: CallExecutor = field(default_factory=CallExecutor)
     rights: Rights = field(default_factory=Rights)
+    load_notes: LoadNotes = field(default_factory=LoadNotes)
     taste: Taste = untasted
     foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes
     tracing: Tracing | None = None  # None: nobody looks at single updates

@@ -383,12 +383,14 @@ class Host:
         self.lease.up = True
         self._answering = not self._ending.wanted  # before UP: whoever sees it pings at once
         await self.lease.confirm()
+        self.context.load_notes.forget(document_id)
         self.log.info("up", token=self.lease.token, head=self.lease.head, server=self.lease.server_id)
         await self._answer_replayed()
         self.started.set()
 
     async def _first_load(self) -> None:
         context = self.context
+        await asyncio.sleep(self.lease.wait_seconds)
         context.counters.loads_waiting += 1
         try:
             await context.load_slots.acquire()
@@ -396,6 +398,7 @@ class Host:
             context.counters.loads_waiting -= 1
         deadline = asyncio.timeout(context.settings.load_seconds_max)
         try:
+            await context.load_notes.begin(self.document_id, self.lease.failures)
             async with deadline:
                 await self._load()
         except TimeoutError:
@@ -403,6 +406,7 @@ class Host:
                 raise
             raise LoadFailed(f"it was not loaded in {context.settings.load_seconds_max:g} s") from None
         finally:
+            context.load_notes.end(self.document_id)
             context.load_slots.release()
 
     async def _load(self) -> None:
@@ -653,7 +657,7 @@ class Host:
 
     def lost_connection(self) -> None:
         """Whatever we knew may be the past; what was heard and waits for its turn is told of, too."""
-        self.lease.suspended = self.doubts_snapshot = True
+        self.lease.suspended = self.lease.interrupted = self.doubts_snapshot = True
         if self._loaded is not None and self.epoch == self.context.epochs.current:
             self._witness()
             if self._backlog.newest:

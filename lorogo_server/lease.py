@@ -13,7 +13,7 @@ from typing import Protocol
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol.errors import LorogoError
-from lorogo_protocol.lease import Entry, Mine, Reacquire, Reclaim, StepDown
+from lorogo_protocol.lease import NO_FAILURES, Entry, Failures, Mine, Reacquire, Reclaim, StepDown
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
@@ -61,14 +61,18 @@ class Lease:
         retry_count: int,
         token: int,
         acquired_at: float,
-        trace: str,
+        failures: Failures = NO_FAILURES,
+        wait_seconds: float = 0.0,
         statuses: Statuses,
         clock: Clock,
         settings: ServerSettings,
         holder: Holder,
         new: bool = False,
     ) -> None:
-        """`new`: the document had no status when it was acquired, so most likely it has nothing stored."""
+        """`new`: the document had no status when it was acquired, so most likely it has nothing stored.
+
+        `failures`: of the document before this load. `wait_seconds`: before the load begins.
+        """
         self.document_id = document_id
         self.server_id = server_id
         self.token = token
@@ -77,12 +81,14 @@ class Lease:
         self.new = new
         self.ended = False
         self.lost = False  # it ended because another has the document
+        self.interrupted = False  # the connection was lost since it was acquired
         self.suspended = False  # after a reconnect, until the key was read from the leader
         self.settling = False  # somebody confirms it just now, because it was doubtful
         self.head = self.tail = 0
         self.operation_id = operation_id
         self.retry_count = retry_count
-        self._trace = trace  # of the load that failed before us
+        self.failures = failures
+        self.wait_seconds = wait_seconds
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
         self._followed = False  # entries after the one that acquired may have gone by before we listened
@@ -149,7 +155,7 @@ class Lease:
         """Send a renewal without waiting for it."""
         if self.ended:
             return
-        value = encode(self._status())
+        value, failures = encode(self._status()), self._failures_now()
         self._sent = _Sent(self.revision, self._clock.now(), value)
         await self._statuses.write_unconfirmed(
             self.document_id,
@@ -159,7 +165,8 @@ class Lease:
             lease=self.token,
             head=self.head,
             tail=self.tail,
-            trace=self._trace_now(),
+            trace=failures.trace_id,
+            failures=failures.count,
         )
 
     async def confirm(self) -> None:
@@ -177,7 +184,7 @@ class Lease:
         for _ in range(_TRIES):
             if self.ended:
                 raise LeaseLost("the document was given up")
-            sent_at = self._clock.now()
+            sent_at, failures = self._clock.now(), self._failures_now()
             try:
                 revision = await self._statuses.write(
                     self.document_id,
@@ -187,7 +194,8 @@ class Lease:
                     lease=self.token,
                     head=self.head,
                     tail=self.tail,
-                    trace=self._trace_now(),
+                    trace=failures.trace_id,
+                    failures=failures.count,
                 )
             except WrongLastSequence:
                 await self._look_again()
@@ -234,8 +242,8 @@ class Lease:
             except WrongLastSequence:
                 self.suspended = True
 
-    async def leave_trace(self, trace: str) -> None:
-        """The load failed: say where to look, if the key is still ours, and let others count it."""
+    async def leave_failure(self, failures: Failures) -> None:
+        """The load failed: write that and where to look, if the key is still ours."""
         if self.lost or (self.suspended and not await self._still_ours()):
             return
         await self._statuses.write(
@@ -244,7 +252,8 @@ class Lease:
             expected_revision=self.revision,
             server=self.server_id,
             lease=self.token,
-            trace=trace,
+            trace=failures.trace_id,
+            failures=failures.count,
         )
 
     async def _still_ours(self) -> bool:
@@ -316,8 +325,8 @@ class Lease:
             self._confirmed_sent = max(self._confirmed_sent, sent.at)
             self._sent = None
 
-    def _trace_now(self) -> str:
-        return "" if self.up else self._trace
+    def _failures_now(self) -> Failures:
+        return NO_FAILURES if self.up else self.failures
 
     def _status(self) -> Status:
         if self.up:

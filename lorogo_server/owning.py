@@ -6,6 +6,7 @@ from collections.abc import Callable
 from lorogo_protocol import headers as h
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_protocol.lease import Failures
 from lorogo_server import verbs
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -14,9 +15,10 @@ from lorogo_server.lease import Lease, LeaseLost
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.renewals import Renewals
 from lorogo_server.taking import Declined, Taken, Taking
-from lorogo_transport.errors import TransportError
+from lorogo_transport.errors import TooLarge, TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message
+from lorogo_transport.snapshots import SnapshotDamaged
 from lorogo_transport.tasks import Work
 
 log = get_logger(__name__)
@@ -158,20 +160,22 @@ class Owning:
                     self._pulse.drop(host.document_id)
 
     async def _failed(self, host: Host, lease: Lease, error: Exception) -> None:
-        """Leave the trace id where the next server finds it; a broken connection is nobody's failure."""
+        """Record a failure of the document; say DOWN if NATS, the connection or our journal failed."""
         host.log.error("document failed", problem=str(error), exc_info=error)
         try:
-            if isinstance(error, JournalStopped) or (isinstance(error, TransportError) and error.retriable):
+            if not _is_of_document(error) or (lease.interrupted and not lease.up):
                 await self._say_down(lease)
-            elif not lease.up:
-                await lease.leave_trace(host.trace)
-            else:
+            elif lease.up:
                 await lease.write_down()
+            elif not lease.lost:
+                failures = Failures(lease.failures.count + 1, host.trace)
+                self._context.load_notes.failed(host.document_id, failures)
+                await lease.leave_failure(failures)
         except LorogoError as problem:
             host.log.info("could not leave a trace", problem=str(problem))
 
     async def _say_down(self, lease: Lease) -> None:
-        """Say DOWN as soon as NATS can hear it; when the lease is stale, others count a failure anyway."""
+        """Say DOWN as soon as NATS can hear it; when the lease is stale, others start the document anyway."""
         deadline = self._context.clock.now() + self._context.settings.stale_seconds
         while True:
             try:
@@ -209,3 +213,10 @@ class Owning:
                 group.create_task(settle(host))
         if problems:
             self._log.info("leases in doubt", documents=len(problems), problem=problems[-1])
+
+
+def _is_of_document(error: Exception) -> bool:
+    """Whether the document is the cause: a failure of NATS or of our journal counts against no document."""
+    if isinstance(error, TransportError):
+        return isinstance(error, SnapshotDamaged | TooLarge)
+    return not isinstance(error, JournalStopped)

@@ -118,6 +118,7 @@ async def renew_all(
                     head=entry.head,
                     tail=entry.tail,
                     trace=entry.trace,
+                    failures=entry.failures,
                 )
                 done += 1
 

@@ -222,6 +222,7 @@ class Server:
         transport = self.context.transport
         if self.journal is not None:
             await self.journal.open()
+            await self.context.load_notes.open(self.journal.directory, self._tasks.spawn)
         if self.reconciler is not None:
             await self.reconciler.open()
         if self._replicated is not None:
@@ -296,6 +297,7 @@ class Server:
         if self._replicated is not None:
             await self._replicated.close()
         if self.journal is not None:
+            await self.context.load_notes.save()
             await self._maintenance.save_ledger()
             await self.journal.close()
         self._log.info("stopped", documents=len(hosts))

@@ -9,9 +9,20 @@ from dataclasses import dataclass
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_protocol.ids import is_token
-from lorogo_protocol.lease import Acquire, Condemn, Decline, Entry, GiveUp, Ping, Serve, Start, Wait
+from lorogo_protocol.lease import (
+    NO_FAILURES,
+    Acquire,
+    Condemn,
+    Decline,
+    Entry,
+    GiveUp,
+    Ping,
+    Serve,
+    Start,
+    Wait,
+)
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import sentence
 from lorogo_protocol.status import Failed, Starting, Up
@@ -100,28 +111,41 @@ class Taking:
         self, document_id: str, entry: Entry | None, operation_id: str, message: Message, holder: Holder
     ) -> Taken | Declined:
         context = self._context
-        match rules.answer_init(entry, operation_id, retries_max=context.settings.retries_max):
+        first = entry is not None and rules.begins_series(entry)
+        known = NO_FAILURES if first else context.load_notes.failures(document_id)
+        match rules.answer_init(entry, operation_id, known=known, retries_max=context.settings.retries_max):
             case Decline(why):
                 return await self._no(message, why)
-            case Condemn(trace_id, expected):
-                trace_id = trace_id or context.new_id()
+            case Condemn(failures, expected):
+                trace_id = failures.trace_id or context.new_id()
                 failed = Failed(trace_id, context.clock.wall_ns())
                 await context.statuses.write(
-                    document_id, failed, expected_revision=expected, server=context.server_id
+                    document_id,
+                    failed,
+                    expected_revision=expected,
+                    server=context.server_id,
+                    failures=failures.count,
                 )
-                log.error("too many failed loads, given up", document=document_id, trace=trace_id)
+                log.error(
+                    "too many failed loads, given up",
+                    document=document_id,
+                    trace=trace_id,
+                    failures=failures.count,
+                )
                 return await self._no(message, f"it failed too often; trace {trace_id}", trace=trace_id)
-            case Acquire(status, expected):
+            case Acquire(status, expected, failures, restarted):
                 sent_at = context.clock.now()
-                trace = "" if entry is None else entry.trace
                 mine = Starting(operation_id, status.retry_count, context.clock.wall_ns())
                 token = await context.statuses.write(
                     document_id,
                     mine,
                     expected_revision=expected,
                     server=context.server_id,
-                    trace=trace,
+                    trace=failures.trace_id,
+                    failures=failures.count,
                 )
+                if first:
+                    context.load_notes.forget(document_id)
                 lease = Lease(
                     document_id,
                     server_id=context.server_id,
@@ -129,7 +153,8 @@ class Taking:
                     retry_count=status.retry_count,
                     token=token,
                     acquired_at=sent_at,
-                    trace=trace,
+                    failures=failures,
+                    wait_seconds=self._backoff(document_id) if restarted else 0.0,
                     statuses=context.statuses,
                     clock=context.clock,
                     settings=context.settings,
@@ -141,6 +166,12 @@ class Taking:
                     context.counters.took_over(document_id, before, context.clock.wall_ns())
                 await self._yes(message, token)
                 return Taken(lease)
+
+    def _backoff(self, document_id: str) -> float:
+        """Seconds to wait before the load, after more attempts than the limit did not come up."""
+        restarts = self._context.load_notes.restarted(document_id)
+        longest = min(limits.RESTART_SECONDS_MAX, limits.RESTART_SECONDS * 2.0 ** min(restarts, 30))
+        return longest * (0.5 + self._context.rng.random() / 2)
 
     async def _yes(self, message: Message, token: int) -> None:
         if message.reply:
@@ -166,8 +197,9 @@ class Taking:
         match self._wish(entry, seen, await self._ping(document_id) if up else None):
             case Start(retry_count, expected):
                 status = Starting(operation_id, retry_count, context.clock.wall_ns())
-                trace = "" if entry is None else entry.trace
-                return Entry(status, expected, trace=trace, taken_from=rules.taken_from(entry))
+                trace, failures = ("", 0) if entry is None else (entry.trace, entry.failures)
+                before = rules.taken_from(entry)
+                return Entry(status, expected, trace=trace, failures=failures, taken_from=before)
             case Serve():
                 raise _NotNow("it is up")
             case Ping():

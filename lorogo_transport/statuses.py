@@ -62,6 +62,7 @@ class Statuses:
         head: int = 0,
         tail: int = 0,
         trace: str = "",
+        failures: int = 0,
         taken_from: str = "",
         timeout: float = 5.0,
     ) -> int:
@@ -71,7 +72,7 @@ class Statuses:
         it succeeded. Raises OutcomeUnknown only if that reading fails too.
         """
         value = st.encode(status)
-        headers = _facts(server, lease, head, tail, trace)
+        headers = _facts(server, lease, head, tail, trace, failures)
         if taken_from:
             headers[h.TAKEN_FROM] = taken_from
         try:
@@ -105,12 +106,13 @@ class Statuses:
         head: int,
         tail: int = 0,
         trace: str = "",
+        failures: int = 0,
     ) -> None:
         """Send a renewal, an encoded status, without waiting; its republish tells that it came through."""
         await self._stream.append_unconfirmed(
             subjects.status_key(document_id),
             value,
-            headers=_facts(server, lease, head, tail, trace),
+            headers=_facts(server, lease, head, tail, trace, failures),
             expected_last=expected_revision,
         )
 
@@ -145,6 +147,7 @@ def entry(stored: Stored) -> Entry:
             head=number(headers, h.HEAD, 0),
             tail=number(headers, h.TAIL, 0),
             trace=headers.get(h.TRACE, ""),
+            failures=number(headers, h.FAILURES, 0),
             taken_from=headers.get(h.TAKEN_FROM, ""),
         )
     except MalformedMessage:
@@ -158,7 +161,7 @@ def _same(stored: Stored, value: bytes, headers: dict[str, str]) -> bool:
     )
 
 
-def _facts(server: str, lease: int, head: int, tail: int, trace: str) -> dict[str, str]:
+def _facts(server: str, lease: int, head: int, tail: int, trace: str, failures: int) -> dict[str, str]:
     facts: dict[str, str] = {}
     if server:
         facts[h.SERVER] = server
@@ -170,4 +173,6 @@ def _facts(server: str, lease: int, head: int, tail: int, trace: str) -> dict[st
         facts[h.TAIL] = str(tail)
     if trace:
         facts[h.TRACE] = trace
+    if failures:
+        facts[h.FAILURES] = str(failures)
     return facts

@@ -1,6 +1,8 @@
-"""A document server as a process of its own: `python -m tests.e2e.serve URL SKEW SETTINGS [DATA]`.
+"""A document server as a process of its own.
 
-The same `Server` that `lorogo serve` runs; only its wall clock may be set wrong.
+`python -m tests.e2e.serve URL SKEW SETTINGS [DATA [LOAD_SECONDS]]`
+
+The same `Server` that `lorogo serve` runs; only its wall clock may be set wrong, and its loads may be slow.
 """
 
 import asyncio
@@ -9,10 +11,12 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, host, loading
+from lorogo_server.loading import Loaded
 from lorogo_server.pacemaker import Pulse
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.jetstream import connect
@@ -40,8 +44,20 @@ async def main(url: str, skew_seconds: float, settings: ServerSettings, data: Pa
         await ended.wait()
 
 
+def load_slowly(seconds: float) -> None:
+    """Every load of this process takes so much longer."""
+
+    async def slow(*arguments: Any, **options: Any) -> Loaded:
+        await asyncio.sleep(seconds)
+        return await loading.load(*arguments, **options)
+
+    setattr(host, "load", slow)  # noqa: B010 - the name is imported there
+
+
 if __name__ == "__main__":
     url, skew, settings, *rest = sys.argv[1:]
+    if len(rest) > 1:
+        load_slowly(float(rest[1]))
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(rest[0] if rest else temporary)
         uvloop.run(main(url, float(skew), ServerSettings(**json.loads(settings)), data))

@@ -54,7 +54,9 @@ async def servers(url: str) -> AsyncIterator[Callable[..., Awaitable[ServerProce
     """A function that starts server processes; all are gone afterwards."""
     started: list[ServerProcess] = []
 
-    async def start(skew_seconds: float = 0.0, data: Path | None = None, **settings: object) -> ServerProcess:
+    async def start(
+        skew_seconds: float = 0.0, data: Path | None = None, load_seconds: float = 0.0, **settings: object
+    ) -> ServerProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -62,7 +64,7 @@ async def servers(url: str) -> AsyncIterator[Callable[..., Awaitable[ServerProce
             url,
             str(skew_seconds),
             json.dumps(settings),
-            *([] if data is None else [str(data)]),
+            *([] if data is None else [str(data), str(load_seconds)]),
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None

@@ -11,6 +11,7 @@ from lorogo_protocol.lease import (
     Condemn,
     Decline,
     Entry,
+    Failures,
     GiveUp,
     Mine,
     Ping,
@@ -23,6 +24,7 @@ from lorogo_protocol.lease import (
     Wait,
     Wish,
     answer_init,
+    begins_series,
     lease_valid,
     owner_sees,
     taken_from,
@@ -33,6 +35,7 @@ from lorogo_protocol.status import Down, Failed, Starting, Up
 DOWN = Entry(Down(0), 7)
 UP = Entry(Up("a", 0), 8, server="a", lease=5)
 STARTING = Entry(Starting("op", 2, 0), 9)
+FAILED_3 = Entry(Starting("op", 3, 0), 9, trace="t", failures=3)
 LOADING = Entry(Starting("op", 2, 0), 10, server="a")
 ERROR = Entry(Failed("trace", 0), 11, server="a")
 
@@ -108,19 +111,50 @@ def test_timestamps_decide_nothing(entry: Entry) -> None:
         (LOADING, "op", Decline("a server has taken this operation already")),
         (STARTING, "op", Acquire(Starting("op", 2, 0), 9)),
         (Entry(Starting("op", 3, 0), 9), "op", Acquire(Starting("op", 3, 0), 9)),
-        (Entry(Starting("op", 4, 0), 9, trace="t"), "op", Condemn("t", 9)),
-        (Entry(Starting("op", 4, 0), 9), "op", Condemn("", 9)),
+        (FAILED_3, "op", Acquire(Starting("op", 3, 0), 9, Failures(3, "t"))),
+        (replace(FAILED_3, failures=4), "op", Condemn(Failures(4, "t"), 9)),
+        (Entry(Starting("op", 4, 0), 9), "op", Acquire(Starting("op", 0, 0), 9, restarted=True)),
+        (
+            Entry(Starting("op", 4, 0), 9, trace="t", failures=1),
+            "op",
+            Acquire(Starting("op", 0, 0), 9, Failures(1, "t"), restarted=True),
+        ),
     ],
 )
 def test_the_server_that_takes_an_init(entry: Entry | None, operation_id: str, expected: Answer) -> None:
-    """It takes exactly the operation that it was asked for, once; above three failures it says ERROR."""
+    """It takes exactly the operation that it was asked for, once; above three failures of the document it
+    says ERROR, above three attempts with fewer failures the count restarts at 0.
+    """
     assert answer_init(entry, operation_id) == expected
+
+
+def test_a_server_remembers_failures_that_a_clients_move_dropped() -> None:
+    """A client that moves the status without our headers does not make a document immortal."""
+    assert answer_init(STARTING, "op", known=Failures(4, "t")) == Condemn(Failures(4, "t"), 9)
+    assert answer_init(STARTING, "op", known=Failures(3, "t")) == Acquire(
+        Starting("op", 2, 0), 9, Failures(3, "t")
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (Entry(Starting("op", 0, 0), 9), True),
+        (Entry(Starting("op", 1, 0), 9), False),
+        (Entry(Starting("op", 0, 0), 9, trace="t", failures=1), False),
+        (DOWN, False),
+    ],
+)
+def test_which_attempt_is_the_first(entry: Entry, expected: bool) -> None:
+    """Failures from before the document was UP or DOWN do not count."""
+    assert begins_series(entry) is expected
 
 
 def test_how_many_failures_are_too_many_is_a_setting() -> None:
     """The limit may be lowered, down to no retry at all."""
-    assert isinstance(answer_init(STARTING, "op", retries_max=1), Condemn)
-    assert isinstance(answer_init(STARTING, "op", retries_max=2), Acquire)
+    failed = replace(STARTING, failures=2)
+    assert isinstance(answer_init(failed, "op", retries_max=1), Condemn)
+    assert isinstance(answer_init(failed, "op", retries_max=2), Acquire)
 
 
 GAP = StepDown("another server may have owned it meanwhile")

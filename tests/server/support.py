@@ -43,6 +43,7 @@ class Probe:
         self.rejected = transport.stream(subjects.REJECTED_STREAM)
         self.inbox = self.bus.new_inbox()
         self.replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self.foreign = False  # moves the status without our headers
         self._caller = Caller(self.bus, SystemClock(), nanoid.generate)
 
     async def __aenter__(self) -> Self:
@@ -66,11 +67,13 @@ class Probe:
         """Move the status to STARTING, whatever it is now."""
         entry = await self.statuses.read(document_id)
         operation_id = nanoid.generate()
+        before = None if self.foreign or not isinstance(entry and entry.status, Starting) else entry
         await self.statuses.write(
             document_id,
             Starting(operation_id, retry_count, time.time_ns()),
             expected_revision=0 if entry is None else entry.revision,
-            trace="" if entry is None else entry.trace,
+            trace="" if before is None else before.trace,
+            failures=0 if before is None else before.failures,
         )
         return str(operation_id)
 

@@ -1,12 +1,14 @@
 """Loads that fail or end early, and stops: what the status says afterwards, and how soon."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import lorogo_server.host
+from lorogo_log import read_file
 from lorogo_protocol import headers as h
 from lorogo_protocol import lease as rules
 from lorogo_protocol import subjects
@@ -232,3 +234,70 @@ async def test_a_stop_under_a_flood_finishes_what_was_queued_and_no_more(
         reply = await probe.answer()
         assert isinstance(reply, Ack)
         answered.add(reply.log_id)
+
+
+async def test_interrupted_loads_are_no_failures_of_the_document(memory: World) -> None:
+    """A document whose loads were interrupted more than three times is loaded: the count restarts at 0."""
+    await memory.server(replace(QUICK, retries_max=3))
+    probe = memory.probe
+    operation = await probe.move("doc", 4)
+    await probe.init("doc", operation.encode())
+    entry = await probe.status("doc")
+    assert isinstance(entry.status, Starting | Up)
+    assert isinstance(entry.status, Up) or entry.status.retry_count == 0
+    assert isinstance((await probe.until_up("doc")).status, Up)
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["our client", "a client that drops our headers"])
+async def test_only_failed_loads_lead_to_error(
+    memory: World, monkeypatch: pytest.MonkeyPatch, foreign: bool
+) -> None:
+    """A load that ran and failed is counted in LORO_FAILURES; more than the limit are ERROR."""
+
+    async def fails(*_: Any, **__: Any) -> Loaded:
+        raise loading.LoadFailed("its bytes are gone")
+
+    monkeypatch.setattr(lorogo_server.host, "load", fails)
+    await memory.server(replace(QUICK, retries_max=1))
+    memory.probe.foreign = foreign
+    entries = await load_until_up_or_condemned(memory.probe, 5)
+    assert [type(entry.status) for entry in entries] == [Starting, Starting, Failed]
+    assert [entry.failures for entry in entries] == [1, 2, 2]
+
+
+async def test_a_load_that_the_connection_interrupted_has_not_failed(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the connection was lost meanwhile, also a load that fails by itself says DOWN."""
+    _, line = await memory.server(replace(QUICK, retries_max=0))
+
+    async def fails(*_: Any, **__: Any) -> Loaded:
+        line.cut()
+        line.heal()
+        raise loading.LoadFailed("it was not loaded in time")
+
+    monkeypatch.setattr(lorogo_server.host, "load", fails)
+    entries = await load_until_up_or_condemned(memory.probe, 3)
+    assert [type(entry.status) for entry in entries] == [Down, Down, Down]
+
+
+async def test_a_load_is_noted_on_the_disk_while_it_runs(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note is there before the load begins, and gone after it."""
+    server, _ = await memory.server()
+    assert server.journal is not None
+    directory, load, noted = server.journal.directory, loading.load, []
+
+    async def looked(*arguments: Any, **options: Any) -> Loaded:
+        noted.append(json.loads(read_file(directory, "loads"))["loading"])
+        return await load(*arguments, **options)
+
+    monkeypatch.setattr(lorogo_server.host, "load", looked)
+    await memory.probe.start("doc")
+    assert noted == [["doc"]]
+    await until(lambda: _true_when(json.loads(read_file(directory, "loads"))["loading"] == []))
+
+
+async def _true_when(true: bool) -> bool:
+    return true

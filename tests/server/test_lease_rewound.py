@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_protocol.lease import Entry
+from lorogo_protocol.lease import Entry, Failures
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
 from lorogo_server.lease import Lease, LeaseLost
@@ -65,7 +65,6 @@ async def owner() -> Owner:
         retry_count=0,
         token=token,
         acquired_at=clock.now(),
-        trace="",
         statuses=statuses,
         clock=clock,
         settings=ServerSettings(),
@@ -153,7 +152,7 @@ async def test_a_failed_load_leaves_its_trace_where_the_key_is_ours(owner: Owner
     else:
         token = await owner.write(Starting("other", 0, 2), "two")
         assert await owner.write(Up("two", 3), "two", token) == owner.lease.revision
-    await owner.lease.leave_trace("trace-of-one")
+    await owner.lease.leave_failure(Failures(1, "trace-of-one"))
     there = await owner.now()
     assert there is not None
     assert (there.server, there.trace) == (("one", "trace-of-one") if ours else ("two", ""))

@@ -70,7 +70,6 @@ def lease_of(server: Server, token: int, statuses: Statuses | None = None) -> Le
         retry_count=0,
         token=token,
         acquired_at=context.clock.now() - 1,
-        trace="",
         statuses=statuses or context.statuses,
         clock=context.clock,
         settings=context.settings,

@@ -107,7 +107,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, tail, trace),
+                headers=_facts(server, lease, head, tail, trace, failures),
                 expected_last=expected_revision,
             )
         """,
@@ -115,7 +115,7 @@ OWNER: tuple[Mutation, ...] = (
             self._stream.append_unconfirmed(
                 subjects.status_key(document_id),
                 value,
-                headers=_facts(server, lease, head, tail, trace),
+                headers=_facts(server, lease, head, tail, trace, failures),
             )
         """,
         "a renewal is a compare-and-swap: a late one changes nothing",

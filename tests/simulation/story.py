@@ -148,11 +148,15 @@ class Story:
 
     # --- statuses
 
-    def status(self, line: str, status: Status, *, server: str = "", lease: int = 0) -> int:
+    def status(
+        self, line: str, status: Status, *, server: str = "", lease: int = 0, failures: int = 0
+    ) -> int:
         """The revision of a status that somebody wrote."""
         headers = {h.SERVER: server} if server else {}
         if lease:
             headers[h.LEASE] = str(lease)
+        if failures:
+            headers[h.FAILURES] = str(failures)
         key = subjects.status_key(DOCUMENT)
         stored = self.store(subjects.STATUS_STREAM, key, st.encode(status), headers, line)
         self.statuses[DOCUMENT] = stored

@@ -189,10 +189,12 @@ async def test_a_legal_path() -> None:
     story.status("operator", Down(0))
     story.up(SERVER, token)
     story.status(SERVER, Down(0), server=SERVER, lease=token)
-    for count in range(5):
+    for count in range(4):
         story.ask_for(f"again{count}", count=count)
+        story.status(OTHER, Starting(f"again{count}", count, 0), server=OTHER)
         story.now += 6
-    story.status(OTHER, Failed("trace", 0), server=OTHER)
+    story.ask_for("again4", count=4)
+    story.status(OTHER, Failed("trace", 0), server=OTHER, failures=4)
     story.status(SERVER, Down(0))
     story.take(OTHER)
     assert story.broken == ""
@@ -204,10 +206,10 @@ async def test_a_path_of_servers_alone() -> None:
     token = story.status(SERVER, Starting("a", 0, 0), server=SERVER)
     story.up(SERVER, token)
     story.status(SERVER, Down(0), server=SERVER, lease=token)
-    for count in range(4):
+    for count in (0, 1, 2, 3, 0):  # interrupted: the count restarts
         story.status(OTHER, Starting(f"again{count}", count, 0), server=OTHER)
         story.now += 6
-    story.status(SERVER, Failed("trace", 0), server=SERVER)
+    story.status(SERVER, Failed("trace", 0), server=SERVER, failures=4)
     assert story.broken == ""
 
 
@@ -270,7 +272,16 @@ async def test_statuses_that_are_not_legal() -> None:
         for count in range(4):
             story.now += 6
             story.status(SERVER, Starting(f"again{count}", count, 0), server=SERVER)
+        story.status(OTHER, Failed("trace", 0), server=OTHER, failures=4)
+
+    def given_up_for_interruptions(story: Story) -> None:
+        for count in range(4):
+            story.status(SERVER, Starting(f"again{count}", count, 0), server=SERVER)
+            story.now += 6
         story.status(OTHER, Failed("trace", 0), server=OTHER)
+
+    def failed_more_often_than_tried(story: Story) -> None:
+        story.status(SERVER, Starting("a", 0, 0), server=SERVER, failures=2)
 
     def up_over_nothing(story: Story) -> None:
         story.up(SERVER, 3)
@@ -309,6 +320,8 @@ async def test_statuses_that_are_not_legal() -> None:
         failed_and_not_counted,
         counted_by_who_takes_it,
         given_up_while_it_loads,
+        given_up_for_interruptions,
+        failed_more_often_than_tried,
         up_over_nothing,
         over_the_down_of_another,
         down_by_a_client,

@@ -5,15 +5,19 @@ Who may write what over what is said by `lorogo_protocol/lease.py` and docs/PROT
     STARTING, unsigned   anyone: over nothing, DOWN, UP (count 0); over a STARTING that stood 5 s: over a
                          signed one the count is one more, over an unsigned one the same or one more
     STARTING, signed     who takes it: over the unsigned one of the same operation, or with the move itself,
-                         over what anyone may move (an unsigned one with its count); its revision is the token
+                         over what anyone may move (an unsigned one with its count; one above three
+                         restarts at 0); its revision is the token
     STARTING, UP, token  the owner, over its own, or over a DOWN or ERROR that no other server signed
     UP                   without a token: the owner whose key the bucket lost, over nothing
     DOWN, token          the owner, over its own
     DOWN, unsigned       a reset, over ERROR; a person, over anything
-    ERROR                a server, over an unsigned STARTING with more than three failures, or over a signed
-                         one that stood 5 s, with which they are more than three
+    ERROR                a server that names more than three failures, over an unsigned STARTING, or over a
+                         signed one that stood 5 s
+
+Failures are no more than the attempts since the document was UP or DOWN.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lorogo_protocol import limits
@@ -35,11 +39,13 @@ class StatusesAreLegal:
     def __init__(self, record: "Record") -> None:
         self._record = record
         self._doubtful: set[str] = set()  # documents whose key was lost: revisions may be used again
+        self._attempts: Counter[str] = Counter()  # by document, since it was UP or DOWN
 
     def look(self, event: ev.Event) -> None:
         assert isinstance(event, ev.StatusStored)
         if event.lost:
             self._doubtful.add(event.document)
+        self._count(event)
         if why := self._wrong(event):
             words = f"{event.line} wrote {_words(event.entry)} over {_words(event.before)}: {why}"
             raise Violation(self.name, words, event.document)
@@ -47,11 +53,22 @@ class StatusesAreLegal:
     async def at_rest(self, world: Rest) -> None:
         """Everything was said when it happened."""
 
+    def _count(self, event: ev.StatusStored) -> None:
+        match event.entry.status:
+            case Up() | Down():
+                self._attempts[event.document] = 0
+            case Starting() if event.entry.server and not event.entry.lease:
+                self._attempts[event.document] += 1
+            case _:
+                pass
+
     def _wrong(self, event: ev.StatusStored) -> str:
         """Why it is not legal; "" if it is."""
         entry = event.entry
         if entry.server and entry.server != event.line:
             return "it is signed with the name of another"
+        if entry.failures > self._attempts[event.document] and event.document not in self._doubtful:
+            return f"{entry.failures} failures of {self._attempts[event.document]} attempts"
         match entry.status:
             case Starting() if not entry.server:
                 return self._started(event, entry.status)
@@ -115,10 +132,11 @@ class StatusesAreLegal:
     def _acquired(self, event: ev.StatusStored, status: Starting) -> str:
         """Taken: the operation that somebody asked for, or one that nobody has moved the key to before."""
         if status.retry_count > limits.RETRIES_MAX:
-            return f"it failed {status.retry_count} times: it must be ERROR"
+            return f"the count is {status.retry_count}: it must restart"
         match event.before:
             case Entry(status=Starting(operation, count, _), server="") if operation == status.operation_id:
-                return "" if count == status.retry_count else "it takes another count than was asked for"
+                same = status.retry_count == _restarted(count)
+                return "" if same else "it takes another count than was asked for"
             case _:
                 return self._started(event, status)
 
@@ -128,17 +146,23 @@ class StatusesAreLegal:
             return "a client never writes ERROR" if event.line.startswith("client-") else ""
         if before is None or not isinstance(before.status, Starting):
             return "only a STARTING is given up"
-        count = before.status.retry_count + bool(before.server)
-        if count <= limits.RETRIES_MAX:
-            return f"it failed {count} times only"
+        if event.entry.failures <= limits.RETRIES_MAX:
+            return f"it failed {event.entry.failures} times only"
         return self._young(event) if before.server else ""
 
 
 def _counts(event: ev.StatusStored, count: int) -> tuple[int, ...]:
     """What may be counted over a STARTING: a server that took it has failed, one that answered may have."""
+    if event.entry.server:
+        return (_restarted(count + bool(event.before is not None and event.before.server)),)
     if event.before is not None and event.before.server:
         return (count + 1,)
-    return (count,) if event.entry.server else (count, count + 1)
+    return (count, count + 1)
+
+
+def _restarted(count: int) -> int:
+    """What a server that takes a document makes of the count."""
+    return 0 if count > limits.RETRIES_MAX else count
 
 
 def _ended(event: ev.StatusStored) -> str:
