@@ -13,6 +13,7 @@ REVOKED_STREAM = f"KV_{REVOKED_BUCKET}"
 
 SERVICE = "lorogo"  # our name in the NATS services protocol
 SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
+VOUCHED_ALL = "loro.server.vouched.*"
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
 ERASED_ALL = "loro.erased.*"
@@ -51,6 +52,11 @@ def status_key(document_id: str) -> str:
 def status(document_id: str) -> str:
     """JetStream republishes every change of the status here."""
     return f"loro.status.{document_id}"
+
+
+def vouched(document_id: str) -> str:
+    """A server announces here which updates it publishes again."""
+    return f"loro.server.vouched.{document_id}"
 
 
 def ping(document_id: str) -> str:

@@ -20,6 +20,7 @@ from lorogo_server.settings import ServerSettings
 from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taste, untasted
 from lorogo_server.tracing import Tracing
+from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Stream, Transport
@@ -80,6 +81,7 @@ class Context:
     tally: Tally
     load_slots: asyncio.Semaphore
     reply_budget: Budget
+    vouchers: Vouchers
     unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go

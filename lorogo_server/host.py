@@ -447,7 +447,9 @@ class Host:
                 self.must_store &= not loaded.intake.deleted  # a tombstone is stored as it is
                 if first and self.is_long:  # loaded afresh, it may be because it could not be compacted
                     self.due.want("it took long to load")
-                loaded.intake.share(context.unfinished)
+                loaded.intake.share(
+                    context.unfinished, functools.partial(context.vouchers.has, self.document_id)
+                )
                 covered = bounds.covered_through(loaded, self.answers)
                 self.journalling.cover(self.epoch, covered, loaded.follower.time_ns)
                 self._checked = False

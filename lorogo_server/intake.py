@@ -5,6 +5,7 @@ it is served: the same decisions in both, so what a live owner accepts is what a
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -119,6 +120,7 @@ class Intake:
         self._dropped = range(0)
         self._live = False
         self._room: Room | None = None
+        self._vouched: Callable[[str], bool] = _nobody_vouches
 
     @property
     def unfinished_bytes(self) -> int:
@@ -153,9 +155,12 @@ class Intake:
         self._assembler.share(self._room)
         self._assembler.set_limit(self._settings.update_bytes_max)
 
-    def share(self, room: Room) -> None:
-        """What all documents of this server hold unfinished counts from now on, too, while it is live."""
-        self._room = room
+    def share(self, room: Room, vouched: Callable[[str], bool]) -> None:
+        """What all documents of this server hold unfinished counts from now on, too, while it is live.
+
+        `vouched`: whether a server vouches for the update of a digest: no limit of size refuses it.
+        """
+        self._room, self._vouched = room, vouched
         if self._live:
             self._assembler.share(room)
 
@@ -294,14 +299,18 @@ class Intake:
         """The refusal of an update for which the document has no room; None: there is.
 
         Only while the document is served: a load takes whatever is stored, since it may have been ACKed
-        by a server with another limit. So does an update that was accepted once and comes again.
+        by a server with another limit. So is taken what a server publishes again, if it vouches for it:
+        anybody can set LORO_AGAIN, with which the assembler takes any update that the wire allows.
         """
-        most = self._settings.document_bytes_max
-        if not most or not self._live or update.again:
+        most, size = self._settings.document_bytes_max, len(update.payload)
+        too_large = update.again and size > self._settings.update_bytes_max
+        if not self._live or not (too_large or 0 < most < self.document_bytes + size):
             return None
-        if self.document_bytes + len(update.payload) <= most or self._adds_nothing(update):
+        if (update.again and self._vouched(update.digest)) or self._adds_nothing(update):
             return None
-        size = len(update.payload)
+        if too_large:
+            why = f"it has {size} bytes, at most {self._settings.update_bytes_max} are taken"
+            return _refuse(update, Reason.TOO_LARGE, why, quarantine=True)
         why = f"the document has {self.document_bytes} bytes and may have {most}: {size} more are too many"
         return _refuse(update, Reason.DOCUMENT_FULL, why, quarantine=True)
 
@@ -387,6 +396,10 @@ class Intake:
     def _deleted(self, log_id: str, digest: str, inbox: str, sequences: tuple[int, ...]) -> Refused:
         why = reasons.ERASED if self.erased else reasons.DELETED
         return Refused(log_id, digest, inbox, Reason.DELETED, why, sequences, False)
+
+
+def _nobody_vouches(_: str) -> bool:
+    return False
 
 
 def _reason(error: CrdtError) -> Reason:

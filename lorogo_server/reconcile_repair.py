@@ -116,6 +116,7 @@ class Repair:
         settings = replace(  # what any server accepted once may come back: only the wire's limit counts
             context.settings,
             update_bytes_max=UPDATE_BYTES_MAX,
+            document_bytes_max=0,
             unfinished_bytes_max=max(context.settings.unfinished_bytes_max, UNFINISHED_BYTES_MAX),
         )
         for _ in range(_LOAD_TRIES):
@@ -168,6 +169,8 @@ class Repair:
             and not row.forsakes(entry.record, entry.time_ns)
             and not covered(entry, mended.ends)
         ]
+        updates = [entry.record.digest for entry in wanted if isinstance(entry.record, UpdateRecord)]
+        await self._context.vouchers.give(document_id, updates)
         clock = self._context.clock
         turn_ends = clock.now() + _SLICE_SECONDS
         async for message, fine in ahead(_payloads(wanted), self._context.foretaste):
@@ -350,6 +353,7 @@ class Repair:
         if head is not None:
             update = _as_update(scratch.loaded.intake.replica, below, base)
             if update is not None and _fits(scratch.loaded.intake.replica, update):
+                await self._context.vouchers.give(document_id, [update.digest])
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
         merged = _merged(scratch.loaded.intake.replica, below, base)
         if merged is None:

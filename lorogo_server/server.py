@@ -41,6 +41,7 @@ from lorogo_server.tally import Tally
 from lorogo_server.tasting import Taster, untasted
 from lorogo_server.tracing import tracing_of
 from lorogo_server.upkeep import Upkeep
+from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
@@ -135,6 +136,7 @@ class Server:
             check_epoch=self._check_epoch,
             erased=self._erased,
             reply_budget=Budget(_REPLY_BYTES_MAX),
+            vouchers=Vouchers(transport.bus, self._clock),
             unfinished=Room(self.settings.unfinished_total_bytes_max),
             rights=Rights(authority),
             taste=untasted if taster is None else taster.taste,
@@ -251,6 +253,7 @@ class Server:
             self._subscriptions.append(self._init_subscription)
             self._subscriptions.append(await Resetting(self.context).start(self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
+        self._subscriptions.append(await self.context.vouchers.listen())
         if self._feeding is not None:
             await self._feeding.start()
         self._subscriptions.append(await transport.announce(self._info(), self.stats))

@@ -45,7 +45,12 @@ _RIGHTS_OF_SYSTEM: Final = (
     [f"{AUTH_INBOX}.>"],
 )
 #: what only owners of documents and JetStream say
-_OWNERS_ONLY: Final = [subjects.committed(">"), subjects.status(">"), subjects.accepted(">")]
+_OWNERS_ONLY: Final = [
+    subjects.committed(">"),
+    subjects.status(">"),
+    subjects.accepted(">"),
+    subjects.vouched(">"),
+]
 
 
 def new_seeds(random_bytes: Callable[[int], bytes]) -> dict[str, str]:

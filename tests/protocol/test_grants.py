@@ -130,7 +130,8 @@ FORBIDDEN = [
     "$JS.API.STREAM.PURGE.loro-wal", "$JS.API.INFO", "$KV.loro-document-status.d",
     "$O.loro-document-snapshots.M.x", "_INBOX_v.1", "_INBOX.x",
     "$SRV.PING.lorogo", "$SYS.REQ.SERVER.PING", "loro.committed.d", "loro.rejected.d", "loro.server.started",
-    "loro.server.feed.s", "loro.erased.d", "loro.revoked.tok_x", subjects.revoked_key("tok_x"),
+    "loro.server.feed.s", "loro.server.vouched.d", "loro.erased.d",
+    "loro.revoked.tok_x", subjects.revoked_key("tok_x"),
 ]  # fmt: skip
 
 

@@ -39,6 +39,7 @@ TRIED: Sequence[str] = (
     "loro.erased.d1",
     "loro.server.feed.s1",
     "loro.server.started",
+    "loro.server.vouched.d1",
     "loro.revoked.tok_x",
     "$JS.API.INFO",
     "$JS.API.STREAM.NAMES",

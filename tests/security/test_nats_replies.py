@@ -29,6 +29,7 @@ TARGETS = [
     "loro.reset.d2",
     "loro.erased.d2",
     "loro.server.started",
+    "loro.server.vouched.d2",
     "$JS.API.STREAM.PURGE.loro-wal",
     "$JS.API.STREAM.DELETE.loro-wal",
     "$JS.API.STREAM.MSG.DELETE.loro-wal",

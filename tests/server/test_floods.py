@@ -105,7 +105,7 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
     room = Room(1)
     intake = Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
     intake.go_live()
-    intake.share(room)
+    intake.share(room, lambda digest: False)
     writer, sequences = Writer(), itertools.count(1)
 
     def take(payload: bytes) -> list[Effect]:

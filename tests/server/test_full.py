@@ -11,10 +11,13 @@ from loro import ExportMode
 
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.calls import Refused
+from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.settings import InvalidSettings
+from lorogo_server.vouchers import Vouchers
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
 
@@ -84,17 +87,41 @@ async def test_what_was_accepted_is_accepted_by_every_load() -> None:
 
 
 async def test_who_did_not_hear_the_answer_hears_it_again() -> None:
-    """An update that is in the document is ACKed, however full it is; so is one that a server sends again."""
+    """An update that is in the document is ACKed, however full it is; so is one that a server vouches for."""
     world, writer = MemoryNats(), Writer()
-    async with served(world) as (_, probe):
+    async with served(world) as (server, probe), world.connect("other") as transport:
+        other = Vouchers(transport.bus, SystemClock())
         accepted, _ = await fill(probe, writer)
         answer = await probe.send("doc", accepted[0])
         assert isinstance(answer, Ack)
         lost = Writer().type("".join(words(number) for number in range(200, 210)))
         assert len(lost) > LIMIT
+        await other.give("doc", [digest(lost)])
         again = chunks.split(lost, "again", chunk_bytes_max=100_000, inbox=probe.inbox, again=True)
         await probe.put("doc", again)
         assert isinstance(await probe.answer(), Ack)
+        assert "doc" in server.hosts
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (SMALL, Reason.DOCUMENT_FULL),
+        (replace(SMALL, document_bytes_max=0, update_bytes_max=LIMIT), Reason.TOO_LARGE),
+    ],
+)
+async def test_loro_again_alone_passes_no_limit(settings: ServerSettings, reason: Reason) -> None:
+    """A writer who sets LORO_AGAIN is refused as any other: no server vouches for those bytes."""
+    large = Writer().type("".join(words(number) for number in range(200, 210)))
+    async with served(MemoryNats(), settings) as (server, probe):
+        await server.context.vouchers.give("doc", [digest(b"other bytes")])
+        await server.context.vouchers.give("another", [digest(large)])
+        await probe.put(
+            "doc", chunks.split(large, "again", chunk_bytes_max=2000, inbox=probe.inbox, again=True)
+        )
+        no = await probe.answer()
+        assert isinstance(no, Nack)
+        assert no.reason is reason
 
 
 async def test_junk_is_called_junk_in_a_full_document() -> None:
