@@ -17,7 +17,6 @@ from lorogo_cli.telemetry import telemetry
 from lorogo_client import tokens
 from lorogo_gateway import running as gateway
 from lorogo_gateway.pages import Pages
-from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.tasting import Taster
@@ -46,7 +45,7 @@ async def running(
     async with AsyncExitStack() as stack:
         spans = await stack.enter_async_context(telemetry("lorogo-dev"))
         transport = await stack.enter_async_context(
-            await connect(nats.url, name="lorogo dev", **server_guard.identity(subjects.SERVER_INBOX))
+            await connect(nats.url, name="lorogo dev", **server_guard.server_identity())
         )
         authority = Authority(source, transport, clock)
         pulse = Pulse(nats.url, seed=server_seed)
@@ -67,7 +66,7 @@ async def running(
         )  # behind the server, which makes the list of what is revoked
         await stack.enter_async_context(auth_service.running(nats.url, source, keys.seeds))
         door = await stack.enter_async_context(
-            await connect(nats.url, name="lorogo dev", **web_guard.identity(subjects.GATEWAY_INBOX))
+            await connect(nats.url, name="lorogo dev", **web_guard.gateway_identity())
         )
         watch = await stack.enter_async_context(Authority(source, door, clock))
         address = await stack.enter_async_context(gateway.running(door, web, watch, tracer_provider=spans))

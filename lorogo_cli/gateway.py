@@ -10,7 +10,6 @@ from lorogo_cli.guard import Guard, Unanswered
 from lorogo_cli.output import say
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
-from lorogo_protocol import subjects
 
 try:
     from lorogo_gateway.running import CannotListen, GatewaySettings, running
@@ -33,7 +32,7 @@ async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
                     "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
                     " (`lorogo auth setup DIR` makes it)"
                 )
-            identity = guard.identity(subjects.GATEWAY_INBOX)
+            identity = guard.gateway_identity()
             async with (
                 telemetry("lorogo-gateway") as spans,
                 running(url, settings, keys=guard.keys, identity=identity, tracer_provider=spans) as address,

@@ -68,17 +68,25 @@ class Guard:
             warn_of_minting(found)
         return cls(found, seed)
 
-    def identity(self, inbox_prefix: str) -> Identity:
-        """For a connection whose inboxes begin so: those of a service, where nobody else may listen."""
+    def server_identity(self) -> Identity:
+        """For a document server: with keys it answers to users' inboxes only, and is answered on `_TAKEN`."""
+        if self.keys is None:
+            return self._service_identity(subjects.SERVER_INBOX)
+        return {
+            **self._service_identity(subjects.SERVER_INBOX),
+            "taken_prefix": subjects.TAKEN,
+            "answer_users_only": True,
+        }
+
+    def gateway_identity(self) -> Identity:
+        """For a gateway, a client of servers: it answers on their `_TAKEN`, they answer to its inbox."""
+        return self._service_identity(subjects.GATEWAY_INBOX)
+
+    def _service_identity(self, inbox_prefix: str) -> Identity:
+        """The seed, and inboxes where no other service may listen; nothing on an open NATS."""
         if self.keys is None and self.seed is None:
             return {}
-        closed = self.keys is not None
-        return {
-            "seed": self.seed,
-            "inbox_prefix": inbox_prefix,
-            "taken_prefix": subjects.TAKEN if closed else "",
-            "answer_users_only": closed,
-        }
+        return {"seed": self.seed, "inbox_prefix": inbox_prefix}
 
     async def check_nats(self, url: str, *, else_say: str = "; or say --open instead of --keys") -> None:
         """With keys, NATS must not let strangers in: they would need no token. Raises Problem, Unanswered.

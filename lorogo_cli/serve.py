@@ -55,7 +55,7 @@ class Serving:
     @property
     def identity(self) -> Identity:
         """Who we are to NATS."""
-        return self.guard.identity(subjects.SERVER_INBOX)
+        return self.guard.server_identity()
 
 
 async def alone(serving: Serving) -> None:

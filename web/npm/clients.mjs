@@ -69,13 +69,14 @@ const commands = {
     await clients.get(client).client.waitConnected();
   },
 
-  async join({ person, room, crdt = "%LOR", wait = true }) {
+  async join({ person, room, crdt = "%LOR", auth = "", wait = true }) {
     const joined = { statuses: [], refused: [], importErrors: [] };
     const crdtAdaptor = adaptorOf(crdt, joined);
     const before = person.tap.joins.length;
     joined.room = await person.client.join({
       roomId: room,
       crdtAdaptor,
+      auth: new TextEncoder().encode(auth),
       onStatusChange: (status) => {
         joined.statuses.push(status);
         person.tap.changed();
