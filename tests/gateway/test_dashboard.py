@@ -21,6 +21,28 @@ EVIL = "<img src=x onerror=alert(1)>"
 TILES = ("documents", "servers", "updates", "ack", "wal", "journal", "snapshots", "connections")
 FAILED = {"document": "broken", "trace": "4bf92f35", "time": "2026-01-02T03:04:05+00:00"}
 Answer = tuple[int, object]
+# How many pixels the highest stroke of a chart has in its own colour: a plateau has many, a peak has few.
+PLATEAU = """figure => {
+  const canvas = figure.querySelector("canvas"), picture = canvas.getContext("2d");
+  const { backgroundColor } = getComputedStyle(figure.querySelector(".key i"));
+  const [r, g, b] = backgroundColor.match(/\\d+/g).map(Number);
+  const { data } = picture.getImageData(0, 0, canvas.width, canvas.height);
+  for (let y = 0; y < canvas.height; y += 1) {
+    let found = 0;
+    for (let at = 4 * y * canvas.width; at < 4 * (y + 1) * canvas.width; at += 4) {
+      if (data[at] === r && data[at + 1] === g && data[at + 2] === b && data[at + 3] === 255) found += 1;
+    }
+    if (found > 0) return found;
+  }
+  return 0;
+}"""
+# Of each tile its place and where its parts begin.
+TILE_BOXES = """tiles => tiles.map(tile => {
+  const { top, bottom, left, right } = tile.getBoundingClientRect();
+  const begin = part => tile.querySelector(part).getBoundingClientRect().top;
+  const [value, note] = [begin(".tile-value"), begin(".tile-note")];
+  return { top, bottom, left, right, value, note };
+})"""
 
 
 class Invented:
@@ -52,9 +74,9 @@ class Invented:
         status, body = self.answers.get(question, (404, unknown))
         await route.fulfill(status=status, body=json.dumps(body), content_type="application/json")
 
-    async def show(self, browser: Browser, place: str) -> Page:
+    async def show(self, browser: Browser, place: str, width: int = 1280) -> Page:
         """A window on that view, whose clock can be turned on."""
-        page = await (await browser.new_context()).new_page()
+        page = await (await browser.new_context(viewport={"width": width, "height": 800})).new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("dialog", lambda dialog: self.errors.append(dialog.message))
         await page.clock.install()
@@ -88,6 +110,57 @@ async def test_what_is_not_known_is_a_dash(browser: Browser, gateway: Invented) 
         await expect(value).to_contain_text("\N{EN DASH}")
         await expect(value).not_to_contain_text("0")
     assert gateway.errors == []
+
+
+async def test_figures_of_acks_stay_while_none_come(browser: Browser, gateway: Invented) -> None:
+    """The tile has what the chart has: the last figures that there were, and how old they are."""
+    seconds = [f"2026-01-02T03:04:{second:02}+00:00" for second in (0, 5, 10)]
+    gateway.says("/v1/overview", {"ack": {"p50_us": None, "p99_us": None}})
+    columns = {"time": seconds, "ack_p50_us": [900, 2000, None], "ack_p99_us": [1800, 4000, None]}
+    gateway.says("/v1/overview/samples", columns)
+    page = await gateway.show(browser, "overview")
+    tile = page.locator("#tile-ack")
+    await expect(tile.locator(".tile-value")).to_have_text("2.00 ms / 4.00 ms")
+    await expect(tile.locator(".tile-note")).to_contain_text(re.compile(r"the last ones, .+"))
+    gateway.says("/v1/overview", {"ack": {"p50_us": 700, "p99_us": 900}})
+    await page.clock.run_for(2_500)
+    await expect(tile.locator(".tile-value")).to_have_text("700 µs / 900 µs")
+    await expect(tile.locator(".tile-note")).to_have_text("on disk, applied, recoverable")
+
+
+async def test_one_sample_is_as_wide_as_its_time(browser: Browser, gateway: Invented) -> None:
+    """A rate, or a size, of one sample is a block from the sample before it, no wedge that grows to it."""
+    seconds = [f"2026-01-02T03:04:{second:02}+00:00" for second in range(0, 60, 5)]
+    one = [0] * 11 + [10]
+    columns = {"time": seconds, "updates_per_second": one, "wal_bytes": [1000 * value for value in one]}
+    gateway.says("/v1/overview/samples", columns)
+    page = await gateway.show(browser, "overview")
+    for name in ("throughput", "wal"):
+        chart = page.locator(f"#chart-{name}")
+        await expect(chart.locator("canvas")).to_be_visible()
+        await page.clock.run_for(100)  # it draws with the next frame
+        assert await chart.evaluate(PLATEAU) >= 20
+
+
+@pytest.mark.parametrize("width", [390, 360])
+async def test_tiles_of_a_phone_are_even(browser: Browser, gateway: Invented, width: int) -> None:
+    """Every row is full, and beside each other tiles, figures and notes begin and end at one height."""
+    sizes = {"journal_bytes": 524_000, "snapshot_bytes": 590, "wal": {"bytes": 58_000, "messages": 167}}
+    sync = {"servers": {"total": 1, "ready": 1}, "sync": {"p50_us": 6140, "p99_us": 131_000}}
+    sockets = {"sockets": {"connections": 2, "documents": 1}}
+    rates = {"throughput": {"updates_per_second": 17, "bytes_per_second": 1600}}
+    gateway.says("/v1/overview", {"connected": True, **sizes, **sync, **sockets, **rates})
+    page = await gateway.show(browser, "overview", width)
+    await expect(page.locator("#tile-journal .tile-note")).to_contain_text("fdatasync")
+    tiles = await page.locator(".tile").evaluate_all(TILE_BOXES)
+    rows: dict[float, list[dict[str, float]]] = {}
+    for tile in tiles:
+        rows.setdefault(tile["top"], []).append(tile)
+    assert [len(row) for row in rows.values()] == [1, 2, 1, 2, 2]
+    for row in rows.values():
+        assert (row[0]["left"], row[-1]["right"]) == (tiles[0]["left"], tiles[0]["right"])
+        for side in ("bottom", "value", "note"):
+            assert len({round(tile[side], 1) for tile in row}) == 1, side
 
 
 async def test_hostile_text_is_text(browser: Browser, gateway: Invented) -> None:

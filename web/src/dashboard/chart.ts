@@ -20,7 +20,8 @@ export interface ChartOptions {
   readonly format: (value: number | null) => string;
   readonly log?: boolean;
   readonly ticks?: "bytes" | "whole"; // at powers of two; never between whole numbers
-  readonly steps?: boolean; // a value holds until the next
+  /** A value holds from its sample `on`, or is that of the time `until` its sample; without, lines join samples. */
+  readonly steps?: "on" | "until";
   readonly days?: boolean; // times may be days apart: the legend says the date
 }
 
@@ -114,7 +115,7 @@ export class Chart {
     const muted = this.colour("--muted");
     const grid = { stroke: this.colour("--line"), width: 1 };
     const axis = { stroke: muted, grid, ticks: { show: false }, font: `11px ${getComputedStyle(this.box).fontFamily}` };
-    const paths = steps ? uPlot.paths.stepped?.({ align: 1 }) : undefined;
+    const paths = steps ? uPlot.paths.stepped?.({ align: steps === "on" ? 1 : -1 }) : undefined;
     this.plot = new uPlot({
       width,
       height: HEIGHT,

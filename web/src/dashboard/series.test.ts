@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { column, largest, latest, lonely, positive, samplesOf, sinceKnown, timeRange, withGaps } from "./series";
+import { column, largest, latest, latestOf, lonely, positive, samplesOf, sinceKnown, timeRange, withGaps } from "./series";
 
 test("columns keep their place beside the times", () => {
   const samples = samplesOf([1, 2, 3], { rate: [10, null, 30] });
@@ -48,6 +48,13 @@ test("the last and the largest are of what is known", () => {
   assert.equal(latest([null]), null);
   assert.equal(largest([null, -3, -5]), -3);
   assert.equal(largest([]), null);
+});
+
+test("the last sample of several columns has all of them", () => {
+  const samples = samplesOf([1, 2, 3, 4], { p50: [5, 6, 7, null], p99: [8, 0, null, null] });
+  assert.deepEqual(latestOf(samples, ["p50", "p99"]), { time: 2, values: [6, 0] });
+  assert.equal(latestOf(samples, ["p50", "missing"]), null);
+  assert.equal(latestOf(samplesOf([], {}), ["p50"]), null);
 });
 
 test("a curve begins where it is known", () => {

@@ -79,6 +79,16 @@ export function latest(values: Column): number | null {
   return values.findLast((value) => value !== null) ?? null;
 }
 
+/** The last sample that has all these columns. */
+export function latestOf(samples: Samples, names: readonly string[]): { readonly time: number; readonly values: readonly number[] } | null {
+  const columns = names.map((name) => column(samples, name));
+  for (let at = samples.times.length - 1; at >= 0; at -= 1) {
+    const values = columns.flatMap((values) => values[at] ?? []);
+    if (values.length === names.length) return { time: samples.times[at] as number, values };
+  }
+  return null;
+}
+
 export function largest(values: Column): number | null {
   return values.reduce<number | null>((most, value) => (value === null ? most : Math.max(most ?? value, value)), null);
 }

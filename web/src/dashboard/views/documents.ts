@@ -2,7 +2,7 @@
 
 import { button, h } from "../../common/dom";
 import { get } from "../api";
-import { bytes, count } from "../format";
+import { bytes, count, many } from "../format";
 import { documentsOf, goneWord, type DocumentPage, type DocumentRow } from "../model";
 import { cell, notice, pill, put, Rows, say, table, timeAgo, type Mounted, type Row } from "../page";
 import { follow, previous, START, type Trail } from "../paging";
@@ -51,7 +51,7 @@ export function documentsView(prefix: string, after: string): DocumentsView {
     problem.show(fresh.rows.length > 0 ? "" : trail.prefix === "" ? "no documents yet" : `no id begins with ${trail.prefix}`);
     back.disabled = previous(trail) === null;
     on.disabled = fresh.next === null;
-    say(where, `page ${trail.starts.length}, ${count(fresh.rows.length)} documents`);
+    say(where, `page ${trail.starts.length}, ${many(fresh.rows.length, "document")}`);
   };
   trail = follow(trail, prefix, after);
   search.value = prefix;

@@ -3,12 +3,12 @@
 import { h } from "../../common/dom";
 import { get } from "../api";
 import { Chart } from "../chart";
-import { bytes, count, fraction, many, microseconds, percent, rate } from "../format";
+import { ago, bytes, count, fraction, many, microseconds, percent, rate } from "../format";
 import { samplesFrom, STATES, STATE_MEANINGS, stateWords, type Failure, type Overview, type Takeover } from "../model";
 import { panel, put, Rows, say, timeAgo, type Mounted } from "../page";
 import { Poller } from "../poller";
 import { formatRoute } from "../route";
-import { column, positive, sinceKnown, withGaps, type Samples } from "../series";
+import { column, latestOf, NO_SAMPLES, positive, sinceKnown, withGaps, type Samples } from "../series";
 
 export const WAL_ALARM = 0.7;
 const TAKEOVERS_SHOWN = 10;
@@ -20,7 +20,7 @@ export interface OverviewView extends Mounted {
 export function overviewView(): OverviewView {
   const tiles = new Tiles();
   const throughput = new Chart({
-    id: "chart-throughput", title: "Updates per second", format: rate,
+    id: "chart-throughput", title: "Updates per second", format: rate, steps: "until",
     lines: [{ label: "accepted", colour: "--series-1", fill: true }],
   });
   const latency = new Chart({
@@ -28,7 +28,7 @@ export function overviewView(): OverviewView {
     lines: [{ label: "p50", colour: "--series-3" }, { label: "p99", colour: "--series-2" }],
   });
   const wal = new Chart({
-    id: "chart-wal", title: "WAL", format: bytes, ticks: "bytes",
+    id: "chart-wal", title: "WAL", format: bytes, ticks: "bytes", steps: "until",
     lines: [{ label: "bytes", colour: "--series-5", fill: true }],
   });
   const stored = new Chart({
@@ -39,7 +39,7 @@ export function overviewView(): OverviewView {
 
   const takeovers = new Rows<Takeover>(
     h("ol", { id: "takeovers", "data-testid": "takeovers", class: "events", reversed: true }), takeoverKey, takeoverRow);
-  const calm = h("p", { class: "notice", hidden: true }, "no document has moved since this gateway looks");
+  const calm = h("p", { class: "notice", hidden: true }, "No documents moved since this gateway started");
   const failing = new FailingBanner();
 
   const cut = h("p", { id: "cut", "data-testid": "cut", class: "panel banner", hidden: true },
@@ -55,6 +55,7 @@ export function overviewView(): OverviewView {
   let known: Overview | null = null;
   let samples: Samples | null = null;
   const draw = (): void => {
+    if (known !== null) tiles.show(known, samples ?? NO_SAMPLES);
     if (samples === null) return;
     const { times } = samples;
     throughput.show(times, [column(samples, "updates_per_second")]);
@@ -76,7 +77,6 @@ export function overviewView(): OverviewView {
     element,
     title: "Overview",
     show(overview) {
-      tiles.show(overview);
       cut.hidden = overview.connected !== false;
       known = overview;
       draw();
@@ -128,7 +128,7 @@ class Tiles {
   readonly element = h("div", { class: "tiles", id: "tiles" }, ...[this.documents, this.servers, this.updates, this.ack,
     this.wal, this.journal, this.snapshots, this.sockets].map((tile) => tile.element));
 
-  show(it: Overview): void {
+  show(it: Overview, samples: Samples): void {
     this.documents.show(count(it.documents), "", it.states.ERROR ? "bad" : "");
     STATES.forEach((state, at) => {
       const share = this.shares[at];
@@ -140,16 +140,24 @@ class Tiles {
     });
     const { serversReady: ready, servers: all } = it;
     const lacking = ready !== null && all !== null && ready < all;
-    this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all take documents" : "",
+    this.servers.show(`${count(ready)} of ${count(all)}`, lacking ? "not all take documents" : ready ? "all take documents" : "",
       ready === 0 ? "bad" : lacking ? "warn" : "");
     const refused = it.refusedPerSecond ? `, ${rate(it.refusedPerSecond)} refused` : "";
     this.updates.show(rate(it.updatesPerSecond), it.bytesPerSecond === null ? "" : `${bytes(it.bytesPerSecond)}/s${refused}`);
-    this.ack.show(`${microseconds(it.ackP50)} / ${microseconds(it.ackP99)}`,
-      it.acksWaiting ? `${many(it.acksWaiting, "ACK")} waiting` : "on disk, applied, recoverable");
+    this.showAck(it, samples);
     this.showWal(it);
     this.journal.show(bytes(it.journalBytes), it.syncP50 === null ? "on the servers' disks" : `fdatasync ${microseconds(it.syncP50)} / ${microseconds(it.syncP99)}`);
     this.snapshots.show(bytes(it.snapshotBytes), "in the object store");
     this.sockets.show(count(it.connections), `on ${many(it.socketDocuments, "document")}, at this gateway`);
+  }
+
+  /** Without ACKs in the last seconds: the last figures that there were, and how old they are. */
+  private showAck(it: Overview, samples: Samples): void {
+    const waiting = it.acksWaiting ? `${many(it.acksWaiting, "ACK")} waiting` : "";
+    const last = it.ackP50 === null ? latestOf(samples, ["ack_p50_us", "ack_p99_us"]) : null;
+    const [p50, p99] = last?.values ?? [it.ackP50, it.ackP99];
+    const note = last === null ? "on disk, applied, recoverable" : `the last ones, ${ago(last.time * 1000, Date.now())}`;
+    this.ack.show(`${microseconds(p50)} / ${microseconds(p99)}`, waiting || note);
   }
 
   private showWal(it: Overview): void {

@@ -13,7 +13,7 @@ const REST_MS = 10_000; // between two questions, however fast it is edited
 
 export class Past {
   readonly size = new Chart({
-    id: "chart-size", title: "Size over time", format: count, ticks: "whole", days: true, steps: true,
+    id: "chart-size", title: "Size over time", format: count, ticks: "whole", days: true, steps: "on",
     lines: [{ label: "operations", colour: "--series-1", fill: true }],
   });
   private readonly found = table("history", "History, newest first", ["When", "Sequence", "Version"]);
