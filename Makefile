@@ -106,7 +106,7 @@ run: $(VENV)/.run ## set up, then run it all here: nats-server, a document serve
 test: lint check-web check-tests ## set up, then every check: ruff, format, mypy, import arrows, tests; 12 minutes on two cores
 	@echo "== all checks passed"
 
-# Long fault injection runs, most seeds, every page of the handbook, Spark clusters: CONTRIBUTING.md lists them.
+# Long fault injection runs, most seeds, every page of the handbook, Spark clusters: CONTRIBUTING.md has the table.
 test-deep: $(VENV)/.dev $(BUILT)/index.html browser ## the tests that `make test` leaves out; for a nightly job
 	@$(PYTEST) -m deep --durations=20 $(PYTEST_ARGS)
 

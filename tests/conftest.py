@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest_asyncio
 import structlog
 
 from lorogo_transport.embedded import EmbeddedNats
+from tests.durations import SECONDS
 
 # Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.
 os.environ["LOROGO_OPEN"] = "1"
@@ -29,9 +31,22 @@ if "LOROGO_FUZZ" not in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: whoever began one last would let the other processes wait."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """The longest files come first: the last one to start decides how long the other processes wait."""
+    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """With `--durations`, also the files that took longest: `durations.py` has them."""
+    count = config.getoption("durations")
+    if not count:
+        return
+    seconds: dict[str, float] = defaultdict(float)
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"slowest {count} files")
+    for name, took in sorted(seconds.items(), key=lambda one: -one[1])[:count]:
+        terminalreporter.line(f"{took:7.1f}s {name}")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

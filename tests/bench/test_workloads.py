@@ -20,10 +20,16 @@ pytestmark = pytest.mark.nats
 
 
 BY_COMMAND = "round-trip"  # the one that is run as users do
+QUICK = "throughput"  # the other one of `make test`
 
 
 @pytest.mark.parametrize(
-    "workload", [one for one in WORKLOADS if one.name != BY_COMMAND], ids=lambda one: one.name
+    "workload",
+    [
+        pytest.param(one, id=one.name, marks=[] if one.name == QUICK else pytest.mark.deep)
+        for one in WORKLOADS
+        if one.name != BY_COMMAND
+    ],
 )
 async def test_a_workload_is_right(workload: Workload, tmp_path: Path) -> None:
     """Its checks hold, and it compares something with a limit of the same run."""

@@ -126,8 +126,8 @@ def test_a_short_drill_loses_nothing(tmp_path: Path) -> None:
     assert _mentioning(tmp_path) == []
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE)
 def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
     """It mends, waits for the ACKs, reads the documents, and tells; no process is left."""
@@ -156,8 +156,8 @@ def test_ctrl_c_ends_a_drill_with_what_is_known(tmp_path: Path) -> None:
     assert _mentioning(tmp_path) == []
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE)
 def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
     """Nothing is told, nobody is left, and the exit code is that of an interrupted command."""
@@ -178,8 +178,8 @@ def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
     assert _mentioning(tmp_path) == []
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE)
 async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a new client is not given one ACKed edit, the exit code is 1 and the words name it."""

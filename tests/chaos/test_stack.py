@@ -38,6 +38,7 @@ async def read(url: str, document_id: str = "d") -> str:
         return session.doc.get_text("body").to_string()
 
 
+@pytest.mark.deep
 async def test_one_server_is_killed_paused_and_started_again_while_somebody_types(tmp_path: Path) -> None:
     """Its folder, port and id stay the same; what was ACKed is there; no process is left behind."""
     async with Stack(StackSettings(servers=1, folder=tmp_path / "stack")) as stack:
@@ -133,7 +134,7 @@ async def test_a_stack_wants_an_empty_folder_and_a_sound_shape(tmp_path: Path) -
             StackSettings(nodes=nodes, servers=servers)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> None:
     """What was ACKed before, while it was full, and afterwards is there."""
     async with Stack(StackSettings(small_disk_bytes=64 * 1024 * 1024)) as stack:
@@ -169,7 +170,7 @@ async def test_the_small_disk_of_a_server_fills_up_and_another_takes_over() -> N
     assert not _mounted(mount)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_a_cluster_of_three_forms_and_survives_the_kill_and_the_partition_of_a_node() -> None:
     """Its streams are replicated, its routes go through lines alone, and its leaders can be changed."""
     async with Stack(StackSettings(nodes=3)) as stack:

@@ -179,8 +179,8 @@ def test_a_health_check_may_be_taken_back() -> None:
     assert image.health == []
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(300)  # a dozen processes, one after the other
 def test_the_images_commands_serve_documents(tmp_path: Path) -> None:
     """What the Dockerfile starts, with this environment in place of the images' own: health checks pass, an

@@ -78,8 +78,8 @@ def test_messages_of_ours_fit() -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(300)  # a dozen processes, one after the other
 def test_three_nats_servers_are_a_cluster_that_bears_the_loss_of_one(tmp_path: Path) -> None:
     """With the environment of docker-compose.yml, on loopback: edits are ACKed with three, and with two."""

@@ -266,8 +266,8 @@ def one_machine(folder: Path) -> Iterator[dict[str, str]]:
         assert server.stop() == 0, server.log.read_text()
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(300)  # a dozen processes, one after the other
 async def test_one_machine_serves_people_with_tokens(tmp_path: Path) -> None:
     """NATS with single.conf and the auth callout, a server, a gateway, as the units start them: an edit is

@@ -17,7 +17,7 @@ from lorogo_transport.embedded import EmbeddedNats
 from tests.e2e.support import Typist, servers
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_a_minute_without_any_server_leaves_no_document_in_error(tmp_path: Path) -> None:
     """Clients keep asking; the first server back serves every document. Clocks agree, or are hours apart."""
     async with asyncio.TaskGroup() as both:  # side by side: they wait most of the time

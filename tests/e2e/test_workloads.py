@@ -9,6 +9,8 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 import lorogo_client
 from lorogo_protocol import subjects
 from lorogo_transport.embedded import EmbeddedNats
@@ -98,6 +100,7 @@ async def test_a_hundred_mebibytes_are_too_large_and_the_server_goes_on(fresh_na
         await probe.accept("huge", Writer().type("still here"))
 
 
+@pytest.mark.deep
 async def test_two_thousand_documents_are_open_at_once_without_a_consumer(fresh_nats: EmbeddedNats) -> None:
     """Each is edited once on one server process; the stream has no consumer."""
     url = fresh_nats.url

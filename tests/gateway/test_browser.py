@@ -125,6 +125,7 @@ async def test_two_who_type_at_once_see_the_same(browser: Browser, place: Stack)
         assert (visitor.errors, visitor.strangers) == ([], [])
 
 
+@pytest.mark.deep
 async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browser, place: Stack) -> None:
     """In the first paragraph of a fresh document, and in a list item that was emptied and typed anew."""
     ana, ben = [await opened(browser, place, "carets") for _ in range(2)]
@@ -150,6 +151,7 @@ async def test_the_caret_of_another_stands_behind_what_they_type(browser: Browse
     assert (ana.errors, ben.errors) == ([], [])
 
 
+@pytest.mark.deep
 async def test_an_empty_code_block_takes_keys_beside_another(browser: Browser, place: Stack) -> None:
     """What both type is kept, in lines as they were typed."""
     ana, ben = [await opened(browser, place, "listing") for _ in range(2)]
@@ -201,6 +203,7 @@ async def test_who_looks_writes_nothing(browser: Browser, place: Stack) -> None:
     assert ana.errors == []
 
 
+@pytest.mark.deep
 async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, place: Stack) -> None:
     async with httpx.AsyncClient(base_url=place.web) as http:
         ana = await visit(browser, place.web)
@@ -218,6 +221,7 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
     assert "first2" in await same_text(ana.page, ben.page)
 
 
+@pytest.mark.deep
 async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Browser, place: Stack) -> None:
     """It says so, shows the text, and offers no tools; a document that is not there is not opened."""
     ana = await opened(browser, place, "printed")
@@ -236,6 +240,7 @@ async def test_a_gateway_that_only_reads_has_a_page_that_only_reads(browser: Bro
     await expect(lost.page.locator("#opening")).to_be_hidden()
 
 
+@pytest.mark.deep
 async def test_a_deleted_document_says_what_is_left_of_it(browser: Browser, place: Stack) -> None:
     """A reader keeps the copy of the browser; who comes later finds nothing, and waits for nothing."""
     ana = await opened(browser, place, "secret")
@@ -342,6 +347,7 @@ async def test_the_slider_shows_the_past_and_restores_it(browser: Browser, place
     assert await same_text(ana.page, ben.page) == early
 
 
+@pytest.mark.deep
 async def test_the_dashboard_shows_a_takeover(browser: Browser, place: Stack) -> None:
     """The document, its owner, and that another server has it after the first was killed."""
     ana = await opened(browser, place, "moving")
@@ -362,7 +368,7 @@ async def test_the_dashboard_shows_a_takeover(browser: Browser, place: Stack) ->
     assert (operator.errors, operator.strangers) == ([], [])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)])
 async def test_both_pages_fit_a_phone(browser: Browser, place: Stack, scheme: str) -> None:
     """360 pixels wide, nothing sticks out, in both colour schemes."""
     for path in ("/d/phone", "/dashboard", "/dashboard#/documents", "/dashboard#/servers"):

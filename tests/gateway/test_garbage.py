@@ -218,6 +218,7 @@ async def serve_somebody(url: str, until: asyncio.Event) -> list[float]:
     return took
 
 
+@pytest.mark.deep
 async def test_ten_thousand_broken_frames_change_nothing(tmp_path: Path) -> None:
     """The process lives, its memory stays, and somebody who behaves is served all the time."""
     async with gateway(tmp_path) as found:

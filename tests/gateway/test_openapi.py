@@ -99,7 +99,7 @@ def _config() -> SchemathesisConfig:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.filterwarnings("default")  # of Schemathesis and what it brings, not ours
 def test_every_answer_is_as_it_is_described() -> None:
     """Good requests are answered, bad ones refused, and each answer has a status and shape that is told.

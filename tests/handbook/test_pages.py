@@ -13,6 +13,7 @@ OWN = ("$ lorogo dev", "$ nats-server", "$ lorogo bench")  # a page with one of 
 ELSEWHERE = {"pipeline"}  # needs Spark: tests/pipeline/test_guide.py
 WRITTEN = [*sorted(HANDBOOK.glob("*.md")), *sorted((ROOT / "examples").glob("**/README.md"))]
 WRITTEN = [path for path in WRITTEN if "node_modules" not in path.parts]
+QUICK = {"client", "concepts", "quickstart"}  # in `make test`; the others in `make test-deep`
 PAGES = [path.stem for path in sorted(HANDBOOK.glob("*.md")) if blocks(path)]
 
 
@@ -34,9 +35,15 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
 
 
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [name for name in PAGES if name not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.deep)
+        for name in PAGES
+        if name not in ELSEWHERE
+    ],
+)
 async def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
     """From top to bottom, on a machine with a `lorogo dev`; what is shown is what comes."""
     found = blocks(HANDBOOK / f"{page}.md")

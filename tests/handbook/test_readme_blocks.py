@@ -140,8 +140,8 @@ async def test_offline_edits_are_stored(tmp_path: Path, monkeypatch: pytest.Monk
             assert answer["matches"] == [["written on a plane "]]
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_the_closed_setup_lets_a_token_in(tmp_path: Path) -> None:
     """Its commands, in their order, on ports that are free: Ana's token opens her document by each door."""

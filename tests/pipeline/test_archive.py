@@ -92,7 +92,7 @@ def run(*arguments: str, cache_home: Path) -> "subprocess.CompletedProcess[str]"
     )
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(400)
 def test_an_archive_is_made_used_and_passed_over_when_damaged(tmp_path: Path) -> None:
     """Sessions map it while it is whole; cut short, it costs its speed and nothing else."""

@@ -232,6 +232,7 @@ def test_a_lake_of_another_version_is_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["lake.json"]
 
 
+@pytest.mark.deep
 def test_the_example_runs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,8 +42,8 @@ class Watched(Lake):
             raise
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 async def test_a_materialise_while_the_stream_is_followed(
     spark: SparkSession, tmp_path: Path, fresh_nats: EmbeddedNats
 ) -> None:

@@ -36,6 +36,7 @@ def simulated(folder: Path, days: int = 3) -> Path:
     return journal
 
 
+@pytest.mark.deep
 async def test_the_guide_can_be_followed(spark: SparkSession, tmp_path: Path) -> None:
     """docs/handbook/pipeline.md, from top to bottom; `open_session()` gives the session that is there."""
     assert spark.range(1).count() == 1
@@ -75,6 +76,7 @@ def test_the_analysis_says_what_to_do_without_a_lake(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.deep
 def test_the_notebook_of_history_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

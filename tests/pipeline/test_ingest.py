@@ -470,7 +470,7 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_killed_and_run_again(ingest: Ingest, tmp_path: Path) -> None:
     """Killed at any moment, between any two commits, and run again: the tables of a job that was not."""

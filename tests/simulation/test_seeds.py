@@ -12,6 +12,8 @@ from tests.simulation import run
 SEEDS_USUAL = 400
 SEEDS = range(int(os.environ.get("LOROGO_SIMULATED_SEEDS", SEEDS_USUAL)))
 _PORTIONS = 8
+_QUICK = 2  # portions in `make test`; `make test-deep` runs the others
+SEEDS_SHARED = (SEEDS_USUAL * _QUICK // _PORTIONS, SEEDS_USUAL * (_PORTIONS - _QUICK) // _PORTIONS)
 
 
 def simulate(*options: str) -> subprocess.CompletedProcess[str]:
@@ -24,8 +26,13 @@ def simulate(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("portion", range(_PORTIONS))
+@pytest.mark.parametrize(
+    "portion",
+    [
+        pytest.param(portion, marks=[] if portion < _QUICK else pytest.mark.deep)
+        for portion in range(_PORTIONS)
+    ],
+)
 def test_nothing_acked_is_lost_in_any_of_these_worlds(portion: int) -> None:
     """Every invariant holds, and everything is whole again after the faults, whatever went wrong."""
     seeds = SEEDS[portion::_PORTIONS]

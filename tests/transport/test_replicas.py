@@ -42,8 +42,8 @@ def test_who_is_offline_or_behind_does_not_count(told: dict[str, Any], kept: int
     assert (state.replicas, state.replicas_current) == (kept, current)
 
 
+@pytest.mark.deep
 @pytest.mark.nats
-@pytest.mark.slow
 async def test_a_lost_node_is_seen(tmp_path: Path) -> None:
     """Of three real nodes one is killed; whichever it was, the stream says so when it has a leader."""
     nodes, lines = await nats_nodes.cluster(tmp_path, random.Random(1))
