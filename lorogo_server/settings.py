@@ -135,7 +135,11 @@ class ServerSettings:
 
     # JetStream
     replicas: int = choice(1, "Copies that JetStream keeps.", one_of=(1, 3, 5))
-    wal_bytes_max: int = size(-1, "Limit of the WAL.", meanings={-1: "no limit"})
+    wal_bytes_max: int = size(
+        0,
+        "Limit of the WAL; one that fits is half of what JetStream can set aside, 8 GiB at most.",
+        meanings={0: "fits JetStream's storage", -1: "no limit"},
+    )
     kept_presence_bytes_max: int = size(
         limits.KEPT_PRESENCE_BYTES_MAX,
         "Limit of the presence that is kept, of all documents; JetStream sets it aside.",

@@ -3,11 +3,17 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_server.settings import ServerSettings
 from lorogo_transport import topology
 from lorogo_transport.clock import Clock
-from lorogo_transport.ports import Transport
+from lorogo_transport.errors import StorageFull
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import StreamSpec, Transport
+
+log = get_logger(__name__)
+
+FITTED = 0  # of `wal_bytes_max`: a limit that fits JetStream's storage
 
 # Where NATS's clock went back: others may have seen revisions beyond ours, and none may be given out again.
 _GAP = 60_000_000
@@ -30,6 +36,7 @@ async def ensure(
     know; if NATS is empty, and may have lost everything, `known` looks for more.
     """
     changes: list[tuple[str, str]] = []
+    wal_spec: StreamSpec | None = None
     for spec in topology.specs(
         replicas=settings.replicas,
         wal_bytes_max=settings.wal_bytes_max,
@@ -45,8 +52,36 @@ async def ensure(
                 state = await wal.state()  # as late as can be: what was made and lost since is below it
             first = first_token(state.now_ns or clock.wall_ns(), above)
             spec = replace(spec, first_sequence=first)  # noqa: PLW2901
+        elif spec.name == subjects.WAL_STREAM:
+            wal_spec = spec
         changes += [(spec.name, change) for change in await transport.ensure(spec)]
+    if settings.wal_bytes_max == FITTED:
+        assert wal_spec is not None
+        changes += [(wal_spec.name, change) for change in await _fit(transport, wal_spec)]
     return changes
+
+
+async def _fit(transport: Transport, spec: StreamSpec) -> list[str]:
+    """Limit a WAL that has no limit to half of what JetStream can set aside; returns what was changed.
+
+    NATS does not say how large its disk is. It refuses a limit that its storage cannot hold, so we try. The
+    other half is for snapshots. A limit never lies below twice what is stored: nothing is refused or removed
+    because there is a limit now.
+    """
+    state = await transport.stream(spec.name).state()
+    if state.bytes_max > 0:
+        return []
+    size = 2 * limits.WAL_FITTED_BYTES_MAX
+    while size >= 2 * max(limits.WAL_FITTED_BYTES_MIN, 2 * state.bytes):
+        try:
+            await transport.ensure(replace(spec, bytes_max=size))
+        except StorageFull:
+            size //= 2
+            continue
+        await transport.ensure(replace(spec, bytes_max=size // 2))
+        return [f"max_bytes: -1 -> {size // 2}"]
+    log.warning("the WAL has no limit: JetStream can set aside too little", bytes=state.bytes, tried=2 * size)
+    return []
 
 
 def first_token(now_ns: int, above: int) -> int:

@@ -74,7 +74,7 @@ def specs(
             name=WAL_STREAM,
             subjects=(wal("*"),),
             republish=(wal("*"), committed(_TOKEN)),
-            bytes_max=wal_bytes_max,
+            bytes_max=wal_bytes_max or -1,
             replicas=replicas,
             no_ack=guarded,
         ),

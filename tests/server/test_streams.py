@@ -1,12 +1,16 @@
 """The streams that a server needs, and where fencing tokens begin."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_protocol.status import Down
 from lorogo_server import ServerSettings, streams
+from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.statuses import Statuses
 from tests.server.support import until
@@ -93,3 +97,50 @@ async def test_what_is_there_is_left_as_it_is() -> None:
     made = await streams.ensure(line, ServerSettings(), clock, guarded=False)
     assert {name for name, _ in made} >= {subjects.WAL_STREAM, subjects.STATUS_STREAM}
     assert await streams.ensure(line, ServerSettings(), clock, guarded=False) == []
+
+
+async def wal_limit(line: JetStreamTransport, settings: ServerSettings) -> int:
+    """The limit of the WAL after a server with these settings has started."""
+    await streams.ensure(line, settings, ShiftedClock(), guarded=False)
+    return (await line.stream(subjects.WAL_STREAM).state()).bytes_max
+
+
+@pytest.mark.nats
+async def test_the_wal_is_limited_to_what_fits_jetstreams_storage(tmp_path: Path) -> None:
+    """A WAL without a limit gets one that leaves room for snapshots; messages and other limits stay."""
+    small = SmallNats(tmp_path, file_store=2 << 30)
+    async with small as nats, await connect(nats.url) as line:
+        assert await wal_limit(line, ServerSettings(wal_bytes_max=-1)) == -1
+        wal = line.stream(subjects.WAL_STREAM)
+        for _ in range(10):
+            await wal.append(subjects.wal("doc"), b"x" * 1000)
+        limit = await wal_limit(line, ServerSettings())
+        assert limits.WAL_FITTED_BYTES_MIN <= limit <= 1 << 30
+        assert (await wal.state()).messages == 10
+        assert await wal_limit(line, ServerSettings()) == limit
+        assert await wal_limit(line, ServerSettings(wal_bytes_max=100_000_000)) == 100_000_000
+        assert await wal_limit(line, ServerSettings()) == 100_000_000
+        info = json.loads((await line.bus.request("$JS.API.STREAM.INFO.loro-wal", timeout=5)).data)
+        assert info["config"]["discard"] == "new"
+
+
+@pytest.mark.nats
+async def test_a_storage_without_room_for_a_limit_leaves_the_wal_as_it_is(tmp_path: Path) -> None:
+    """The server starts all the same: kept presence and revocations have their share first."""
+    async with SmallNats(tmp_path, file_store=250 << 20) as nats, await connect(nats.url) as line:
+        assert await wal_limit(line, ServerSettings()) == -1
+
+
+class SmallNats(EmbeddedNats):
+    """A nats-server whose streams together may take so many bytes."""
+
+    def __init__(self, folder: Path, *, file_store: int) -> None:
+        super().__init__(folder)
+        self._file_store = file_store
+
+    def _configuration(self) -> str:
+        return (
+            super()
+            ._configuration()
+            .replace('"store_dir"', f'"max_file_store": {self._file_store}, "store_dir"')
+        )

@@ -71,7 +71,7 @@ class Machine:
     async def _serve(self, process: Process) -> None:
         world, rng = self._world, process.rng
         line = self.line = world.nats.connect(self.name)
-        settings = ServerSettings(server_id=self.name, **world.plan.settings)  # type: ignore[arg-type]  # numbers
+        settings = ServerSettings(server_id=self.name, wal_bytes_max=-1, **world.plan.settings)  # type: ignore[arg-type]  # numbers
         server = Server(
             line,
             settings,

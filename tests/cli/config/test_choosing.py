@@ -224,7 +224,7 @@ def test_a_secret_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
         ("serve", "nats", {"LOROGO_NATS": f"ann:{PASSWORD}@h,nats://i"}, "...@h,nats://i"),
         ("serve", "nats", {"LOROGO_NATS": f"nats://a:{PASSWORD}@h,nats://b:{PASSWORD}@i"}, "nats://...@i"),
         ("serve", "archive", {"LOROGO_SERVE_ARCHIVE": f"ftp://ann:a,{PASSWORD}@h/x"}, "ftp://...@h/x"),
-        ("serve", "wal_bytes_max", {}, "-1 (no limit)"),
+        ("serve", "wal_bytes_max", {}, "0 (fits JetStream's storage)"),
         ("serve", "update_bytes_max", {}, "64MiB"),
         ("serve", "open", {"LOROGO_OPEN": "on"}, "true"),
         ("gateway", "origins", {}, "(none)"),

@@ -83,7 +83,8 @@ def values(file: ConfigFile) -> dict[tuple[str, str], Any]:
         ("serve", "update_bytes_max = 'much'",
          "must be a size from 1 to 64MiB, in bytes or as 512KiB, 64MiB, 10GiB, not 'much'"),
         ("serve", "wal_bytes_max = 1.5", 'must be whole bytes, or a text as "64MiB", not 1.5'),
-        ("serve", "wal_bytes_max = -2", "must be a size above 0 (-1: no limit), not -2"),
+        ("serve", "wal_bytes_max = -2",
+         "must be a size above 0 (0: fits JetStream's storage, -1: no limit), not -2"),
         # texts with a form
         ("", "nats = 'http://x'",
          "must be an address of NATS, as nats://host:4222, or several with commas, not 'http://x'"),
