@@ -103,8 +103,9 @@ async def read(client: Client, name: str, began: float) -> tuple[str, int, float
     """How many letters the first reader is shown, and when."""
     while True:
         with suppress(LorogoError):
-            value = await client.document(name).get(timeout=5.0)
-            return name, len(str(value.get("t", ""))), time.perf_counter() - began
+            value = (await client.document(name).get(timeout=5.0))["value"]
+            letters = len(str(value.get("t", ""))) if isinstance(value, dict) else 0
+            return name, letters, time.perf_counter() - began
         if time.perf_counter() - began > _WAIT_SECONDS:
             return name, -1, time.perf_counter() - began
 

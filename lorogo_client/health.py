@@ -24,6 +24,12 @@ def health(stats: Mapping[str, Any], now_ns: int) -> list[str]:
         facts.append(f"{_count(stats['lost_for_good'], 'update')} LOST (kept in loro-rejected)")
     if stats.get("tombstones_contradicted"):
         facts.append(f"{_count(stats['tombstones_contradicted'], 'deleted document')} ALIVE AGAIN")
+    if stats.get("documents_incomplete"):
+        documents = _count(stats["documents_incomplete"], "document")
+        absent = ", ".join(str(name) for name in stats.get("servers_absent", []))
+        facts.append(f"{documents} SERVED INCOMPLETE (absent: {absent})")
+    if stats.get("recovering"):
+        facts.append(f"{_count(stats['recovering'], 'document')} recovering from journals")
     if stats.get("reconcile_waiting"):
         facts.append(f"{_count(stats['reconcile_waiting'], 'document')} incomplete")
     if stats.get("reconciled_documents"):

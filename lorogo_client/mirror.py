@@ -70,6 +70,7 @@ class Mirror:
         self.need = Need()
         self.token = 0  # the newest lease token seen
         self.generation: int | None = None
+        self.incomplete = False  # as of the last sync
         self.receipt: Ack | None = None
         self.ready = False  # synced once
         self.ended = False  # the owner that we synced with said DOWN, and how far it came
@@ -312,6 +313,7 @@ class Mirror:
             self.sync_failed()
             return
         self.generation = answer.generation
+        self.incomplete = answer.incomplete
         if self.damaged:
             self._mend()
         if not self.read_only:

@@ -55,6 +55,15 @@ class Session:
         return self._mirror.generation or 0
 
     @property
+    def incomplete(self) -> bool:
+        """Whether ACKed edits may be missing, as of the last sync.
+
+        NATS lost data, and a server whose journal may hold edits of this document was absent. Edits that
+        its journal holds appear when that server is back.
+        """
+        return self._mirror.incomplete
+
+    @property
     def state(self) -> State:
         """SAVED only if we are connected and every commit is ACKed."""
         return State.OFFLINE if self._closed else self._room.state

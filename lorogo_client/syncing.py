@@ -24,6 +24,7 @@ class Synced:
     lease: int
     generation: int
     presence: bytes
+    incomplete: bool = False
 
 
 async def ask(
@@ -99,4 +100,5 @@ def _checked(answer: Body) -> Synced:
         lease=calls.need(answer, "lease", int),
         generation=calls.need(answer, "generation", int),
         presence=calls.maybe(answer, "presence", bytes) or b"",
+        incomplete=calls.maybe(answer, "incomplete", bool) or False,
     )

@@ -55,6 +55,8 @@ _GAUGES: Final = (
     ("lorogo_journal_size_bytes", "journal_disk_bytes", "Files of the journal on the disk"),
     ("lorogo_journal_damage", "journal_damage", "Damages found in the journal since the start"),
     ("lorogo_archive_waiting", "archive_waiting", "Segments that wait to be archived"),
+    ("lorogo_documents_incomplete", "documents_incomplete", "Open documents that lack an absent journal"),
+    ("lorogo_documents_recovering", "recovering", "Documents that wait for journals before they are served"),
     ("lorogo_reconcile_waiting", "reconcile_waiting", "Documents known to be incomplete in the stream"),
 )
 

@@ -14,6 +14,7 @@ REVOKED_STREAM = f"KV_{REVOKED_BUCKET}"
 SERVICE = "lorogo"  # our name in the NATS services protocol
 SERVER_STARTED = "loro.server.started"  # a server says that it is there; a hint
 VOUCHED_ALL = "loro.server.vouched.*"
+SERVER_RECOVER = "loro.server.recover"  # a server asks all others to bring a document back first
 INIT_QUEUE = "loro-servers"
 INIT_ALL = "loro.init.*"
 ERASED_ALL = "loro.erased.*"

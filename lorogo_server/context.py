@@ -40,6 +40,7 @@ class Counters:
     loads: int = 0  # documents taken, whether they came up or not
     loads_waiting: int = 0  # now: for a slot
     load_failures: int = 0
+    recovering: int = 0  # now: documents that wait for journals before they are loaded
     compactions: int = 0
     step_downs: int = 0  # documents given up because the lease was lost
     takeovers: int = 0  # of those taken: another server had it, and was gone without a word
@@ -60,6 +61,10 @@ class Counters:
         """The document was that server's, and is ours now."""
         self.takeovers += 1
         self.last_takeovers.append((document_id, server_id, time_ns))
+
+
+async def _nothing_absent(_document_id: str) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ class Context:
     unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
+    # Brings a document back before it is loaded, if NATS may have lost data; names the absent journals.
+    recover: Callable[[str], Awaitable[tuple[str, ...]]] = _nothing_absent
     level: Level = field(default_factory=Level)
     executor: CallExecutor = field(default_factory=CallExecutor)
     rights: Rights = field(default_factory=Rights)

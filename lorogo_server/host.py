@@ -82,8 +82,10 @@ class Host:
         "due",
         "editing",
         "epoch",
+        "incomplete",
         "log",
         "must_store",
+        "recovering",
         "since_ns",
         "started",
         "trace",
@@ -102,6 +104,8 @@ class Host:
         self.due = Due(context.clock.now(), context.rng)
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
         self.doubts_snapshot = False  # the connection was lost: the stored one may be another's
+        self.recovering = False  # waits for journals; nothing is loaded yet
+        self.incomplete: tuple[str, ...] = ()  # absent journals that may hold more of it
         self._verbs = verbs
         self._lease: Lease | None = None
         self._answers: Answers | None = None
@@ -388,9 +392,26 @@ class Host:
         await self._answer_replayed()
         self.started.set()
 
+    async def _recover(self) -> None:
+        """Wait until journals have brought back what NATS lost of it (docs/decisions/0021).
+
+        Not a part of the load: it has a deadline of its own, takes no slot, and its end is no failure.
+        """
+        counters = self.context.counters
+        self.recovering = True
+        counters.recovering += 1
+        try:
+            self.incomplete = await self.context.recover(self.document_id)
+        finally:
+            self.recovering = False
+            counters.recovering -= 1
+        if self.incomplete:
+            self.log.warning("served without journals of absent servers", journals=list(self.incomplete))
+
     async def _first_load(self) -> None:
         context = self.context
         await asyncio.sleep(self.lease.wait_seconds)
+        await self._recover()
         context.counters.loads_waiting += 1
         try:
             await context.load_slots.acquire()

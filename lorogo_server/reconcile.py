@@ -1,6 +1,7 @@
 """Reconciliation: what the journals hold and the stream has lost is brought back (docs/JOURNAL.md).
 
-At the start, after each reconnect, when the epoch changed, and on a timer. One pass:
+At the start, after each reconnect, when the epoch changed, and on a timer; a document that somebody waits for
+is brought back at once, and a pass under way stands still meanwhile (`bring_back`, recovery.py). One pass:
 
     read the journals on from where the last pass ended, into a table of documents
     list what NATS holds: the revision of every snapshot, the number of messages of every document
@@ -11,7 +12,8 @@ At the start, after each reconnect, when the epoch changed, and on a timer. One 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +47,17 @@ _TURN_SECONDS = 300.0
 _TURN_POLL_SECONDS = 0.2
 _TURN_FILE = "reconciling"
 _CHECKPOINT = "reconciled"
+_JOURNAL = "journal"  # the folder of a worker's own partitions
+_DOUBTS_MAX = 64  # of other servers, for which the journals were read
 _NO_FACTS = SnapshotFacts()
+
+
+async def _at_once() -> None:
+    pass
+
+
+def _nothing_more(_document_id: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +78,16 @@ class Stored:
         return self.facts.generation
 
 
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What bringing back one document came to."""
+
+    whole: bool  # the stream includes all that the journals here hold, or what is left can never come back
+    changed: bool = False  # something was published or stored
+
+
 class Reconciler:
-    """One server's reconciliation; `run()` is its task."""
+    """One server's reconciliation; `run()` and `run_asked()` are its tasks."""
 
     def __init__(self, context: Context, journal: DiskJournal, data: Path, hosts: Mapping[str, Host]) -> None:
         self.found = Found()
@@ -94,11 +114,28 @@ class Reconciler:
         self._mending_now: set[str] = set()  # in this pass
         self._revived: set[str] = set()  # not opened by us: a server that is away may know of an erasure
         self._doubt = ""  # why numbers are not believed in this pass
+        self._doubts = 0  # how often that began
+        self._on_doubt: Callable[[str, bool], None] = _no_doubt
+        self._on_settled: Callable[[], None] = _nothing
+        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
+        self._read_for: deque[str] = deque(maxlen=_DOUBTS_MAX)
+        self._asked: dict[str, asyncio.Future[Brought]] = {}  # documents that somebody waits for
+        self._asked_some = asyncio.Event()
+        self._quiet = asyncio.Event()  # nobody waits for a document: a pass may go on
+        self._quiet.set()
         self._written = b""
         self._remembered: Known | None = None
         self._opened = self._read_before = False
         self._log = log.bind(server=context.server_id)
         self._repair = Repair(context, self.found, self._note_rejected)
+
+    def watch(self, on_doubt: Callable[[str, bool], None], on_settled: Callable[[], None]) -> None:
+        """Call `on_doubt` when NATS may have lost data: why, and whether it surely did.
+
+        `on_settled` is called when a pass that began since then has compared every document.
+        """
+        self._on_doubt, self._on_settled = on_doubt, on_settled
 
     async def open(self) -> None:
         """Read what the last pass left, and where the WAL stood; before the epoch is checked."""
@@ -119,7 +156,8 @@ class Reconciler:
         async with self._passing:
             if not self._read_before:
                 try:
-                    await self._read()
+                    async with self._reading:
+                        await self._read()
                 except OSError as error:
                     self._log.warning("not every journal could be read", problem=str(error))
                 self._note_tokens()
@@ -161,7 +199,8 @@ class Reconciler:
             pause = self._context.settings.reconcile_every_seconds
             try:
                 self._running, self._progress = why, ""
-                await self.reconcile()
+                if await self.reconcile() and not self._unread:
+                    self._on_settled()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
                 unsettled = self._unread or self._mending
@@ -202,13 +241,20 @@ class Reconciler:
 
     # --- one pass ---------------------------------------------------------------------------------
 
-    async def reconcile(self) -> None:
-        """Compare everything once, and bring back what is lost. Raises TransportError, OSError."""
+    async def reconcile(self) -> bool:
+        """Compare everything once, and bring back what is lost; False: there is a new reason to compare.
+
+        Raises TransportError, OSError.
+        """
         async with self._passing, self._turn():
-            places = await self._read()
+            await self.look_for_doubt()
+            doubts = self._doubts
+            async with self._reading:
+                places = await self._read()
             if self.table.rows or self._hosts:
                 await self._compare({place.name: place for place in places})
             await self._save()
+            return doubts == self._doubts
 
     async def _read(self) -> list[Place]:
         """Fold what is new in every journal into the table."""
@@ -250,7 +296,7 @@ class Reconciler:
             self.table.fold(entry.document_id, entry.record, entry.time_ns, place, entry.sequence)
 
     async def _compare(self, places: Mapping[str, Place]) -> None:
-        await self._look_for_doubt()
+        doubts = self._doubts
         self._unread_now, self._mending_now = set(), set()
         self._revived -= self._hosts.keys()  # somebody asked for them
         expected = {name: host.wal_messages for name, host in self._hosts.items()}
@@ -264,29 +310,18 @@ class Reconciler:
         for number, name in enumerate(list(self.table.rows)):
             if not number % _ROWS_AT_ONCE:
                 await asyncio.sleep(0)
+            await self._quiet.wait()
             there = stored.get(name, Stored())
-            try:
-                row, there = await self._settled_life(lives, name, there)
-            except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
-                await self._leave_out(name, error)
+            living = await self._living(lives, name, there)
+            if living is None:
                 continue
-            if (
-                there.deleted
-                and there.generation >= row.generation
-                and not keeps_content(row, there.facts, there.size)
-            ):
-                if lies_below(row, there.facts):
-                    self._tell_of_what_lies_below(name)
-                continue
-            if row.floor and not row.deleted_ns:
-                self._tell_of_new_life(name, row)
-            if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
-                await self._bury(name, row, lives)
-            elif not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
+            row, there = living
+            if not self._believed(row, there) and (row.ends or self._restored_here(name, row)):
                 left.append((name, row, there))
         lost, unloaded = list[str](), list[str]()
         for number, (name, row, there) in enumerate(left):
             self._progress = f", {number} of {len(left)} documents"
+            await self._quiet.wait()
             host = self._hosts.get(name)
             if host is not None and (wanted := expected.get(name)) is not None:
                 complete = self._ask_host(host, row, there, wanted)
@@ -305,13 +340,39 @@ class Reconciler:
                 row.complete_ns = self._context.clock.wall_ns()
             elif complete is False:
                 lost.append(name)
-        self._doubt = ""
+        if doubts == self._doubts:
+            self._doubt = ""
         self._waiting.intersection_update(lost)  # the others are whole now, or others' to see to
         await self._wake([name for name in unloaded if name not in self._revived][:_WAKES_MAX])
         if lost:
             await self._bring_back(lost, places)
         self._unread &= self._unread_now
         self._mending = self._mending_now
+
+    async def _living(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored] | None:
+        """The row of a document that lives, and what is stored of it; its tombstone first.
+
+        None: it is deleted, as the journals or as NATS say, or it cannot be read.
+        """
+        try:
+            row, there = await self._settled_life(lives, name, there)
+        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+            await self._leave_out(name, error)
+            return None
+        if (
+            there.deleted
+            and there.generation >= row.generation
+            and not keeps_content(row, there.facts, there.size)
+        ):
+            if lies_below(row, there.facts):
+                self._tell_of_what_lies_below(name)
+            return None
+        if row.floor and not row.deleted_ns:
+            self._tell_of_new_life(name, row)
+        if row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation):
+            await self._bury(name, row, lives)
+            return None
+        return row, there
 
     async def _settled_life(self, lives: Lives, name: str, there: Stored) -> tuple[Row, Stored]:
         """The row of the life that counts, and what is stored of it. Raises TransportError."""
@@ -353,23 +414,27 @@ class Reconciler:
         young = self._context.clock.wall_ns() - row.complete_ns < _BELIEVED_NS
         return young and row.complete == (there.revision, there.messages)
 
-    async def _look_for_doubt(self) -> None:
+    async def look_for_doubt(self) -> None:
         """Believe no comparison of before if the stream is not what it was, or may not be."""
-        table, now = self.table, self._context.epochs.current
-        state = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
-        created, last = table.snapshots
-        why = ""
-        if not table.met(self._context.transport.bus.broker_id):
-            why = "nats-server was started anew"  # it may count messages that it cannot read any more
-        elif table.epoch != now:
-            why = "the WAL went back, or is another"
-        elif created and (created != state.created_ns or state.last_sequence < last):
-            why = "the snapshots went back, or are others"
-        table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
-        if why:
-            self._doubt = why  # until a pass has come to its end
-            self._log.info("every document is compared", why=why, documents=len(table.rows))
-            table.forget_complete()
+        async with self._looking:
+            table, now = self.table, self._context.epochs.current
+            state = await self._context.transport.stream(subjects.SNAPSHOT_STREAM).state()
+            created, last = table.snapshots
+            why, lost = "", True
+            if table.epoch != now:
+                why = "the WAL went back, or is another"
+            elif created and (created != state.created_ns or state.last_sequence < last):
+                why = "the snapshots went back, or are others"
+            if not table.met(self._context.transport.bus.broker_id) and not why:
+                why = "nats-server was started anew"  # it may count messages that it cannot read any more
+                lost = False
+            table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
+            if why:
+                self._doubt = why  # until a pass has come to its end
+                self._doubts += 1
+                self._log.info("every document is compared", why=why, documents=len(table.rows))
+                table.forget_complete()
+                self._on_doubt(why, lost)
 
     async def _listed(self) -> dict[str, Stored]:
         """What NATS holds, without the bytes."""
@@ -384,6 +449,8 @@ class Reconciler:
     async def _lives(self, name: str, row: Row) -> bool:
         """Whether somebody owns it since it was deleted: the snapshot that says so is lost."""
         host = self._hosts.get(name)
+        if host is not None and host.recovering:
+            return False  # it waits for us, and has loaded nothing
         if host is not None and host.wal_messages is None:
             return True  # it is read or changed just now
         if host is not None:
@@ -514,10 +581,39 @@ class Reconciler:
         """Everything that a journal holds of those documents and a fresh load does not include."""
         self._log.warning("the stream has lost updates that were accepted", documents=len(lost))
         republished = self.found.republished
-        rounds = Rounds(self._context, self.table.rows, self._repair, self.found, self._leave_out)
+        rounds = await self._rounds(lost, places, before_each=self._quiet.wait)
+        changed, failed = rounds.changed, rounds.failed
+        await self._wake(sorted(changed - self._hosts.keys() - self._revived)[:_WAKES_MAX])
+        whole = "what the stream had lost is there again" if changed else "no journal holds what is not there"
+        self._log.warning(
+            "not all that was lost is there again yet" if self._waiting or failed else whole,
+            documents=len(changed),
+            updates=self.found.republished - republished,
+            waiting=len(self._waiting),
+            failed=len(failed),
+        )
+
+    async def _rounds(
+        self,
+        lost: Collection[str],
+        places: Mapping[str, Place],
+        *,
+        before_each: Callable[[], Awaitable[object]] = _at_once,
+        on_whole: Callable[[str], None] = _nothing_more,
+    ) -> Rounds:
+        """Rounds over the journals for those documents, and what is known of them then."""
+        rounds = Rounds(
+            self._context,
+            self.table.rows,
+            self._repair,
+            self.found,
+            self._leave_out,
+            before_each=before_each,
+            whole=on_whole,
+        )
         await rounds.run(lost, places)
         changed, failed = rounds.changed, rounds.failed
-        self._waiting = rounds.waiting
+        self._waiting = self._waiting.difference(lost) | rounds.waiting
         # Its owner may just have moved out of the WAL what we saw there: the next pass looks.
         self._mending_now |= changed
         for name in lost:
@@ -529,15 +625,91 @@ class Reconciler:
                 self._settle(name, rounds.ends.get(name))
         for name in changed:
             self._count(name)
-        await self._wake(sorted(changed - self._hosts.keys() - self._revived)[:_WAKES_MAX])
-        whole = "what the stream had lost is there again" if changed else "no journal holds what is not there"
-        self._log.warning(
-            "not all that was lost is there again yet" if self._waiting or failed else whole,
-            documents=len(changed),
-            updates=self.found.republished - republished,
-            waiting=len(self._waiting),
-            failed=len(failed),
-        )
+        return rounds
+
+    # --- what somebody waits for ------------------------------------------------------------------
+
+    def own_journals(self) -> tuple[str, ...]:
+        """The log ids of this server's partitions that hold a record, hex."""
+        journal = self._journal
+        found = zip(journal.ids(), journal.logs, strict=True)
+        return tuple(name for name, opened in found if opened.stats().durable_sequence)
+
+    def sibling_journals(self) -> tuple[str, ...]:
+        """Those of the workers beside it, which this server reads as well; blocks."""
+        found: list[str] = []
+        for place in self._places():
+            beside = place.path.parent.name == _JOURNAL and place.path.parent != self._journal.folder
+            with contextlib.suppress(LogError, OSError):
+                if beside and (log_id := place.log_id()):
+                    found.append(log_id.hex())
+        return tuple(found)
+
+    async def read_for(self, doubt: str) -> None:
+        """Read the journals, unless that was done since this doubt began. Raises OSError."""
+        async with self._reading:
+            if doubt not in self._read_for:
+                await self._read()
+                self._read_for.append(doubt)
+
+    async def bring_back(self, name: str) -> Brought:
+        """Bring back what the journals here hold of one document; first of all. Raises LorogoError."""
+        if name not in self.table.rows:
+            return Brought(whole=True)
+        asked = self._asked.get(name)
+        if asked is None:
+            asked = self._asked[name] = asyncio.get_running_loop().create_future()
+            self._quiet.clear()
+            self._asked_some.set()
+        return await asyncio.shield(asked)
+
+    async def run_asked(self) -> None:
+        """Bring back the documents that somebody waits for, until cancelled."""
+        while True:
+            await self._asked_some.wait()
+            self._asked_some.clear()
+            asked, self._asked = self._asked, {}
+            try:
+                await self._bring_back_asked(asked)
+            except (LorogoError, LogError, OSError) as error:
+                self._log.warning("not brought back yet", documents=len(asked), problem=str(error))
+            except Exception as error:  # noqa: BLE001  # one bad document must not end it for good
+                self._log.error("not brought back", documents=len(asked), exc_info=error)
+            for future in asked.values():
+                if not future.done():
+                    future.set_result(Brought(whole=False))
+            if not self._asked:
+                self._quiet.set()
+
+    async def _bring_back_asked(self, asked: Mapping[str, asyncio.Future[Brought]]) -> None:
+        """As a pass does, for these documents only. Raises TransportError, OSError."""
+        places = {place.name: place for place in await asyncio.to_thread(self._places)}
+        lives = Lives(self._context, self.table, places)
+        lost: list[str] = []
+        for name, future in asked.items():
+            living = await self._living(lives, name, await self._stored_of(name))
+            complete = True
+            if living is not None and living[0].ends:
+                complete = await self._is_complete(name, living[0]) is not False
+            if not complete:
+                lost.append(name)
+            elif not future.done():
+                future.set_result(Brought(whole=name not in self._unread, changed=living is None))
+
+        def whole(name: str) -> None:
+            if not asked[name].done():
+                asked[name].set_result(Brought(whole=True, changed=True))
+
+        if lost:
+            rounds = await self._rounds(lost, places, on_whole=whole)
+            for name in lost:
+                if not asked[name].done():
+                    left = name in rounds.waiting or name in rounds.failed
+                    asked[name].set_result(Brought(whole=not left, changed=name in rounds.changed))
+
+    async def _stored_of(self, name: str) -> Stored:
+        head = await self._context.snapshots.head(name)
+        return Stored() if head is None else _stored(head, 0)
 
     def _have_loaded_afresh(self, name: str) -> None:
         """A fresh load has it all: its owner, if ours, may have refused what came in pieces too slowly."""
@@ -589,6 +761,14 @@ class Reconciler:
             return
         await asyncio.to_thread(replace_file, self._journal.directory, _CHECKPOINT, data)
         self._written = data
+
+
+def _no_doubt(_why: str, _lost: bool) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
 
 
 def _stored(head: SnapshotHead, messages: int) -> Stored:

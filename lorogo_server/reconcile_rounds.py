@@ -11,7 +11,7 @@ from lorogo_server import reconcile_scan
 from lorogo_server.context import Context
 from lorogo_server.reconcile_repair import Found, Mended, Repair, covered
 from lorogo_server.reconcile_scan import Entry, Place
-from lorogo_server.reconcile_table import Ends, Row
+from lorogo_server.reconcile_table import Ends, Row, includes
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -30,8 +30,15 @@ class Rounds:
         repair: Repair,
         found: Found,
         leave_out: Callable[[str, Exception], Awaitable[None]],
+        *,
+        before_each: Callable[[], Awaitable[object]],
+        whole: Callable[[str], None],
     ) -> None:
-        """`leave_out` tells of a document that cannot be mended; raises if the fault is not its own."""
+        """`leave_out` tells of a document that cannot be mended; raises if the fault is not its own.
+
+        `before_each` is awaited before each portion of a document. `whole` is called when the document
+        includes all that the journals hold of it.
+        """
         self.changed: set[str] = set()  # documents of which something was published or stored
         self.waiting: set[str] = set()  # documents with updates that build on what is nowhere yet
         self.failed: set[str] = set()  # documents of which not everything could be tried
@@ -41,6 +48,8 @@ class Rounds:
         self._repair = repair
         self._found = found
         self._leave_out = leave_out
+        self._before_each = before_each
+        self._whole = whole
         self._log = log.bind(server=context.server_id)
 
     async def run(self, lost: Collection[str], places: Mapping[str, Place]) -> None:
@@ -76,6 +85,7 @@ class Rounds:
         have = self.ends.get(name)
         if have is not None and all(covered(entry, have) for entry in entries):
             return None
+        await self._before_each()
         try:
             mended = await self._repair.mend(name, entries, self._rows[name])
         except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
@@ -88,6 +98,8 @@ class Rounds:
             self.changed.add(name)
         self.ends[name] = mended.ends
         self._found.republished += mended.published
+        if includes(mended.ends, self._rows[name].ends):
+            self._whole(name)
         if mended.published:
             self._log.info("published again", document=name, updates=mended.published)
         return mended

@@ -32,6 +32,7 @@ from lorogo_server.owning import Owning
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
+from lorogo_server.recovery import Recovery
 from lorogo_server.renewals import Renewals
 from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.resetting import Resetting
@@ -135,6 +136,7 @@ class Server:
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             erased=self._erased,
+            recover=self._recover,
             reply_budget=Budget(_REPLY_BYTES_MAX),
             vouchers=Vouchers(transport.bus, self._clock),
             unfinished=Room(self.settings.unfinished_total_bytes_max),
@@ -154,6 +156,7 @@ class Server:
         )
         self.hosts = self._owning.hosts
         self.reconciler = self._make_reconciler(data)
+        self.recovery = self._make_recovery()
         self._upkeep = Upkeep(self.context, self.hosts, pulse=pulse, on_error=self._background_failed)
         self._maintenance = Maintenance(self.context, self._upkeep, self.journal, self.reconciler)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
@@ -189,6 +192,12 @@ class Server:
         if self.journal is None or data is None:
             return None
         return Reconciler(self.context, self.journal, data, self.hosts)
+
+    def _make_recovery(self) -> Recovery | None:
+        journal, reconciler = self.journal, self.reconciler
+        if journal is None or reconciler is None:
+            return None
+        return Recovery(self.context, reconciler, lambda: journal.directory, self.hosts, self._tasks.spawn)
 
     def _make_keeping(self, data: Path | None, storage: Storage | None) -> Keeping | None:
         if self.journal is None:
@@ -227,6 +236,8 @@ class Server:
             await self.context.load_notes.open(self.journal.directory, self._tasks.spawn)
         if self.reconciler is not None:
             await self.reconciler.open()
+        if self.recovery is not None:
+            await self.recovery.open()
         if self._replicated is not None:
             await self._find_place()
             await self._replicated.open()
@@ -235,6 +246,9 @@ class Server:
         )  # what is ensured may be lost again
         await self._ensure_streams()
         await self.context.epochs.check()
+        if self.recovery is not None and self.reconciler is not None:
+            self._tasks.spawn(self.reconciler.run_asked())
+            await self.recovery.start()
         if self._taster is not None:
             await asyncio.to_thread(self._taster.start)
         if self._pulse is not None:
@@ -277,6 +291,8 @@ class Server:
                 await subscription.close()
             except TransportError as error:
                 self._log.debug("could not unsubscribe", problem=str(error))
+        if self.recovery is not None:
+            await self.recovery.stop()
         hosts = list(self.hosts.values())
         await self._upkeep.last_snapshots(hosts)
         for host in hosts:
@@ -425,6 +441,7 @@ class Server:
             "durability": self.context.journal.durability,
             **self.context.journal.stats(),
             **({} if self.reconciler is None else self.reconciler.stats()),
+            **({} if self.recovery is None else self.recovery.stats()),
             **({} if self._copies is None else self._copies.stats()),
             **({} if self._feeding is None else self._feeding.stats()),
             **({} if self._keeping is None else self._keeping.stats()),
@@ -448,6 +465,8 @@ class Server:
     def _on_connection(self, connected: bool) -> None:
         self._owning.doubt()
         self.context.epochs.doubt()
+        if self.recovery is not None:
+            self.recovery.lost_connection()
         if connected and not self._stopping:
             self._tasks.spawn(self._revalidate())
 
@@ -457,6 +476,8 @@ class Server:
             try:
                 await self._ensure_streams()
                 await self._check_epoch()
+                if self.recovery is not None:
+                    await self.recovery.check()
                 break
             except TransportError as error:
                 self._log.warning("not settled after the reconnect", problem=str(error))
@@ -467,6 +488,9 @@ class Server:
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
         await self._say_started()
+
+    async def _recover(self, document_id: str) -> tuple[str, ...]:
+        return () if self.recovery is None else await self.recovery.recover(document_id)
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()

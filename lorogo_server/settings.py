@@ -114,6 +114,10 @@ class ServerSettings:
     documents_max: int = count(50_000, "Documents open at once, per worker.")
     loads_max: int = count(16, "Documents loaded at once, per worker.")
     load_seconds_max: float = seconds(300.0, "A load that takes longer has failed.")
+    recover_seconds_max: float = seconds(
+        30.0,
+        "After NATS lost data: a document waits so long for the journals of all servers before it is UP.",
+    )
     idle_seconds: float = seconds(300.0, "Unload documents that nobody used for so long.")
     stop_seconds: float = seconds(20.0, "How long a stop may take, before what is left is given up.")
 

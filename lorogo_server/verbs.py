@@ -74,6 +74,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
         "presence": host.visitors.presence.encode_all(),
+        "incomplete": bool(host.incomplete),
         "wire": WIRE,
     }
     other_life = generation is not None and generation != host.loaded.facts.generation
@@ -134,6 +135,7 @@ async def _status(host: Host, _: Arguments) -> Answer:
         "present": len(host.visitors.presence.states()),
         "idle_seconds": host.idle_seconds(),
         "durability": host.context.journal.durability,
+        "incomplete": list(host.incomplete),
     }
 
 

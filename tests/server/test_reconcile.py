@@ -32,6 +32,7 @@ from lorogo_server.reconcile import Reconciler
 from lorogo_server.reconcile_repair import Flight, Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
+from lorogo_server.recovery import Recovery
 from lorogo_server.tasting import FORGED, SUSPECTED
 from lorogo_transport import topology
 from lorogo_transport.errors import RequestTimeout, TransportError
@@ -718,7 +719,9 @@ async def test_what_memory_lacks_is_brought_back_after_memory_was_stored(
     monkeypatch.setattr(Reconciler, "run", no_passes)
     world.lose(WAL, SNAPSHOTS, STATUS)
     second = await world.server()
-    await world.probe.start("doc")  # empty: nothing was reconciled yet
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "recover", served_at_once)
+        await world.probe.start("doc")  # empty: nothing was reconciled yet
     world.nats.store(SNAPSHOTS).purge(">", 1 << 60)
     await reconciled(second)
     assert figures(second, "republished", "reconcile_mending") == (0, 1)
@@ -833,6 +836,11 @@ def closed(server: Server) -> Callable[[], Awaitable[bool]]:
 async def no_passes(_: Reconciler) -> None:
     """Only those that the test asks for."""
     await asyncio.Event().wait()
+
+
+async def served_at_once(_: Recovery, _document_id: str) -> tuple[str, ...]:
+    """As by a server that has none of the journals, and reaches no server that has."""
+    return ()
 
 
 def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
@@ -1214,7 +1222,9 @@ async def test_a_new_life_after_a_lost_tombstone_is_told_and_left(world: World) 
     assert await world.probe.value("doc") == {"body": "anew"}
 
 
-async def test_what_was_acked_in_a_new_life_comes_back_and_nothing_of_the_life_before(world: World) -> None:
+async def test_what_was_acked_in_a_new_life_comes_back_and_nothing_of_the_life_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """NATS lost the tombstone and then all that was written since: one journal holds both lives."""
     first = await world.server()
     await world.probe.start("doc")
@@ -1224,7 +1234,9 @@ async def test_what_was_acked_in_a_new_life_comes_back_and_nothing_of_the_life_b
     await first.stop()
     world.lose(WAL, SNAPSHOTS, STATUS)
     second = await world.server(settings=replace(QUICK, reconcile_every_seconds=3600.0))
-    await world.probe.start("doc")
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "recover", served_at_once)
+        await world.probe.start("doc")
     anew = Writer()
     await world.probe.accept("doc", anew.type("anew "))
     await world.probe.call("compact", "doc")
@@ -1407,7 +1419,10 @@ async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:
     await journalled(world.data / "worker-5" / "journal", update)
     taster = Suspicious(suspects=True)
     line = world.nats.connect("server")
-    async with Server(line, QUICK, clock=world.clock, data=world.data / "worker-0", taster=taster) as server:
+    data = world.data / "worker-0"
+    async with Server(  # nobody owns it: an owner would refuse it on the suspicion
+        line, QUICK, clock=world.clock, data=data, taster=taster, takes_inits=False
+    ) as server:
         await reconciled(server)
         assert figures(server, "republished", "lost_for_good") == (1, 0)
     assert (update, True) in taster.tasted

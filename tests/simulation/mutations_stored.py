@@ -149,7 +149,7 @@ STORED: tuple[Mutation, ...] = (
     ),
     Mutation(
         "tombstone-not-brought-back",
-        "Reconciler._compare",
+        "Reconciler._living",
         "row.deleted_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",

@@ -1,0 +1,85 @@
+"""What servers ask each other after NATS may have lost data: bring this document back first.
+
+    asker  ──▶ loro.server.recover   Ask: document (or "": a roll call), the asker's doubt and round
+    others ──▶ the asker's inbox     Answer: working, then done
+
+A journal is known by its log id, whichever server reads it. Both messages are msgpack maps; unknown keys
+are ignored.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgpack
+
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.ids import is_document_id, is_token
+
+_JOURNALS_MAX = 1024
+_HEX_CHARS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A server asks all others to bring a document back, or only who is there."""
+
+    server: str
+    journals: tuple[str, ...]  # log ids, hex, of all journals that this server reads
+    doubt: str  # names the occasion: the journals are read once for it
+    document: str = ""  # "": a roll call
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one server says to an ask."""
+
+    server: str
+    journals: tuple[str, ...]
+    doubt: str
+    document: str = ""
+    round: int = 0
+    done: bool = False  # False: it works on it
+    whole: bool = False  # the stream includes all that these journals hold of the document
+    changed: bool = False  # something was published or stored for this ask
+    settled: bool = False  # the same of every document
+
+
+def encode(message: Ask | Answer) -> bytes:
+    """As it travels."""
+    return bytes(msgpack.packb(asdict(message)))
+
+
+def decode_ask(data: bytes) -> Ask:
+    """Raises MalformedMessage."""
+    body = _body(data)
+    return Ask(*_common(body))
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Raises MalformedMessage."""
+    body = _body(data)
+    flags = [body.get(name) is True for name in ("done", "whole", "changed", "settled")]
+    return Answer(*_common(body), *flags)
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        body = msgpack.unpackb(data)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise MalformedMessage(f"not msgpack: {error}") from error
+    if not isinstance(body, dict):
+        raise MalformedMessage("not a map")
+    return body
+
+
+def _common(body: dict[str, Any]) -> tuple[str, tuple[str, ...], str, str, int]:
+    server, doubt, document = (str(body.get(name, "")) for name in ("server", "doubt", "document"))
+    journals, number = body.get("journals"), body.get("round", 0)
+    if not is_token(server) or not is_token(doubt) or (document and not is_document_id(document)):
+        raise MalformedMessage("server, doubt or document is not an id")
+    if not isinstance(journals, list) or len(journals) > _JOURNALS_MAX or not isinstance(number, int):
+        raise MalformedMessage("journals or round are missing")
+    if not all(isinstance(one, str) and 0 < len(one) <= _HEX_CHARS_MAX for one in journals):
+        raise MalformedMessage("a journal is not a log id")
+    return server, tuple(journals), doubt, document, number
