@@ -11,6 +11,7 @@
     │   ├── ReadOnly            an edit in a session that was opened to read, or may only read
     │   ├── OfflineBufferFull   too much waits to be sent; the edit stays open in the document
     │   ├── NotServed           retriable: no server took the document in time
+    │   │   └── ServerFull      retriable: the disk of the only server is full
     │   ├── Timeout             retriable: it took longer than the caller allowed
     │   ├── Unsaved             a session was left, and these edits have no ACK
     │   ├── FeedUnavailable     a server keeps no journal, so a feed would leave its updates out
@@ -53,6 +54,7 @@ __all__ = [
     "OfflineBufferFull",
     "ReadOnly",
     "Refused",
+    "ServerFull",
     "SessionClosed",
     "StorageFull",
     "StoreDamaged",
@@ -165,10 +167,17 @@ class NotServed(ClientError):
 
     code = "not-served"
     retriable: ClassVar[bool] = True
+    _remedy: ClassVar[str] = "a server is started with: lorogo serve"
 
     def __init__(self, document_id: str, why: str) -> None:
-        super().__init__(f"nobody serves {document_id}: {why}; a server is started with: lorogo serve")
+        super().__init__(f"nobody serves {document_id}: {why}; {self._remedy}")
         self.document_id = document_id
+
+
+class ServerFull(NotServed):
+    """No server takes the document because the disk of the one that would is full."""
+
+    _remedy = "edits are kept and sent when there is room"
 
 
 class Timeout(ClientError):

@@ -11,7 +11,8 @@ def health(stats: Mapping[str, Any], now_ns: int) -> list[str]:
     facts: list[str] = []
     journal = str(stats.get("journal", "open"))
     if journal != "open":
-        facts.append(f"JOURNAL STOPPED ({journal})")
+        waits = journal.startswith("the journal waits for room")
+        facts.append(f"JOURNAL FULL ({journal})" if waits else f"JOURNAL STOPPED ({journal})")
     if not stats.get("ready", True):
         facts.append("NOT READY")
     facts += _replication(stats)

@@ -16,7 +16,14 @@ from loro import DiffEvent
 from lorogo_client.accepted import Arrivals
 from lorogo_client.archive import Archive
 from lorogo_client.context import Context
-from lorogo_client.errors import ClientError, DocumentDeleted, DocumentFailed, NotAllowed, NotServed
+from lorogo_client.errors import (
+    ClientError,
+    DocumentDeleted,
+    DocumentFailed,
+    NotAllowed,
+    NotServed,
+    ServerFull,
+)
 from lorogo_client.feeds import Change, Rebased, State
 from lorogo_client.mirror import Hearers, Mirror
 from lorogo_client.presence import RoomPresence
@@ -91,6 +98,11 @@ class Room:
         """Why our edits cannot be saved right now, or ever; None if nothing is wrong."""
         passing = self.unauthorized or self._lacking or self._denied or self._halted
         return self.mirror.failure or passing or self.mirror.stalled
+
+    @property
+    def full(self) -> ServerFull | None:
+        """That the disk of the server is full, if that is why nobody serves the document."""
+        return self.hindrance if isinstance(self.hindrance, ServerFull) else None
 
     @property
     def obstacle(self) -> LorogoError | None:

@@ -71,7 +71,7 @@ class Session:
     @property
     def problem(self) -> LorogoError | None:
         """Why edits cannot be saved now, or ever, or not on this disk; None if nothing is wrong."""
-        return self._room.problem or self._room.archive.failure
+        return self._room.problem or self._room.full or self._room.archive.failure
 
     @property
     def unsaved(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lorogo_client.errors import DocumentFailed, NotServed
+from lorogo_client.errors import DocumentFailed, NotServed, ServerFull
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import backoff
 from lorogo_protocol import headers as h
@@ -154,7 +154,8 @@ class Starter:
                     return await attempt.by_server()
                 return await attempt.by_client()
         except TimeoutError:
-            raise NotServed(document_id, attempt.why or f"no answer in {timeout:g} s") from None
+            kind = ServerFull if attempt.full else NotServed
+            raise kind(document_id, attempt.why or f"no answer in {timeout:g} s") from None
         finally:
             self._forget(document_id, attempt)
             await attempt.close()
@@ -185,6 +186,7 @@ class _Attempt:
         self._looked = False
         self._nobody = ""  # why nobody listens although there are servers
         self.why = ""
+        self.full = False  # the disk of the server that answered last is full
 
     async def by_client(self) -> Entry:
         """The client reads the status, and makes the STARTING move itself where somebody had the document."""
@@ -296,6 +298,7 @@ class _Attempt:
         `expected`: the move is left to the server, over this revision; then `_started` is that of its write.
         """
         starter = self._starter
+        self.full = False
         try:
             answer = await starter.bus.request(
                 subjects.init(self._document_id),
@@ -319,11 +322,12 @@ class _Attempt:
                     self._started = int(token) if token.isdecimal() and len(token) <= _TOKEN_DIGITS else 0
                 return True
             self.why = answer.headers.get(h.MESSAGE) or reason
+            self.full = reason == Reason.STORAGE_FULL.value
             if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there
                 raise DocumentFailed(self._document_id, trace)
             if reason == Reason.FAILED.value and not operation:
                 log.info("a server could not start a document", document=self._document_id, why=self.why)
-            if expected is not None:
+            if expected is not None and not self.full:
                 self._leaves_move = False  # somebody was faster, or it is a server that cannot: look again
                 return False
         await self._pause()

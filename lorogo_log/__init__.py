@@ -66,6 +66,7 @@ from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
+    DiskFullError,
     End,
     FormatError,
     LockedError,
@@ -105,6 +106,7 @@ __all__ = [
     "Cursor",
     "DamageError",
     "Directory",
+    "DiskFullError",
     "End",
     "Failure",
     "File",

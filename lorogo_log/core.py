@@ -103,6 +103,8 @@ class Stats:
     #: half-written tails that were cut at open
     torn: int
     failed: str | None
+    #: why the log waits, while it waits for room on a full disk
+    full: str | None
 
 
 class BlockingLog:
@@ -423,6 +425,7 @@ class BlockingLog:
             damage=len(self.damage),
             torn=len(self.torn),
             failed=str(writer.failed) if writer.failed else None,
+            full=str(writer.full) if writer.full else None,
         )
 
 

@@ -26,7 +26,7 @@ from lorogo_log.format import (
 from lorogo_log.index import IndexBuilder
 from lorogo_log.names import prepared_name, segment_name
 from lorogo_log.segment import digest_of
-from lorogo_log.storage import Directory, File, write_all
+from lorogo_log.storage import Directory, DiskFull, File, full_or, write_all
 
 _ZEROS = bytes(limits.AHEAD_BYTES)
 
@@ -114,9 +114,17 @@ class Engine:
         """A new file of zeros, synced with its directory entry. So is the last rename."""
         self._prepared += 1
         name = prepared_name(self._prepared)
-        file = self.directory.create(name)
-        if self.ahead_bytes:
-            write_all(file, [_ZEROS[: self.ahead_bytes]], 0, self._path(name))
+        try:
+            file = self.directory.create(name)
+        except OSError as error:
+            raise full_or(error, self._path(name)) from error
+        try:
+            if self.ahead_bytes:
+                write_all(file, [_ZEROS[: self.ahead_bytes]], 0, self._path(name))
+        except DiskFull:
+            file.close()
+            self.directory.remove(name)  # the next try makes another
+            raise
         file.sync()
         self.directory.sync()
         return OpenSegment(file, name, self.ahead_bytes)
@@ -135,12 +143,40 @@ class Engine:
             chain_out=segment.chain,
             digest=segment.digest(),
         )
-        size = write_all(segment.file, [trailer, footer.pack()], segment.position, self._path(segment.name))
+        try:
+            size = write_all(
+                segment.file, [trailer, footer.pack()], segment.position, self._path(segment.name)
+            )
+        except DiskFull:
+            self.cut(segment)  # it may be sealed later
+            raise
         segment.file.sync()
         if segment.file.size() > segment.position + size:
             segment.file.truncate(segment.position + size)
             segment.file.sync()
         segment.file.close()
+
+    def cut(self, segment: OpenSegment) -> None:
+        """Remove what a write on a full disk left behind the last whole frame; synced."""
+        segment.file.truncate(segment.position)
+        segment.file.sync()
+        segment.filled = segment.position
+
+    def fill(self, segment: OpenSegment) -> None:
+        """Write the zeros ahead again that `cut` removed: proof that there is room. Raises DiskFull."""
+        if self.ahead_bytes:
+            try:
+                write_all(segment.file, [_ZEROS[: self.ahead_bytes]], segment.position, segment.name)
+            except DiskFull:
+                self.cut(segment)
+                raise
+            segment.file.sync()
+            segment.claim(segment.position + self.ahead_bytes)
+
+    def has_room(self) -> bool:
+        """Whether two segments fit on the disk; on a small disk, whether a quarter of it is free."""
+        space = self.directory.space()
+        return space is None or space[0] >= min(2 * self.segment_bytes, space[1] // 4)
 
     # -- the writer's thread ------------------------------------------------------------------------
 

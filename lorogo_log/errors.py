@@ -9,6 +9,7 @@
     ├── NotFoundError          no record with that sequence, no bytes at that offset
     ├── LockedError            another process holds the lock (retriable)
     ├── QueueFullError         `append_nowait` found no room (retriable)
+    ├── DiskFullError          the disk is full: the append is not in the log (retriable)
     ├── TooLargeError          a record or batch above the limits
     ├── StaleEpochError        a newer writer has taken over
     ├── ReplicaError           an append to a replica
@@ -67,6 +68,12 @@ class LockedError(LogError):
 
 class QueueFullError(LogError):
     """There is no room in the queue now."""
+
+    retriable = True
+
+
+class DiskFullError(LogError):
+    """The disk is full. The append is not in the log; the log takes appends again when there is room."""
 
     retriable = True
 

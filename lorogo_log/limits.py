@@ -29,6 +29,8 @@ EPOCH_MAX = 1 << 56
 #: How long to wait for a lock, for background work at close, for a thread to end.
 LOCK_SECONDS = 10.0
 CLOSE_SECONDS = 60.0
+#: How often a log that waits for room on a full disk looks for it.
+FULL_SECONDS = 1.0
 
 assert BATCH_BYTES <= BODY_BYTES_MAX < 1 << 31
 assert AHEAD_FRAME_BYTES <= AHEAD_BYTES <= SEGMENT_BYTES

@@ -98,6 +98,9 @@ class MemoryDirectory:
     def sync(self) -> None:
         pass
 
+    def space(self) -> tuple[int, int] | None:
+        return None
+
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> MemoryLock:
         deadline = time.monotonic() + wait_seconds
         with self._guard:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from lorogo_log.errors import LogFailedError
+from lorogo_log.errors import DiskFullError, LogFailedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,12 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a write or sync error leads to. The log stops either way: nothing is tried twice."""
+    """What a write or sync error leads to. A sync error stops the log for good: nothing is tried twice."""
 
     callback: Callable[[LogFailedError], None] | None = None
+    #: called with an error when a write finds the disk full, with None when the log goes on.
+    #: None: a full disk stops the log for good, too
+    full: Callable[[DiskFullError | None], None] | None = None
 
     @classmethod
     def stop(cls) -> Failure:
@@ -56,6 +59,11 @@ class Failure:
         return cls()
 
     @classmethod
-    def call(cls, callback: Callable[[LogFailedError], None]) -> Failure:
-        """Stop, and tell the callback once, from the log's thread."""
-        return cls(callback)
+    def call(
+        cls,
+        callback: Callable[[LogFailedError], None],
+        *,
+        full: Callable[[DiskFullError | None], None] | None = None,
+    ) -> Failure:
+        """Stop, and tell the callback once, from the log's thread; with `full`, a full disk is waited out."""
+        return cls(callback, full)

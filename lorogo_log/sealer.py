@@ -17,7 +17,8 @@ from concurrent.futures import Future
 
 from lorogo_log import limits
 from lorogo_log.engine import Engine, OpenSegment
-from lorogo_log.errors import LogFailedError
+from lorogo_log.errors import DiskFullError, LogError, LogFailedError
+from lorogo_log.storage import DiskFull
 
 
 class Sealer:
@@ -29,12 +30,18 @@ class Sealer:
         *,
         failed: Callable[[], LogFailedError | None],
         fail: Callable[[Exception], None],
+        full: Callable[[DiskFull], None] | None = None,
         after_seal: Callable[[str], None] | None = None,
     ) -> None:
-        """`failed` says what has stopped the log, if anything; `fail` stops it, and calls `stop`."""
+        """`failed` says what has stopped the log, if anything; `fail` stops it, and calls `stop`.
+
+        `full` is called when the disk is full; the background then waits for `again`. None: that fails, too.
+        """
         self._engine = engine
         self._failed = failed
         self._fail = fail
+        self._full = full
+        self._stuck: DiskFull | None = None  # until somebody says that there is room
         self._after_seal = after_seal
         self._jobs = threading.Condition()
         self._seals: deque[OpenSegment] = deque()
@@ -51,10 +58,24 @@ class Sealer:
             while self.standby is None:
                 if (error := self._failed()) is not None:
                     raise error
+                if self._stuck is not None:
+                    raise self._stuck
                 if not self._jobs.wait(limits.CLOSE_SECONDS):
                     raise OSError("the next segment was not ready in time")
             standby, self.standby = self.standby, None
             return standby
+
+    def again(self) -> None:
+        """There may be room on the disk: try again what found none."""
+        with self._jobs:
+            self._stuck = None
+            self._jobs.notify_all()
+
+    def prepared(self) -> None:
+        """Return when the next segment is prepared. Raises DiskFull."""
+        standby = self.take_standby()
+        with self._jobs:
+            self.standby = standby
 
     def hand_over(self, segment: OpenSegment) -> None:
         """A segment that gets no more frames is sealed in the background."""
@@ -82,6 +103,13 @@ class Sealer:
             never, self._unsealed = self._unsealed, deque()
             self._jobs.notify_all()
         for sealed in never:
+            sealed.set_exception(error)
+
+    def refuse(self, error: LogError) -> None:
+        """Whoever waits for a seal is told that it does not come now; the seals themselves are still due."""
+        with self._jobs:
+            waiting, self._unsealed = self._unsealed, deque(Future() for _ in self._unsealed)
+        for sealed in waiting:
             sealed.set_exception(error)
 
     def forked(self) -> None:
@@ -118,13 +146,24 @@ class Sealer:
                     need = self.standby is None and not retired
                 if self._failed() is not None:
                     break
-                if need:
-                    self.prepare()
-                elif self._seals:
-                    self._seal(self._seals.popleft())
-                elif retired:
-                    self._leave()
-                    return
+                try:
+                    if need:
+                        self.prepare()
+                    elif self._seals:
+                        self._seal(self._seals[0])
+                    elif retired:
+                        self._leave()
+                        return
+                except DiskFull as full:
+                    if self._full is None:
+                        raise
+                    if retired:  # it ends with its last frame: the next open seals it
+                        self.refuse(DiskFullError(str(full)))
+                        break
+                    with self._jobs:
+                        self._stuck = full
+                        self._jobs.notify_all()
+                    self._full(full)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error)
         for segment in [*self._seals, *([self.standby] if self.standby else [])]:
@@ -132,10 +171,12 @@ class Sealer:
 
     def _has_job(self) -> bool:
         """Whether there is work, or a reason to end; with the lock held."""
-        return self._retired or self._failed() is not None or self.standby is None or bool(self._seals)
+        work = self._stuck is None and (self.standby is None or bool(self._seals))
+        return work or self._retired or self._failed() is not None
 
     def _seal(self, segment: OpenSegment) -> None:
         self._engine.seal(segment)
+        self._seals.popleft()
         with self._jobs:
             sealed = self._unsealed.popleft() if self._unsealed else None
         if sealed is not None:

@@ -18,11 +18,16 @@ from lorogo_log.errors import FormatError, LockedError
 from lorogo_log.format import Bytes
 from lorogo_log.workers import Workers
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRITEV_MAX = 512  # buffers in one call; the kernel's limit is 1024
 #: at least this long for an exclusive lock: a reader that asks whether anybody writes has it for an instant
 _LOCK_SECONDS_LEAST = 0.25
 #: (device, inode) of the lock files that this process holds, and the process that said so
 _HELD: dict[tuple[int, int], int] = {}
+
+
+class DiskFull(OSError):
+    """A write found no room (ENOSPC, EDQUOT), or wrote less than it was given. No sync raises it."""
 
 
 class File(Protocol):
@@ -72,6 +77,10 @@ class Directory(Protocol):
     def remove(self, name: str) -> None: ...
     def sync(self) -> None:
         """Names created, renamed and removed so far survive a crash."""
+        ...
+
+    def space(self) -> tuple[int, int] | None:
+        """Free bytes and size of the file system; None: not known."""
         ...
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> Lock:
@@ -223,6 +232,10 @@ class DiskDirectory:
         finally:
             os.close(fd)
 
+    def space(self) -> tuple[int, int] | None:
+        found = os.statvfs(self._path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> DiskLock:
         try:
             fd = os.open(self._at(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -292,13 +305,23 @@ class FileStorage:
 
 
 def write_all(file: File, parts: Sequence[Bytes], offset: int, path: str) -> int:
-    """Bytes written: all, or an OSError. A short write means that the disk is in trouble: no second try."""
+    """Bytes written: all, or an OSError; DiskFull where there is no room. Nothing is tried twice."""
     total = 0
     for start in range(0, len(parts), _WRITEV_MAX):
         some = parts[start : start + _WRITEV_MAX]
         size = sum(map(len, some))
-        done = file.pwrite(some, offset + total)
+        try:
+            done = file.pwrite(some, offset + total)
+        except OSError as error:
+            raise full_or(error, path) from error
         if done != size:
-            raise OSError(f"short write to {path}: {done} of {size} bytes")
+            raise DiskFull(errno.ENOSPC, f"short write, {done} of {size} bytes", path)
         total += size
     return total
+
+
+def full_or(error: OSError, path: str) -> OSError:
+    """DiskFull if that is what a write met, else the error itself."""
+    if error.errno in _FULL:
+        return DiskFull(error.errno, os.strerror(error.errno), path)
+    return error

@@ -13,6 +13,7 @@ from typing import Any
 from lorogo_log import limits
 from lorogo_log.errors import QueueFullError
 from lorogo_log.queued import After, Many, Order, Pending
+from lorogo_log.storage import DiskFull
 from lorogo_log.workers import Workers
 from lorogo_log.writer import Writer
 
@@ -120,6 +121,29 @@ class TurnWriter(Writer):
                 self._flush()
             except OSError as error:
                 self._fail(error)
+
+    # -- a full disk -----------------------------------------------------------------------------------
+
+    def _on_full(self, error: DiskFull) -> None:
+        self._pause(error)
+
+    def _pause(self, error: DiskFull, pending: Pending | None = None) -> None:
+        first = self._full is None
+        super()._pause(error, pending)
+        if first and self._full is not None:
+            self._workers.later(self._retry, limits.FULL_SECONDS)
+
+    def _retry(self) -> None:
+        """Look for room, until there is some."""
+        if self._full is not None and self._error is None and not self._over:
+            self._resume()
+            if self._full is not None:
+                self._workers.later(self._retry, limits.FULL_SECONDS)
+
+    def _prepare_next(self) -> None:
+        self._sealer.again()
+        self._sealer.tidy()  # no thread prepares the segment
+        self._sealer.prepared()
 
     # -- the background ------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from lorogo_log.batch import Encoded
 from lorogo_log.checks import I64_MAX, I64_MIN, check_keys, check_time, whole
 from lorogo_log.engine import Engine
 from lorogo_log.errors import (
+    DiskFullError,
     LogClosedError,
     LogError,
     LogFailedError,
@@ -41,6 +42,7 @@ from lorogo_log.format import SegmentHeader
 from lorogo_log.policy import Failure, Sync
 from lorogo_log.queued import COLUMN_BYTES, After, Caller, DirectWaker, Many, Order, Pending, Waker
 from lorogo_log.sealer import Sealer
+from lorogo_log.storage import DiskFull
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +85,18 @@ class Writer:
         self._timed = False  # the writer's thread wakes up by itself
         self._closing = False
         self._error: LogFailedError | None = None
+        self._full: DiskFullError | None = None  # the log waits for room on the disk
+        self._found_full: DiskFull | None = None  # by the background; the writer's thread acts on it
         self._watchers: set[Waker] = set()
         self._direct = DirectWaker()
 
-        self._sealer = Sealer(engine, failed=lambda: self._error, fail=self._fail, after_seal=after_seal)
+        self._sealer = Sealer(
+            engine,
+            failed=lambda: self._error,
+            fail=self._fail,
+            full=None if failure.full is None else self._on_full,
+            after_seal=after_seal,
+        )
 
         #: what readers in this process may see
         self.durable = engine.head.next_sequence - 1
@@ -164,7 +174,7 @@ class Writer:
 
     def _admit(self, count: int, size: int, epoch: int | None) -> Pending:
         """The batch to join; with the lock held."""
-        if self._closing or self._error is not None or self.replaced is not None:
+        if self._closing or self._error is not None or self._full is not None or self.replaced is not None:
             raise self._refusal()
         if epoch is not None and epoch != self.epoch:
             if whole("epoch", epoch) < self.epoch:
@@ -204,12 +214,15 @@ class Writer:
 
     def _has_work(self) -> bool:
         """Whether the writer's thread has a reason to wake up; with the lock held."""
-        return bool(self._queue) or self._closing or self._error is not None
+        waits = self._full is not None or self._found_full is not None
+        return bool(self._queue) or self._closing or self._error is not None or waits
 
     def _refusal(self) -> LogError:
-        """Why nothing is taken any more."""
+        """Why nothing is taken, now or any more."""
         if self._error is not None:
             return self._error
+        if self._full is not None and not self._closing:
+            return self._full
         if self._closing or self.replaced is None:
             return LogClosedError("the log is closed")
         return StaleEpochError(
@@ -290,7 +303,7 @@ class Writer:
         """
         order = Order(run)
         with self._lock:
-            if self._closing or self._error is not None:
+            if self._closing or self._error is not None or self._full is not None:
                 raise self._refusal()
             if self._orders >= limits.QUEUE_ORDERS:
                 raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
@@ -348,6 +361,11 @@ class Writer:
     def failed(self) -> LogFailedError | None:
         """The error that stopped the log."""
         return self._error
+
+    @property
+    def full(self) -> DiskFullError | None:
+        """Why the log waits, while it waits for room on the disk."""
+        return self._full
 
     @property
     def closed(self) -> bool:
@@ -414,6 +432,7 @@ class Writer:
         late = False
         while True:
             seconds: float | None = None
+            found: DiskFull | None = None
             with self._lock:
                 # only whoever holds the lock and is about to wait is idle: work may be lent only then
                 self._idle = self._timed = False
@@ -422,19 +441,28 @@ class Writer:
                 else:
                     if self._error is not None:
                         return None
-                    if self._queue:
+                    found = self._found_full
+                    if found is None and self._queue:
                         item = self._queue.popleft()
                         self._orders -= isinstance(item, Order)
                         return item
-                    if self._closing:
+                    if found is None and self._closing:
                         return None
-                    if not late:
+                    if found is None and not late:
                         self._idle = True
-                        if self._sync.kind == "interval" and self._dirty:
+                        if self._full is not None:
+                            seconds = limits.FULL_SECONDS
+                        elif self._sync.kind == "interval" and self._dirty:
                             seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
                             self._timed = True
+            if found is not None:
+                self._pause(found)
+                continue
             if late:
-                self._flush()
+                if self._full is not None:
+                    self._resume()
+                else:
+                    self._flush()
                 late = False
                 continue
             try:
@@ -458,7 +486,7 @@ class Writer:
                 distinct=pending.distinct,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            self._fail(error, pending)
+            self._stop_or_pause(error, pending)
             return None
         if self._error is not None:
             # the background thread met an error on the same disk meanwhile: this sync proves nothing
@@ -504,8 +532,8 @@ class Writer:
         except (StaleEpochError, ValueError) as refused:
             order.done.set_exception(refused)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            self._fail(error)
-            order.done.set_exception(self._error)
+            self._stop_or_pause(error)
+            order.done.set_exception(self._error or self._full)
 
     def _flush(self) -> None:
         if self._dirty:
@@ -586,6 +614,71 @@ class Writer:
             self._sealer.hand_over(active)
         self._wake_all()
 
+    # -- a full disk ----------------------------------------------------------------------------------
+
+    def _stop_or_pause(self, error: Exception, pending: Pending | None = None) -> None:
+        """A write failed: wait for room if the disk is full and somebody wants that, else stop for good."""
+        if isinstance(error, DiskFull) and self._failure.full is not None:
+            self._pause(error, pending)
+        else:
+            self._fail(error, pending)
+
+    def _on_full(self, error: DiskFull) -> None:
+        """The background found no room: the writer's thread pauses before it takes anything else."""
+        with self._lock:
+            self._found_full = error
+            if self._idle:
+                self._ring()
+
+    def _pause(self, error: DiskFull, pending: Pending | None = None) -> None:
+        """Nothing is taken until there is room; with the engine in hand.
+
+        The segment ends at its last acknowledged frame, on the disk, before anybody is told: what waited is
+        not in the log, and no half of it lies before what is appended later.
+        """
+        try:
+            self.engine.cut(self.engine.active)
+        except Exception as worse:  # noqa: BLE001 - where the log ends is not known then
+            self._fail(worse, pending)
+            return
+        self._dirty = False
+        with self._lock:
+            full = DiskFullError(f"{self.engine.directory.path}: the disk is full: {error}")
+            full.__cause__ = error
+            first, self._full, self._found_full = self._full is None, full, None
+            left = self._empty_queue(pending)
+        self._refuse(left, full)
+        self._sealer.refuse(full)
+        if first and self._failure.full is not None:
+            self._call(partial(self._failure.full, full))
+
+    def _prepare_next(self) -> None:
+        """Return when the next segment is prepared. Raises DiskFull."""
+        self._sealer.again()
+        self._sealer.prepared()
+
+    def _resume(self) -> None:
+        """Go on in a new segment if two fit on the disk; else the log waits on. With the engine in hand."""
+        try:
+            if not self.engine.has_room():
+                return
+            self._prepare_next()
+            if self.engine.active.records():
+                self._swap()
+            else:
+                self.engine.fill(self.engine.active)
+        except DiskFull:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            self._fail(error)
+            return
+        with self._lock:
+            if self._found_full is not None:
+                return  # the old segment found no room for its seal
+            self._full = None
+        if self._failure.full is not None:
+            self._call(partial(self._failure.full, None))
+
     def _fail(self, error: Exception, pending: Pending | None = None) -> None:
         """Stop for good. Nothing that was not acknowledged will be, and nothing is tried again."""
         with self._lock:
@@ -600,25 +693,36 @@ class Writer:
             else:
                 first = False
             failed = self._error
-            left = [pending, *self._queue] if pending else list(self._queue)
-            self._queue.clear()
-            self._items = self._bytes = self._orders = 0
+            left = self._empty_queue(pending)
             if self._idle:
                 self._ring()
-            self._room.notify_all()
-        for item in left:
-            if isinstance(item, Order):
-                item.fail(failed)
-            else:
-                for waker, waiting in item.waiters.items():
-                    waker.wake(waiting, 0, failed)
+        self._refuse(left, failed)
         self._wake_all()
         self._sealer.stop(failed)
         if first and self._failure.callback is not None:
-            try:
-                self._failure.callback(failed)
-            except Exception:  # noqa: BLE001 - a caller's mistake must not stop our thread
-                _log.exception("the callback for a failed log raised")
+            self._call(partial(self._failure.callback, failed))
+
+    def _empty_queue(self, pending: Pending | None) -> list[Pending | Order]:
+        """Everything that waits, which is forgotten; with the lock held."""
+        left = [pending, *self._queue] if pending else list(self._queue)
+        self._queue.clear()
+        self._items = self._bytes = self._orders = 0
+        self._room.notify_all()
+        return left
+
+    def _refuse(self, left: list[Pending | Order], error: LogError) -> None:
+        for item in left:
+            if isinstance(item, Order):
+                item.fail(error)
+            else:
+                for waker, waiting in item.waiters.items():
+                    waker.wake(waiting, 0, error)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001 - a caller's mistake must not stop our thread
+            _log.exception("the callback of a log raised")
 
     def _wake_all(self) -> None:
         with self._lock:

@@ -189,6 +189,9 @@ class ArchiveFolder:
     def sync(self) -> None:
         pass
 
+    def space(self) -> None:
+        """Not known."""
+
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> Lock:
         raise NotImplementedError("an archive has no locks")
 

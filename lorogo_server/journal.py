@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import functools
 import shutil
 import stat
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +12,17 @@ from typing import Protocol
 
 import xxhash
 
-from lorogo_log import Directory, Failure, FileStorage, Log, LogError, QueueFullError, Storage
+from lorogo_log import (
+    Directory,
+    DiskFullError,
+    Failure,
+    FileStorage,
+    Log,
+    LogError,
+    QueueFullError,
+    Storage,
+    TornError,
+)
 from lorogo_protocol import latency, records
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
@@ -23,12 +34,12 @@ log = get_logger(__name__)
 
 PARTITIONS_MAX = 64
 _HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
+_IS_FULL = ": the disk is full: "
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_FULL_BYTES = 64 << 20  # less is free: the rest of one write of the queue may not have found room
 
 
 class JournalStopped(LorogoError):
-    """The journal takes nothing more; says why. Nothing is ACKed from here on."""
+    """The journal takes nothing, now or any more; says why. Nothing is ACKed meanwhile."""
 
     code = "journal-stopped"
 
@@ -71,29 +82,22 @@ async def safe(done: Awaitable[object]) -> None:
 
 
 def _stopped(error: LogError) -> str:
-    return f"the journal has stopped: {reason(error)}"
+    waits = isinstance(error, DiskFullError)
+    return f"the journal {'waits for room' if waits else 'has stopped'}: {reason(error)}"
 
 
 def reason(error: Exception, folder: Path | None = None) -> str:
     """Why a log does not go on: the cause, once, and where it is, as far as we are not told."""
-    where, _, _ = str(error).partition(_HAS_STOPPED)
+    where, _, _ = str(error).partition(_IS_FULL if isinstance(error, DiskFullError) else _HAS_STOPPED)
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if not isinstance(cause, OSError):
         return str(error).replace(_HAS_STOPPED, ": ")
     where = where if folder is None else str(folder)
-    if cause.errno in _FULL or (cause.errno is None and _is_full(where)):
+    if cause.errno in _FULL:
         return f"no space left on the disk of {where}"
     return str(cause) if folder is not None else f"{where}: {cause.strerror or cause}"
-
-
-def _is_full(where: str) -> bool:
-    """Whether a write that ended short did so because there was no room for the rest of it."""
-    try:
-        return shutil.disk_usage(where).free < _FULL_BYTES
-    except OSError:
-        return False
 
 
 def _folder_bytes(folder: Path) -> int:
@@ -146,12 +150,14 @@ class DiskJournal:
         queue_bytes: int = 64 << 20,
         storage: Storage | None = None,
         on_stop: Callable[[str], None] = lambda _: None,
+        on_room: Callable[[], None] = lambda: None,
         on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.directory: Directory  # of the small files beside the partitions; from `open()` on
         self.logs: list[Log] = []
         self.stopped = ""  # why it takes nothing more
+        self.full = ""  # why it takes nothing now: it goes on by itself when its disk has room
         self.damage: list[str] = []
         self.disk_bytes = 0  # of its files, when they were last looked at
         self.disk_free_bytes: int | None = None  # left on its disk, then; None: not looked yet
@@ -162,6 +168,9 @@ class DiskJournal:
         self.storage = storage
         self.disk: Storage = storage or FileStorage()
         self._on_stop = on_stop
+        self._on_room = on_room
+        self._full_partitions: set[int] = set()
+        self._torn = False  # the end of a partition was half-written when it was opened
         self._on_damage = on_damage
         self._ledger = Ledger(())
         self._saving = asyncio.Lock()  # of the ledger: an older one must not come behind a newer one
@@ -176,6 +185,9 @@ class DiskJournal:
         def failed(error: LogError) -> None:  # called by the log's threads
             loop.call_soon_threadsafe(self._stop, _stopped(error))
 
+        def full(number: int, error: DiskFullError | None) -> None:
+            loop.call_soon_threadsafe(self._filled, number, error)
+
         try:
             self.directory = await asyncio.to_thread(self.disk.directory, self.folder, create=True)
             for number in range(self._partitions):
@@ -185,7 +197,7 @@ class DiskJournal:
                     queue_bytes=self._queue_bytes,
                     storage=self.storage,
                     partition=number,
-                    failure=Failure.call(failed),
+                    failure=Failure.call(failed, full=functools.partial(full, number)),
                     on_damage=self.found_damage,
                 )
                 await opened.__aenter__()
@@ -196,7 +208,7 @@ class DiskJournal:
             raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
         self.logs = list(self._opened)
         self._ledger = await asyncio.to_thread(ledger.read, self.directory, self._log_ids())
-        if self.damage:  # found while it was opened, perhaps only this once: the tail may be cut now
+        if self.damage or self._torn:  # perhaps found only this once: the tail is cut now
             self._ledger.forget()
             await self.save_ledger()
 
@@ -214,8 +226,8 @@ class DiskJournal:
     # --- writing ----------------------------------------------------------------------------------
 
     async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
-        if self.stopped:
-            raise JournalStopped(self.stopped)
+        if why := self.stopped or self.full:
+            raise JournalStopped(why)
         into = self.logs[self.partition(document_id)]
         value, key = records.encode(record), document_id.encode()
         try:
@@ -231,7 +243,7 @@ class DiskJournal:
 
     def note(self, record: AnswersRecord) -> bool:
         """Queue a record about the server itself, if there is room now: nobody waits for it."""
-        if self.stopped or not self.logs:
+        if self.stopped or self.full or not self.logs:
             return False
         try:
             queued = self.logs[0].append_nowait(records.encode(record), key=ANSWERS_KEY, ts=record.until_ns)
@@ -306,7 +318,7 @@ class DiskJournal:
     def stats(self) -> Mapping[str, object]:
         stats = [opened.stats() for opened in self.logs]
         return {
-            "journal": self.stopped or "open",
+            "journal": self.stopped or self.full or "open",
             "journal_records": sum(one.durable_sequence for one in stats),
             "journal_bytes": sum(one.end_offset for one in stats),
             "journal_disk_bytes": self.disk_bytes,
@@ -330,10 +342,35 @@ class DiskJournal:
             log.error("journal stopped", problem=why)
             self._on_stop(why)
 
+    def _filled(self, number: int, error: DiskFullError | None) -> None:
+        """The disk of a partition is full, or (None) has room again: all partitions wait for each."""
+        before = self.full
+        if error is None:
+            self._full_partitions.discard(number)
+        else:
+            self._full_partitions.add(number)
+            self.full = self.full or _stopped(error)
+        if not self._full_partitions:
+            self.full = ""
+        if self.stopped or bool(before) == bool(self.full):
+            return
+        if self.full:
+            log.error("journal waits for room", problem=self.full)
+            self._on_stop(self.full)
+        else:
+            log.info("the journal goes on: its disk has room again")
+            self._on_room()
+
     def found_damage(self, error: LogError) -> None:
         """As `damaged()`, from any thread: whoever reads the journal tells it."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.damaged, str(error))
+            tell = self._cut_torn if isinstance(error, TornError) else self.damaged
+            self._loop.call_soon_threadsafe(tell, str(error))
+
+    def _cut_torn(self, what: str) -> None:
+        """A half-written end was cut at open. No ACK stood on it; what the ledger says is not believed."""
+        log.warning("the journal ended within a record, which was cut", problem=what)
+        self._torn = True
 
     def damaged(self, what: str) -> None:
         """Records of it cannot be read any more: nothing counts as covered before it is written again."""

@@ -7,6 +7,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
 from lorogo_protocol.lease import Failures
+from lorogo_protocol.reasons import Reason
 from lorogo_server import verbs
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -53,14 +54,16 @@ class Owning:
         pulse: Pulse | None,
         spawn: Callable[[Work], None],
         is_ready: Callable[[], bool],
+        declines: Callable[[], str],
     ) -> None:
-        """`is_ready` is asked before anything is taken."""
+        """`is_ready` is asked before anything is taken; `declines` says why a full disk takes nothing."""
         self.hosts: dict[str, Host] = {}
         self._context = context
         self._renewals = renewals
         self._pulse = pulse
         self._spawn = spawn
         self._is_ready = is_ready
+        self._declines = declines
         self._taking = Taking(context)
         self._inits = 0
         self._stopping = False
@@ -74,8 +77,13 @@ class Owning:
 
     def on_init(self, message: Message) -> None:
         """Somebody asks for a document."""
-        if not self._is_ready() or self._inits >= _INITS_MAX:
+        if self._inits >= _INITS_MAX:
             return  # whoever asks, asks again
+        if why := self._declines():
+            self._spawn(self._taking.decline(message.reply, why, reason=Reason.STORAGE_FULL))
+            return
+        if not self._is_ready():
+            return
         self._inits += 1
         self._spawn(self._take(message))
 

@@ -45,6 +45,7 @@ from lorogo_server.upkeep import Upkeep
 from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.discovery import is_ready, server_stats
 from lorogo_transport.errors import TransportError
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
@@ -153,6 +154,7 @@ class Server:
             pulse=pulse,
             spawn=self._tasks.spawn,
             is_ready=lambda: self.ready,
+            declines=self._declines,
         )
         self.hosts = self._owning.hosts
         self.reconciler = self._make_reconciler(data)
@@ -168,6 +170,7 @@ class Server:
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
         self._init_subscription: Subscription | None = None
+        self._settling_inits = asyncio.Lock()
         self._log = log.bind(server=self.server_id)
 
     def _make_journal(self, data: Path | None, storage: Storage | None) -> DiskJournal | None:
@@ -185,6 +188,7 @@ class Server:
             segment_bytes=settings.segment_bytes,
             storage=storage,
             on_stop=self._journal_stopped,
+            on_room=self._journal_has_room,
             on_damage=self._journal_damaged,
         )
 
@@ -261,10 +265,7 @@ class Server:
         if self._keeping is not None:
             self._tasks.spawn(self._keeping.run())
         if self._takes_inits:
-            self._init_subscription = await transport.bus.subscribe(
-                subjects.INIT_ALL, self._owning.on_init, queue=subjects.INIT_QUEUE
-            )
-            self._subscriptions.append(self._init_subscription)
+            await self._settle_inits()
             self._subscriptions.append(await Resetting(self.context).start(self._tasks.spawn))
         self._subscriptions.append(await transport.bus.subscribe(subjects.ERASED_ALL, self._on_erased))
         self._subscriptions.append(await self.context.vouchers.listen())
@@ -286,7 +287,8 @@ class Server:
         self._stopping = True
         self._owning.take_no_more()
         self._unwatch()
-        for subscription in self._subscriptions:
+        inits = [] if self._init_subscription is None else [self._init_subscription]
+        for subscription in (*inits, *self._subscriptions):
             try:
                 await subscription.close()
             except TransportError as error:
@@ -328,7 +330,7 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it takes documents and can ACK."""
-        return not (self._stopping or self.broken) and self.context.transport.bus.connected
+        return not self.hindrances
 
     @property
     def broken(self) -> bool:
@@ -336,21 +338,70 @@ class Server:
         return self.journal is not None and bool(self.journal.stopped) and not self._stopping
 
     @property
+    def full(self) -> bool:
+        """Whether its journal waits for room on its disk; it goes on by itself."""
+        return self.journal is not None and bool(self.journal.full)
+
+    @property
     def hindrances(self) -> tuple[str, ...]:
         """Why it is not ready, in codes; nothing: it is."""
         found = {
             "stopping": self._stopping,
             "journal-stopped": self.broken,
+            "journal-full": self.full and not self.broken,
             "nats-disconnected": not self.context.transport.bus.connected,
         }
         return tuple(code for code, true in found.items() if true)
 
     def _journal_stopped(self, why: str) -> None:
-        """Nothing can be ACKed any more: let others have the documents, and take no more."""
+        """Nothing can be ACKed, now or any more: let others have the documents, and take no more."""
         for host in self.hosts.values():
             host.stop(why, finish=False)
-        if self._init_subscription is not None and not self._stopping:
-            self._tasks.spawn(self._init_subscription.close())
+        if not self._stopping:
+            self._tasks.spawn(self._watch_inits())
+
+    def _journal_has_room(self) -> None:
+        """The documents are taken again when somebody asks; a load journals what the journal lacks."""
+        if not self._stopping:
+            self._tasks.spawn(self._settle_inits())
+
+    async def _watch_inits(self) -> None:
+        """While the journal waits, other servers come and go."""
+        await self._settle_inits()
+        while self.full and not self._stopping:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            await self._settle_inits()
+
+    async def _settle_inits(self) -> None:
+        """Hear inits while documents can be taken; on a full disk, decline them if no other server is ready.
+
+        Each init goes to one server only: one that cannot take documents must not be in the way.
+        """
+        async with self._settling_inits:
+            waits = self.full and not self.broken
+            hears = not (self._stopping or self.broken) and (not waits or await self._is_last())
+            before = self._init_subscription
+            if hears and before is None and self._takes_inits:
+                self._init_subscription = await self.context.transport.bus.subscribe(
+                    subjects.INIT_ALL, self._owning.on_init, queue=subjects.INIT_QUEUE
+                )
+            elif before is not None and not hears:
+                self._init_subscription = None
+                await before.close()
+
+    async def _is_last(self) -> bool:
+        """Whether no other server is ready, as far as they answer."""
+        try:
+            found = await server_stats(self.context.transport.bus, first_seconds=_AGAIN_SECONDS)
+        except TransportError:
+            return False
+        return not any(is_ready(one.stats) for one in found if one.server_id != self.server_id)
+
+    def _declines(self) -> str:
+        """Why nothing is taken though inits are heard, for the client; nothing: no reason to say."""
+        if not self.full or self._stopping:
+            return ""
+        return f"the disk of server {self.server_id} is full; it takes documents again when there is room"
 
     def _journal_expired(self, before_ns: int) -> None:
         """Old segments are gone: whoever is open must not believe that they are covered by them."""

@@ -89,11 +89,13 @@ class Taking:
         except OutcomeUnknown as error:
             return await self._no(message, str(error))
 
-    async def decline(self, reply: str, why: str, *, trace: str = "") -> None:
+    async def decline(
+        self, reply: str, why: str, *, trace: str = "", reason: Reason = Reason.CONFLICT
+    ) -> None:
         """Tell the asker no; with a trace, that the document is in ERROR."""
         if not reply:
             return
-        headers = {h.REASON: Reason.CONFLICT.value, h.MESSAGE: sentence(why)}
+        headers = {h.REASON: reason.value, h.MESSAGE: sentence(why)}
         if trace:
             headers[h.TRACE] = trace
         try:

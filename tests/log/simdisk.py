@@ -16,7 +16,7 @@ from lorogo_log import FormatError, LockedError
 from lorogo_log.workers import Workers
 from tests.simulation.inode import Folder, Inode
 
-Fault = Literal["enospc", "eio", "short", "crash"]
+Fault = Literal["enospc", "edquot", "eio", "short", "crash"]
 
 
 class PowerCut(Exception):
@@ -81,6 +81,7 @@ class SimDisk:
         self.calls = 0
         self.kinds: list[str] = []
         self.plan: dict[int, Fault] = {}
+        self.room: tuple[int, int] | None = None  # free and all bytes, as the file system says
 
     def step(self, kind: str) -> Fault | None:
         """Count a call that changes the disk; fail it if it was planned."""
@@ -89,6 +90,8 @@ class SimDisk:
         fault = self.plan.get(self.calls)
         if fault == "enospc":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if fault == "edquot":
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
         if fault == "eio":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return fault
@@ -151,6 +154,9 @@ class SimDisk:
         if self.step("sync directory") == "crash":
             raise PowerCut
         self._folder.sync()
+
+    def space(self) -> tuple[int, int] | None:
+        return self.room
 
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> SimLock:
         if name in self.locks:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import nanoid
@@ -15,7 +14,8 @@ import pytest
 
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.starting import Starter
-from lorogo_log import Directory, FileStorage, LogFailedError, Reader
+from lorogo_log import Directory, DiskFullError, FileStorage, LogFailedError, Reader
+from lorogo_log.storage import DiskFull
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
@@ -543,10 +543,7 @@ async def test_a_journal_that_stops_while_the_server_starts_ends_the_start() -> 
         (OSError(28, "No space left on device"), "no space left on the disk of /d/00"),
         (OSError(122, "Disk quota exceeded"), "no space left on the disk of /d/00"),
         (OSError(5, "Input/output error"), "/d/00: Input/output error"),
-        (
-            OSError("short write to /d/00/1.seg: 1 of 2 bytes"),
-            "/d/00: short write to /d/00/1.seg: 1 of 2 bytes",
-        ),
+        (DiskFull(28, "short write, 1 of 2 bytes"), "no space left on the disk of /d/00"),
     ],
 )
 def test_the_journal_says_once_why_it_stopped(cause: OSError, sentence: str) -> None:
@@ -556,14 +553,11 @@ def test_the_journal_says_once_why_it_stopped(cause: OSError, sentence: str) -> 
     assert reason(error) == sentence
 
 
-async def test_a_short_write_on_a_full_disk_is_told_as_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system only says how much it wrote; whether there is room is asked of the disk."""
-    error = LogFailedError(f"{tmp_path}: the log has stopped: short write")
-    error.__cause__ = OSError("short write")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
-    assert reason(error) == f"no space left on the disk of {tmp_path}"
+def test_a_disk_that_has_no_room_now_is_waited_for() -> None:
+    """A short write is a full disk, too; the sentence says that the journal goes on by itself."""
+    error = DiskFullError("/d/00: the disk is full: short write, 1 of 2 bytes")
+    error.__cause__ = DiskFull(28, "short write, 1 of 2 bytes", "/d/00/1.seg")
+    assert reason(error) == "no space left on the disk of /d/00"
 
 
 async def _unload(server: Server, document_id: str = "doc") -> None:

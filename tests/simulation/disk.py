@@ -217,6 +217,11 @@ class SimDirectory:
             self._storage.stop()  # within it: some of it is there
         self._held.folder.sync()
 
+    def space(self) -> tuple[int, int] | None:
+        self._storage.check(self._life)
+        capacity = self._storage.capacity
+        return None if capacity is None else (max(0, capacity - self._storage.used()), capacity)
+
     def lock(self, name: str, *, exclusive: bool, wait_seconds: float) -> "SimLock":
         """Nobody can let it go while we wait here: it is had at once, or not."""
         self._storage.check(self._life)
