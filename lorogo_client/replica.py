@@ -26,6 +26,7 @@ from lorogo_client.portions import portions
 from lorogo_client.rebasing import edits_since, put_on
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
+from lorogo_protocol.errors import OperationIdsReused
 from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
@@ -134,7 +135,8 @@ class LocalReplica:
         says whether there were edits; the fresh replica's listener has heard their update then.
         Only what was never ACKed is put on top: what the owner ACKed and does not have any more was
         forgotten on purpose, or is brought back by servers, once. And what the owner has is left
-        out, so that an edit which it took without our hearing of it is not made twice.
+        out, so that an edit which it took without our hearing of it is not made twice; unless it has
+        other content under the same operation ids, of a replica that shares our peer id.
         """
         assert not self._retired
         old = self.doc
@@ -143,6 +145,8 @@ class LocalReplica:
             for span in _id_spans(spans_of(unsaved)):
                 base.shrink_to_exclude(span)
             base.merge(fresh.doc.oplog_vv.intersection(old.oplog_vv))
+            for span in _id_spans(spans_of(payload for payload in unsaved if _reused(fresh, payload))):
+                base.shrink_to_exclude(span)
             edited = bool(unsaved) and not base.includes_vv(old.oplog_vv)
             edits = edits_since(old, old.vv_to_frontiers(base), fresh.doc) if edited else None
         self._retired = True
@@ -224,6 +228,14 @@ def spans_of(payloads: Iterable[bytes]) -> Spans:
 
 def _id_spans(spans: Spans) -> list[IdSpan]:
     return [IdSpan(peer, CounterSpan(first, end)) for peer, (first, end) in spans.items()]
+
+
+def _reused(fresh: crdt.Replica, payload: bytes) -> bool:
+    try:
+        fresh.check_ids(payload)
+    except OperationIdsReused:
+        return True
+    return False
 
 
 def _within(span: IdSpan, known: tuple[int, int] | None) -> bool:

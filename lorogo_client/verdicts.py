@@ -26,7 +26,7 @@ def decide(reason: Reason) -> Next:
             return Next.FIND_OWNER
         case Reason.MISSING_DEPENDENCIES:
             return Next.SYNC
-        case Reason.HISTORY_TRIMMED:
+        case Reason.HISTORY_TRIMMED | Reason.PEER_REUSED:
             return Next.REBASE
         case Reason.DELETED:
             return Next.DELETED

@@ -23,8 +23,8 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_protocol import steps
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, TooManyPeers
+from lorogo_protocol import operation_ids, steps
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, OperationIdsReused, TooManyPeers
 from lorogo_protocol.frontiers import heads
 from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
 
@@ -164,6 +164,15 @@ class Replica:
             if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
                 self._settle_what_is_in()
         return Applied(bool(added), spans)
+
+    def check_ids(self, update: bytes) -> None:
+        """Raises OperationIdsReused if the document has other content under the update's operation ids."""
+        with reading():
+            meta = LoroDoc.decode_import_blob_meta(update, False)
+            if not _untasted(meta) and operation_ids.contradicts(self.doc, update, meta):
+                raise OperationIdsReused(
+                    "the document has other content under its operation ids: start over under a new peer id"
+                )
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""

@@ -56,6 +56,12 @@ class InvalidUpdate(CrdtError):
     code = "invalid-update"
 
 
+class OperationIdsReused(CrdtError):
+    """The document has other content under operation ids of the update: two replicas share a peer id."""
+
+    code = "peer-reused"
+
+
 class TooManyPeers(CrdtError):
     """The update holds changes of so many peers that importing it would hold up everybody."""
 

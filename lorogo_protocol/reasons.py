@@ -17,6 +17,7 @@ class Reason(StrEnum):
     INVALID_UPDATE = "invalid-update"  # not an update of Loro
     MISSING_DEPENDENCIES = "missing-dependencies"  # it builds on changes that the owner has not
     HISTORY_TRIMMED = "history-trimmed"  # it builds on history older than the document keeps
+    PEER_REUSED = "peer-reused"  # the document has other content under its operation ids
     DELETED = "deleted"  # the document is deleted
     NOT_OWNER = "not-owner"  # the answering server is losing the document
     STORAGE_FULL = "storage-full"  # the WAL takes no more

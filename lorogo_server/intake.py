@@ -14,7 +14,13 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated, Room
 from lorogo_protocol.chunks import Rejected as NotWhole
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, MalformedMessage, TooManyPeers
+from lorogo_protocol.errors import (
+    CrdtError,
+    HistoryTrimmed,
+    MalformedMessage,
+    OperationIdsReused,
+    TooManyPeers,
+)
 from lorogo_protocol.ids import is_inbox, is_token
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
@@ -236,7 +242,7 @@ class Intake:
                         )  # before anything of it is decoded here
                     except CrdtError as error:
                         return [_refuse(update, _reason(error), str(error), quarantine=True)]
-                return self._apply(update, stored.time_ns, now)
+                return self._apply(update, stored.time_ns, now, accepted)
 
     def tick(self, now: float) -> list[Effect]:
         """What time has done: unfinished and pending updates that expired."""
@@ -256,11 +262,13 @@ class Intake:
             deadlines.append(unfinished)
         return min(deadlines, default=None)
 
-    def _apply(self, update: Assembled, time_ns: int, now: float) -> list[Effect]:
+    def _apply(self, update: Assembled, time_ns: int, now: float, accepted: bool) -> list[Effect]:
         if (full := self._full(update)) is not None:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
+            if not accepted:
+                self.replica.check_ids(update.payload)
             applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
@@ -356,6 +364,7 @@ class Intake:
                     effects.append(replace(full, inbox=""))  # it was told when it began to wait
                     continue
                 try:
+                    self.replica.check_ids(waiting.update.payload)
                     applied = self.replica.apply(waiting.update.payload, ORIGIN, foreign=True)
                 except CrdtPanic as error:
                     self._forget(key)
@@ -408,6 +417,8 @@ def _reason(error: CrdtError) -> Reason:
             return Reason.HISTORY_TRIMMED
         case TooManyPeers():
             return Reason.TOO_LARGE
+        case OperationIdsReused():
+            return Reason.PEER_REUSED
         case _:
             return Reason.INVALID_UPDATE
 

@@ -177,7 +177,7 @@ def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:
     """A snapshot on disk is a real Loro snapshot; neither a document nor a file is overwritten."""
     said(stack.lorogo("doc", "set", "origin", "title", '"copy me"'))
     assert said(stack.lorogo("doc", "fork", "origin", "copy")) == "copy has the content of origin\n"
-    assert refused(stack.lorogo("doc", "fork", "origin", "copy")) == "copy exists"
+    assert refused(stack.lorogo("doc", "fork", "origin", "copy")) == "copy exists; choose another id"
     said(stack.lorogo("doc", "export", "copy", "copy.bin"))
     assert "--force" in refused(stack.lorogo("doc", "export", "copy", "copy.bin"))
     said(stack.lorogo("doc", "export", "copy", "copy.bin", "--force"))
