@@ -126,13 +126,16 @@ class Replica:
             raise InvalidUpdate("the snapshot is not whole")
         return replica
 
-    def apply(self, update: bytes, origin: str = "", *, foreign: bool = False) -> Applied | Unready:
+    def apply(
+        self, update: bytes, origin: str = "", *, foreign: bool = False, accepted: bool = False
+    ) -> Applied | Unready:
         """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic.
 
-        A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers.
+        A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers;
+        and, unless a server `accepted` it, have operation ids of its own: OperationIdsReused.
         """
         try:  # as `reading()`, which would cost as much as the import of a keystroke
-            return self._apply(update, origin, foreign)
+            return self._apply(update, origin, foreign, accepted)
         except CrdtError:
             raise
         except BaseException as error:
@@ -140,13 +143,15 @@ class Replica:
                 raise
             raise (InvalidUpdate(str(ours)) if type(ours) is CrdtError else ours) from None
 
-    def _apply(self, update: bytes, origin: str, foreign: bool) -> Applied | Unready:
+    def _apply(self, update: bytes, origin: str, foreign: bool, accepted: bool) -> Applied | Unready:
         doc = self.doc
         needs = LoroDoc.decode_import_blob_meta(update, False)
         if foreign and needs.change_num > UPDATE_PEERS_MAX:  # else it is not wide: every peer has a change
             self._check_width(needs)
             if _untasted(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
                 return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
+        if foreign and not accepted:
+            self._check_ids(update, needs)
         if not self._has_what_it_needs(needs):
             return Unready()
         if self.lazy:
@@ -168,11 +173,24 @@ class Replica:
     def check_ids(self, update: bytes) -> None:
         """Raises OperationIdsReused if the document has other content under the update's operation ids."""
         with reading():
-            meta = LoroDoc.decode_import_blob_meta(update, False)
-            if not _untasted(meta) and operation_ids.contradicts(self.doc, update, meta):
+            self._check_ids(update, LoroDoc.decode_import_blob_meta(update, False))
+
+    def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> None:
+        """What cannot be compared counts as equal: trimmed history, movable lists on top of a long one."""
+        if not (shared := operation_ids.overlap(self.doc, meta)):
+            return
+        for exact in (False, True):
+            try:
+                with guard():
+                    found = operation_ids.contradicts(self.doc, update, meta, shared, exact=exact)
+            except CrdtError:
+                continue  # if the update is invalid, the import gives the reason
+            if found:
                 raise OperationIdsReused(
                     "the document has other content under its operation ids: start over under a new peer id"
                 )
+            if found is False:
+                return
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""

@@ -12,53 +12,64 @@ from loro import CounterSpan, ExportMode, IdSpan, ImportBlobMetadata, LoroDoc, V
 from lorogo_protocol.frontiers import heads
 
 _COMPARED_MAX = 4096  # operations at each end of an overlap, of all its peers together
+_BELOW_MAX = 100_000  # operations of the document that are copied for that
 _PEERS_MAX = 1000  # of the history that an update builds on; above it nothing is compared
 
 
-def contradicts(doc: LoroDoc, update: bytes, meta: ImportBlobMetadata) -> bool:
-    """Whether the document has other content under an operation id of the update. Raises Loro's errors.
+Overlap = list[tuple[int, int, int]]  # (peer, first counter, the counter behind the last)
 
-    What was trimmed from the document's history cannot be compared, and counts as equal.
+
+def overlap(doc: LoroDoc, meta: ImportBlobMetadata) -> Overlap:
+    """The operation ids of the update that the document has, but for those of trimmed history."""
+    shared = doc.oplog_vv.intersection(meta.partial_end_vv).sub_iter(meta.partial_start_vv)
+    if not shared:
+        return []  # as almost always
+    trimmed = {span.peer: span.counter.end for span in doc.shallow_since_vv.sub_iter(VersionVector())}
+    found = [
+        (span.peer, max(span.counter.start, trimmed.get(span.peer, 0)), span.counter.end) for span in shared
+    ]
+    return [(peer, first, end) for peer, first, end in found if first < end]
+
+
+def contradicts(
+    doc: LoroDoc, update: bytes, meta: ImportBlobMetadata, shared: Overlap, *, exact: bool
+) -> bool | None:
+    """Whether the document has other content under the shared ids; None: that cannot be told.
+
+    The update is decoded on stand-ins for what it builds on. Loro looks up the elements that operations of
+    movable lists name, and raises its errors; `exact`: decode it on the document's own history.
     """
     have = doc.oplog_vv
-    known = have.intersection(meta.partial_end_vv)
-    trimmed = {span.peer: span.counter.end for span in doc.shallow_since_vv.sub_iter(VersionVector())}
-    overlap = [
-        (span.peer, max(span.counter.start, trimmed.get(span.peer, 0)), span.counter.end)
-        for span in known.sub_iter(meta.partial_start_vv)
-    ]
-    overlap = [span for span in overlap if span[1] < span[2]]
-    if not overlap:
-        return False
     if not all(have.includes_id(head) for head in heads(meta.start_frontiers)):
         return True  # operations that are here build on nothing that is not here
-    theirs = _decoded(doc, update, meta)
-    if theirs is None:
-        return False
-    most = max(1, _COMPARED_MAX // len(overlap))
-    for peer, first, end in overlap:
+    if (theirs := _decoded(doc, update, meta, exact)) is None:
+        return None
+    most = max(1, _COMPARED_MAX // len(shared))
+    for peer, first, end in shared:
         ends = [(first, end)] if end - first <= 2 * most else [(first, first + most), (end - most, end)]
         if not all(_same(doc, theirs, peer, *part) for part in ends):
             return True
     return False
 
 
-def _decoded(doc: LoroDoc, update: bytes, meta: ImportBlobMetadata) -> LoroDoc | None:
-    """The history of the update alone, on stand-ins for what it builds on; None: it cannot be had."""
+def _decoded(doc: LoroDoc, update: bytes, meta: ImportBlobMetadata, exact: bool) -> LoroDoc | None:
     below = doc.frontiers_to_vv(meta.start_frontiers)
     if below is None:
         return None
     below.merge(meta.partial_start_vv)
     needed = {span.peer: span.counter.end for span in below.sub_iter(VersionVector())}
-    if len(needed) > _PEERS_MAX:
-        return None
     for span in meta.partial_end_vv.sub_iter(meta.partial_start_vv):
         needed[span.peer] = span.counter.start
+    needed = {peer: end for peer, end in needed.items() if end}
+    if len(needed) > _PEERS_MAX or (exact and (doc.is_shallow() or sum(needed.values()) > _BELOW_MAX)):
+        return None
     history = LoroDoc()
     history.detach()
-    for peer, end in needed.items():
-        if end:
-            history.import_(_stand_in(peer, end))
+    if exact and needed:
+        spans = [IdSpan(peer, CounterSpan(0, end)) for peer, end in needed.items()]
+        history.import_(doc.export(ExportMode.UpdatesInRange(spans)))
+    elif needed:
+        history.import_batch([_stand_in(peer, end) for peer, end in needed.items()])
     return history if history.import_(update).pending is None else None
 
 

@@ -267,9 +267,7 @@ class Intake:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
-            if not accepted:
-                self.replica.check_ids(update.payload)
-            applied = self.replica.apply(update.payload, ORIGIN, foreign=True)
+            applied = self.replica.apply(update.payload, ORIGIN, foreign=True, accepted=accepted)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
         except CrdtError as error:
@@ -364,7 +362,6 @@ class Intake:
                     effects.append(replace(full, inbox=""))  # it was told when it began to wait
                     continue
                 try:
-                    self.replica.check_ids(waiting.update.payload)
                     applied = self.replica.apply(waiting.update.payload, ORIGIN, foreign=True)
                 except CrdtPanic as error:
                     self._forget(key)

@@ -12,7 +12,8 @@ from lorogo_protocol.errors import OperationIdsReused
 def edited(doc: LoroDoc, rng: random.Random) -> None:
     """Make one edit of any kind."""
     text, items = doc.get_text("t"), doc.get_list("l")
-    match rng.randrange(6):
+    movable = doc.get_movable_list("movable")
+    match rng.randrange(8):
         case 0:
             text.insert(rng.randrange(len(text) + 1), "héy😀")
         case 1 if len(text) > 4:
@@ -25,6 +26,11 @@ def edited(doc: LoroDoc, rng: random.Random) -> None:
             inner.insert("a", 1)
         case 4:
             doc.get_tree("tree").create()
+        case 5:
+            movable.push(rng.random())
+        case 6 if len(movable) > 1:
+            movable.mov(0, len(movable) - 1)
+            movable.set(0, rng.random())
         case _:
             items.insert(0, rng.randrange(9))
     doc.commit()
