@@ -219,7 +219,7 @@ class _Fleet:
             async with asyncio.timeout(_AWAY_SECONDS):
                 while not self._server.ready:
                     journal = self._server.journal
-                    if journal is not None and journal.stopped:
+                    if journal is not None and (journal.stopped or journal.full):
                         break
                     await asyncio.sleep(_AWAY_POLL_SECONDS)
         except TimeoutError:
@@ -229,7 +229,7 @@ class _Fleet:
 
     def _why_stopped(self, problem: str = "") -> str:
         journal = self._server.journal
-        problem = problem or (journal.stopped if journal is not None else "")
+        problem = problem or ((journal.stopped or journal.full) if journal is not None else "")
         if problem:
             why = f"its journal stopped ({problem}): see to the disk of {self._options.home}"
         else:
