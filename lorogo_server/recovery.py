@@ -29,6 +29,7 @@ from lorogo_transport.tasks import Work
 log = get_logger(__name__)
 
 _FILE = "journals"
+_ANNOUNCE_SECONDS = 1.0
 _ASK_SECONDS = 1.0  # then the same is asked again: a message may be lost
 _ALIVE_SECONDS = 5.0  # a server that said so long ago that it works on it is silent
 _SILENT_SECONDS = 2.0  # that silent servers are waited for, if nothing is surely lost
@@ -79,6 +80,7 @@ class Recovery:
         self._own_settled = True
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
         self._known: dict[str, KnownJournal] = {}  # those of others
+        self._announced: tuple[str, ...] = ()  # journals of ours that others know
         self._alive: set[str] = set()  # journals whose server answers, as far as we know
         self._waits: dict[str, _Wait] = {}
         self._answering: set[tuple[str, str, str, int]] = set()
@@ -109,6 +111,17 @@ class Recovery:
         self._subscriptions = [self._inbox, await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask)]
         await self.check()
         await self._ask()
+
+    async def run(self) -> None:
+        """Announce a journal of ours when it gets its first record, until cancelled.
+
+        A server that does not know of a journal cannot wait for it.
+        """
+        while True:
+            await asyncio.sleep(_ANNOUNCE_SECONDS)
+            if self._own != self._announced:
+                with suppress(TransportError):
+                    await self._ask()
 
     async def stop(self) -> None:
         """Answer nobody any more."""
@@ -265,9 +278,11 @@ class Recovery:
         """Ask all others to bring it back; without a document, who is there. Raises TransportError."""
         context = self._context
         doubt = self._doubt or context.new_id()
-        ask = Ask(context.server_id, self._own, doubt, document_id, number)
+        own = self._own
+        ask = Ask(context.server_id, own, doubt, document_id, number)
         reply = "" if self._inbox is None else self._inbox.subject
         await context.transport.bus.publish(subjects.SERVER_RECOVER, recovery.encode(ask), reply=reply)
+        self._announced = own
 
     def _on_answer(self, message: Message) -> None:
         try:

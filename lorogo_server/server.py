@@ -253,6 +253,7 @@ class Server:
         if self.recovery is not None and self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()
+            self._tasks.spawn(self.recovery.run())
         if self._taster is not None:
             await asyncio.to_thread(self._taster.start)
         if self._pulse is not None:
