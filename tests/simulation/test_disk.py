@@ -303,7 +303,7 @@ def test_a_server_and_a_client_keep_everything_on_it(tmp_path: Path) -> None:
             assert server.reconciler is not None
             await server.reconciler.reconcile()
         names = set(disk.folders[str(data / "journal")].folder.durable)
-        assert names == {"ledger", "epoch", "loads", "reconciled"}
+        assert names == {"ledger", "epoch", "journals", "loads", "reconciled"}
         async with Server(nats.connect("again"), data=data, storage=disk) as server:
             assert server.journal is not None
             assert server.journal.covered("doc").sequence == 1
