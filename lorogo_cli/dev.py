@@ -78,7 +78,7 @@ async def _open(nats: EmbeddedNats, server_id: str, data: Path, web: GatewaySett
             transport,
             settings,
             pulse=Pulse(nats.url),
-            taster=Taster(),
+            taster=Taster(spare=False),
             data=data,
             tracer_provider=spans,
         ),

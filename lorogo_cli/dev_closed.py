@@ -55,7 +55,7 @@ async def running(
                 transport,
                 settings,
                 pulse=pulse,
-                taster=Taster(),
+                taster=Taster(spare=False),
                 data=data,
                 authority=authority,
                 tracer_provider=spans,

@@ -112,7 +112,7 @@ async def _serve(
                     transport,
                     settings,
                     pulse=pulse,
-                    taster=Taster(),
+                    taster=Taster(spare=False),
                     data=folder,
                     authority=authority,
                     tracer_provider=spans,

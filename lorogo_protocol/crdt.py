@@ -10,7 +10,7 @@ would pass through every `except Exception`. `guard()` turns them into ours. Wha
   the update's peers times its changes, except for a snapshot into an empty document.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,13 +23,27 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_protocol import operation_ids, steps
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidUpdate, OperationIdsReused, TooManyPeers
+from lorogo_protocol import blocks, operation_ids, steps
+from lorogo_protocol.errors import (
+    CrdtError,
+    HistoryTrimmed,
+    InvalidUpdate,
+    OperationIdsReused,
+    TooLong,
+    TooManyPeers,
+)
 from lorogo_protocol.frontiers import heads
-from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
+from lorogo_protocol.limits import (
+    MERGED_OPERATIONS_MAX,
+    RUN_BESIDE_OPERATIONS_MAX,
+    UNSTEPPED_OPERATIONS_MAX,
+    UPDATE_PEER_CHANGES_MAX,
+    UPDATE_PEERS_MAX,
+)
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
+_UNSTEPPED = frozenset({blocks.TREE, blocks.MOVABLE_LIST})
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -127,15 +141,27 @@ class Replica:
         return replica
 
     def apply(
-        self, update: bytes, origin: str = "", *, foreign: bool = False, accepted: bool = False
+        self,
+        update: bytes,
+        origin: str = "",
+        *,
+        foreign: bool = False,
+        accepted: bool = False,
+        new: bool = False,
+        settle: bool = True,
     ) -> Applied | Unready:
         """Import an update whole, or not at all. Raises InvalidUpdate, HistoryTrimmed, CrdtPanic.
 
-        A `foreign` one, which no server has accepted yet, must be within the limits: TooManyPeers;
-        and, unless a server `accepted` it, have operation ids of its own: OperationIdsReused.
+        A `foreign` one must be within the limits: TooManyPeers; and, unless a server `accepted` it, have
+        operation ids of its own: OperationIdsReused. A `new` one, which no server can have accepted yet,
+        must also be quick to work out: TooLong. Without `settle`, the caller works the state out by
+        `settling()`.
         """
         try:  # as `reading()`, which would cost as much as the import of a keystroke
-            return self._apply(update, origin, foreign, accepted)
+            applied = self._apply(update, origin, foreign, accepted, new)
+            if settle and self.is_due:
+                self._settle_what_is_in()
+            return applied
         except CrdtError:
             raise
         except BaseException as error:
@@ -143,7 +169,9 @@ class Replica:
                 raise
             raise (InvalidUpdate(str(ours)) if type(ours) is CrdtError else ours) from None
 
-    def _apply(self, update: bytes, origin: str, foreign: bool, accepted: bool) -> Applied | Unready:
+    def _apply(
+        self, update: bytes, origin: str, foreign: bool, accepted: bool, new: bool
+    ) -> Applied | Unready:
         doc = self.doc
         needs = LoroDoc.decode_import_blob_meta(update, False)
         if foreign and needs.change_num > UPDATE_PEERS_MAX:  # else it is not wide: every peer has a change
@@ -155,7 +183,12 @@ class Replica:
         if not self._has_what_it_needs(needs):
             return Unready()
         if self.lazy:
-            self._prepare(needs, len(update))
+            kinds = blocks.kinds(update)
+            length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
+            large = len(update) >= _UNSETTLED_BYTES_MAX or length > steps.STEP_OPERATIONS
+            if new and large:
+                self._check_time(needs, kinds)
+            self._prepare(needs, len(update), kinds, large=large)
         status = doc.import_with(update, origin) if origin else doc.import_(update)
         if status.pending is not None:
             # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -164,10 +197,7 @@ class Replica:
         added = status.success.inner()
         spans = tuple([(peer, first, end) for peer, (first, end) in added.items()])
         if self._unsettled_bytes:
-            # What is inserted costs its square, and that has a byte for each operation at least.
-            self._unsettled_operations += min(len(update), sum(end - first for _, first, end in spans))
-            if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
-                self._settle_what_is_in()
+            self._unsettled_operations += sum(end - first for _, first, end in spans)
         return Applied(bool(added), spans)
 
     def check_ids(self, update: bytes) -> None:
@@ -240,38 +270,89 @@ class Replica:
         known = self._known(begins)
         return known is not None and steps.is_little(self.doc, self.doc.oplog_vv, known, length)
 
-    def _prepare(self, needs: ImportBlobMetadata, size: int) -> None:
+    def _check_time(self, needs: ImportBlobMetadata, kinds: frozenset[int]) -> None:
+        """Raises TooLong if working it out takes long and cannot be done in steps (docs/decisions/0004)."""
+        have = self.doc.oplog_vv
+        if needs.mode != EncodedBlobMode.Updates or have.includes_vv(needs.partial_end_vv):
+            return
+        missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
+        length = steps.operations(missing)
+        if not kinds.isdisjoint(_UNSTEPPED) and length > UNSTEPPED_OPERATIONS_MAX:
+            raise TooLong(
+                f"it holds {length} operations and changes a tree or a movable list: at most"
+                f" {UNSTEPPED_OPERATIONS_MAX} are taken at once; split the change into smaller commits"
+            )
+        if length <= MERGED_OPERATIONS_MAX:
+            return
+        if len(missing) > 1:
+            raise TooLong(
+                f"it holds {length} operations of several peers: at most {MERGED_OPERATIONS_MAX} are taken at"
+                " once; send the changes in smaller updates, or a snapshot into a new document"
+            )
+        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
+        beside = 0 if begins is None else steps.operations(have.sub_iter(begins))
+        if beside > MERGED_OPERATIONS_MAX or (beside and length > RUN_BESIDE_OPERATIONS_MAX):
+            raise TooLong(
+                f"it holds {length} operations beside {beside} that its writer had not seen;"
+                " sync, then split the change into smaller commits"
+            )
+
+    def _prepare(self, needs: ImportBlobMetadata, size: int, kinds: frozenset[int], *, large: bool) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
 
-        A large one that is one long run comes in detached, too: it is settled in steps.
+        A large one that is one long run comes in detached, too: it is settled in steps. Not a tree's: to
+        attach a detached document, Loro takes the square of the tree's depth.
         """
-        whole = needs.mode == EncodedBlobMode.ShallowSnapshot  # Loro takes it only when attached
-        if whole or size >= _UNSETTLED_BYTES_MAX:
+        # Loro takes a shallow snapshot only when attached.
+        whole = needs.mode == EncodedBlobMode.ShallowSnapshot or blocks.TREE in kinds
+        if whole or large:
             self.settled()
-            if whole or not self._is_long_run(needs):
+            if whole or blocks.MOVABLE_LIST in kinds or not self._is_long_run(needs):
                 return
         if not self.doc.is_detached():
             self.doc.detach()
         self._unsettled_bytes += size
 
-    def _settle_what_is_in(self) -> None:
-        """As `settled()`, with an update in the history that only a fresh document forgets."""
+    @property
+    def is_due(self) -> bool:
+        """Whether so much waits in the history that the state must be worked out now."""
+        if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
+            return True
+        return self._unsettled_operations > steps.STEP_OPERATIONS  # deletions have few bytes
+
+    def settling(self) -> Generator[None, None, None]:
+        """Work the state out if `is_due`, and yield between two steps. Raises CrdtPanic.
+
+        The version is the new one from the first step on. `settled()` between two steps does the rest.
+        """
+        if not self.is_due:
+            return
         try:
-            self.settled()
+            with guard():
+                yield from self._steps()
         except CrdtPanic:
             raise
-        except CrdtError as error:
+        except CrdtError as error:  # an update is in the history that only a fresh document forgets
             raise CrdtPanic(str(error)) from None
+
+    def _settle_what_is_in(self) -> None:
+        for _ in self.settling():
+            pass
+
+    def _steps(self) -> Iterator[None]:
+        doc = self.doc
+        if doc.is_detached():
+            if self._unsettled_operations > steps.STEP_OPERATIONS:
+                yield from steps.walk(doc)
+            doc.attach()
+        self._unsettled_bytes = self._unsettled_operations = 0
 
     def settled(self) -> LoroDoc:
         """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
         if self.lazy:
             with guard():
-                if self.doc.is_detached():
-                    if self._unsettled_operations > steps.STEP_OPERATIONS:
-                        steps.walk(self.doc)
-                    self.doc.attach()
-            self._unsettled_bytes = self._unsettled_operations = 0
+                for _ in self._steps():
+                    pass
         return self.doc
 
     def covers(self, update: bytes) -> bool:

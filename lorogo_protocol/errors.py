@@ -6,6 +6,8 @@
     ├── CrdtError                   loro refused something (see lorogo_protocol.crdt)
     │   ├── InvalidUpdate           the bytes do not decode as a Loro update
     │   ├── TooManyPeers            importing it would hold up everybody
+    │   ├── TooLong                 importing it would take the server too long
+    │   ├── OperationIdsReused      the document has other content under its operation ids
     │   └── HistoryTrimmed          it needs history from before the shallow start
     ├── InvalidKey                  yours: not a key that mints or verifies tokens (lorogo_protocol.tokens)
     ├── InvalidGrants               yours: a token cannot grant that (lorogo_protocol.grants)
@@ -64,6 +66,12 @@ class OperationIdsReused(CrdtError):
 
 class TooManyPeers(CrdtError):
     """The update holds changes of so many peers that importing it would hold up everybody."""
+
+    code = "too-large"
+
+
+class TooLong(CrdtError):
+    """Importing the update would keep the server from every other document for too long."""
 
     code = "too-large"
 

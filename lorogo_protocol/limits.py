@@ -18,6 +18,10 @@ UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times i
 PATCH_OPERATIONS_MAX = 10_000  # of a JSON Patch
 PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.py): about 2 s in a thread
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
+# Of a new update, where Loro works it out at once and not in steps: each takes less than 250 ms
+UNSTEPPED_OPERATIONS_MAX = 20_000  # that change trees or movable lists
+MERGED_OPERATIONS_MAX = 200_000  # of several peers; or of one, beside as many that it had not seen
+RUN_BESIDE_OPERATIONS_MAX = 2_000_000  # of one peer, beside anything that it had not seen
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes
 UNFINISHED_UPDATES_MAX = 1024  # per document
 PENDING_BYTES_MAX = 16 * MIB  # updates that wait for their dependencies, per document

@@ -10,14 +10,16 @@ from loro import ID, ContainerType, Frontiers, IdSpan, LoroDoc, VersionVector
 
 from lorogo_protocol.frontiers import ids
 
-STEP_OPERATIONS = 10_000  # of a straight run between two stops
-_BESIDE_OPERATIONS_MAX = 10_000  # of others beside it, which are taken back for that and worked out again
+STEP_OPERATIONS = 5_000  # of a straight run between two stops: at most some 30 ms each
+_BESIDE_OPERATIONS_MAX = 200_000  # of others beside it, which are taken back for that and worked out again
 _STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
 _MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 
 
-def walk(doc: LoroDoc) -> None:
+def walk(doc: LoroDoc) -> Iterator[None]:
     """Bring the state of a detached document near its history in steps, if one peer's run is between them.
+
+    Yields after each step. A caller that attaches the document between two steps ends the walk.
 
     Loro works out at once whatever is between two versions, and takes the square of what one peer wrote.
     Where others wrote beside it each step would begin where they parted. So if that is little, it is taken
@@ -46,8 +48,12 @@ def walk(doc: LoroDoc) -> None:
         if not is_little(doc, doc.state_vv, parted, end - at):
             return
         doc.checkout(parted)
+        yield
     for reached in stops:
+        if not doc.is_detached():
+            return
         doc.checkout(Frontiers.from_ids([ID(peer, reached - 1)]))
+        yield
 
 
 def _pays(doc: LoroDoc, first: ID, length: int) -> bool:

@@ -18,6 +18,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
 from lorogo_server import bounds
+from lorogo_server.admission import admit
 from lorogo_server.answers import Answers
 from lorogo_server.backlog import Backlog, Heard
 from lorogo_server.context import Context
@@ -612,7 +613,8 @@ class Host:
             case Doubtful():
                 return await self._settle_doubt(copy)
             case Next():
-                effects = loaded.intake.take(stored, now, tasted=heard.is_fine)
+                taste, fine = self.context.taste, heard.is_fine
+                effects = await admit(loaded.intake, stored, now, taste=taste, tasted=fine)
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
@@ -654,6 +656,7 @@ class Host:
                 self.context.clock,
                 self._carry_out_read,
                 epoch=self.epoch,
+                taste=self.context.taste,
                 foretaste=self.context.foretaste,
             )
             read = True

@@ -19,6 +19,7 @@ from lorogo_protocol.errors import (
     HistoryTrimmed,
     MalformedMessage,
     OperationIdsReused,
+    TooLong,
     TooManyPeers,
 )
 from lorogo_protocol.ids import is_inbox, is_token
@@ -27,7 +28,6 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
 from lorogo_server.history import DatedVersion, History
 from lorogo_server.settings import ServerSettings
-from lorogo_server.tasting import Taste, untasted
 from lorogo_transport.ports import Stored
 
 ORIGIN = "wal"
@@ -75,6 +75,20 @@ class Poisoned:
 
 Effect = Accepted | Again | Refused | Poisoned
 
+
+@dataclass(frozen=True, slots=True)
+class Unvalidated:
+    """A whole update that the sandbox must decode first; `Intake.validated` goes on with it.
+
+    `bounded`: nothing has accepted it yet, so it may be refused because decoding it takes too long.
+    """
+
+    update: Assembled
+    time_ns: int
+    accepted: bool  # a journal has it
+    bounded: bool
+
+
 _FOR_EVER = frozenset({Reason.TOO_LARGE, Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED})
 
 _WAITING = frozenset({Reason.MISSING_DEPENDENCIES})  # told at once; it is kept all the same
@@ -99,8 +113,9 @@ class Intake:
         *,
         head: int,
         deleted: bool,
-        taste: Taste = untasted,
+        sandboxed: bool = False,
     ) -> None:
+        """`sandboxed`: `take` returns each update as Unvalidated that the sandbox has not decoded yet."""
         self.replica = replica
         self.history = history
         self.head = head  # the sequence of the last update that changed something
@@ -114,7 +129,8 @@ class Intake:
         self._settings = settings
         # What any server accepted must be accepted again when it is loaded: here only the wire's own
         # limit counts, and this server's from `go_live()` on.
-        self._taste = taste
+        self._sandboxed = sandboxed
+        self._in_hand: tuple[int, ...] = ()  # sequences of the update that is being validated or settled
         self._assembler = Assembler(
             update_bytes_max=UPDATE_BYTES_MAX,
             unfinished_bytes_max=settings.unfinished_bytes_max,
@@ -185,12 +201,14 @@ class Intake:
         self._assembler.set_limit(UPDATE_BYTES_MAX)  # as at a load, until `go_live()`
         self._pending.clear()
         self._pending_bytes = 0
+        self._in_hand = ()
         self._dropped = range(0)  # judged again
         self.head = self.tail = 0
 
     def first_needed(self) -> int | None:
         """The lowest sequence that must stay in the WAL: of an unfinished or a pending update."""
         needed = [min(waiting.update.sequences) for waiting in self._pending.values()]
+        needed += self._in_hand
         if (unfinished := self._assembler.first_unfinished()) is not None:
             needed.append(unfinished)
         return min(needed, default=None)
@@ -209,15 +227,17 @@ class Intake:
 
     def take(
         self, stored: Stored, now: float, *, accepted: bool = False, tasted: bool = False
-    ) -> list[Effect]:
+    ) -> list[Effect] | Unvalidated:
         """Take one message of the WAL and say what follows from it.
 
-        `accepted`: a journal has the update that ends with it. Then the taster's suspicion does not count.
-        `tasted`: the taster has decoded this message's data already, and nothing happened.
+        `accepted`: a journal has the update that ends with it.
+        `tasted`: the sandbox has decoded this message's data already, and nothing happened.
+        After Unvalidated, `validated` is called before anything else is taken.
         """
-        return self._noted(self._take(stored, now, accepted, tasted))
+        taken = self._take(stored, now, accepted, tasted)
+        return taken if isinstance(taken, Unvalidated) else self._noted(taken)
 
-    def _take(self, stored: Stored, now: float, accepted: bool, tasted: bool) -> list[Effect]:
+    def _take(self, stored: Stored, now: float, accepted: bool, tasted: bool) -> list[Effect] | Unvalidated:
         self.wal_bytes += len(stored.data)
         try:
             chunk = chunks.parse(stored.headers, stored.data)
@@ -235,14 +255,23 @@ class Intake:
             case Assembled() as update if self.deleted:
                 return [self._deleted(update.log_id, update.digest, update.inbox, update.sequences)]
             case Assembled() as update:
-                if not tasted or update.payload is not stored.data:  # else it was a part of what is whole now
-                    try:
-                        self._taste(
-                            update.payload, accepted=accepted
-                        )  # before anything of it is decoded here
-                    except CrdtError as error:
-                        return [_refuse(update, _reason(error), str(error), quarantine=True)]
+                self._in_hand = update.sequences
+                # An update of several messages is another than the message that the sandbox has decoded.
+                if self._sandboxed and not (tasted and update.payload is stored.data):
+                    bounded = self._is_new(update) and not accepted
+                    return Unvalidated(update, stored.time_ns, accepted, bounded)
                 return self._apply(update, stored.time_ns, now, accepted)
+
+    def validated(self, waiting: Unvalidated, problem: CrdtError | None, now: float) -> list[Effect]:
+        """Go on with an update that the sandbox has decoded; `problem`: it must not be imported."""
+        update = waiting.update
+        if problem is not None:
+            return self._noted([_refuse(update, _reason(problem), str(problem), quarantine=True)])
+        return self._noted(self._apply(update, waiting.time_ns, now, waiting.accepted))
+
+    def settled(self) -> None:
+        """What was taken last is applied and worked out, or refused."""
+        self._in_hand = ()
 
     def tick(self, now: float) -> list[Effect]:
         """What time has done: unfinished and pending updates that expired."""
@@ -267,7 +296,7 @@ class Intake:
             return [full]
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
-            applied = self.replica.apply(update.payload, ORIGIN, foreign=True, accepted=accepted)
+            applied = self._import(update, accepted=accepted)
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
         except CrdtError as error:
@@ -279,6 +308,18 @@ class Intake:
                 self._forget((update.log_id, update.digest))
                 effects: list[Effect] = [self._accept(update, time_ns, now, new, spans, ended)]
                 return effects + self._wake(now) if new and self._pending else effects
+
+    def _import(self, update: Assembled, *, accepted: bool = False) -> Applied | Unready:
+        """What a load finds, or a server publishes again, may be accepted already: the older limits count."""
+        new = self._is_new(update) and not accepted
+        return self.replica.apply(
+            update.payload, ORIGIN, foreign=True, accepted=accepted, new=new, settle=False
+        )
+
+    def _is_new(self, update: Assembled) -> bool:
+        """Whether no server can have accepted it: it came to an owner, and no server vouches for it."""
+        owned = self._live and self._room is not None
+        return owned and not (update.again and self._vouched(update.digest))
 
     def _accept(
         self,
@@ -362,7 +403,7 @@ class Intake:
                     effects.append(replace(full, inbox=""))  # it was told when it began to wait
                     continue
                 try:
-                    applied = self.replica.apply(waiting.update.payload, ORIGIN, foreign=True)
+                    applied = self._import(waiting.update)
                 except CrdtPanic as error:
                     self._forget(key)
                     no = _refuse(waiting.update, Reason.INVALID_UPDATE, str(error), quarantine=True)
@@ -412,7 +453,7 @@ def _reason(error: CrdtError) -> Reason:
     match error:
         case HistoryTrimmed():
             return Reason.HISTORY_TRIMMED
-        case TooManyPeers():
+        case TooManyPeers() | TooLong():
             return Reason.TOO_LARGE
         case OperationIdsReused():
             return Reason.PEER_REUSED
@@ -434,6 +475,11 @@ def _malformed(stored: Stored, why: str) -> Refused:
         (stored.sequence,),
         quarantine=True,
     )
+
+
+def poisoned(accepted: Accepted, error: CrdtPanic) -> Poisoned:
+    """The effect of an update that was imported, and made Loro panic when the state was worked out."""
+    return Poisoned(_refuse(accepted.update, Reason.INVALID_UPDATE, str(error), quarantine=True))
 
 
 def _refuse(update: Assembled, reason: Reason, message: str, *, quarantine: bool) -> Refused:

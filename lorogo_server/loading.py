@@ -14,6 +14,7 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
+from lorogo_server.admission import admit
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.following import Follower
 from lorogo_server.foretaste import Foretaste, ahead
@@ -169,7 +170,7 @@ async def _load_once(
         settings,
         head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
         deleted=facts.deleted,
-        taste=taste,
+        sandboxed=taste is not untasted,
     )
     intake.erased = facts.erased_ns > 0
     intake.stored_bytes = 0 if base is None else len(base.content)
@@ -208,6 +209,7 @@ async def _load_once(
             epoch=epoch,
             checked=checked,
             known=known,
+            taste=taste,
             foretaste=foretaste,
         )
     replica.lazy = True
@@ -260,6 +262,7 @@ async def read_on(
     epoch: int,
     checked: bool = False,
     known: Callable[[Stored], bool] | None = None,
+    taste: Taste = untasted,
     foretaste: Foretaste | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
@@ -281,6 +284,7 @@ async def read_on(
             epoch=epoch,
             checked=checked,
             known=known,
+            taste=taste,
             foretaste=foretaste,
         )
 
@@ -297,6 +301,7 @@ async def _read_through(
     epoch: int,
     checked: bool,
     known: Callable[[Stored], bool] | None,
+    taste: Taste,
     foretaste: Foretaste | None,
 ) -> None:
     """As `read_on`, up to a message that the leader named."""
@@ -312,7 +317,8 @@ async def _read_through(
             if not past and (skip is None or stored.sequence not in skip):
                 when = min(clock.now(), stored.time_ns / 1e9 - early)
                 accepted = known is not None and known(stored)
-                for taken in loaded.intake.take(stored, when, accepted=accepted, tasted=fine):
+                intake = loaded.intake
+                for taken in await admit(intake, stored, when, taste=taste, accepted=accepted, tasted=fine):
                     effect = _tried(loaded.intake.replica, taken) if checked else taken
                     await act(effect, stored.time_ns)
                     if isinstance(effect, Poisoned):

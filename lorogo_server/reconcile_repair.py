@@ -18,6 +18,7 @@ from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
+from lorogo_server.admission import admit
 from lorogo_server.context import Context
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.foretaste import ahead
@@ -26,7 +27,7 @@ from lorogo_server.ledger import Covered
 from lorogo_server.loading import Loaded, LoadFailed, load
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Ends, Row, includes
-from lorogo_server.tasting import SUSPECTED
+from lorogo_server.tasting import SUSPECTED, Taste
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, Stream
@@ -85,14 +86,17 @@ class _Scratch:
     def ends(self) -> Ends:
         return crdt.counters(self.loaded.intake.replica.version().vector)
 
-    def offer(self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, fine: bool) -> list[Effect]:
+    async def offer(
+        self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, taste: Taste, fine: bool
+    ) -> list[Effect]:
         """What would follow from publishing it; `fine`: the taster has decoded it already."""
         effects: list[Effect] = []
         for part in parts:
             self.sequence += 1
             subject = subjects.wal(self.document_id)
             message = Stored(subject, self.sequence, time_ns, part.data, part.headers())
-            effects += self.loaded.intake.take(message, now, accepted=True, tasted=fine and len(parts) == 1)
+            fine = fine and len(parts) == 1
+            effects += await admit(self.loaded.intake, message, now, taste=taste, accepted=True, tasted=fine)
         return effects
 
 
@@ -243,10 +247,12 @@ class Repair:
         except CrdtError as error:
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
             return scratch
-        parts, effects, no = self._offer(scratch, update, time_ns, update.log_id, fine=fine)
+        parts, effects, no = await self._offer(scratch, update, time_ns, update.log_id, fine=fine)
         if no is not None and no.reason in _NOT_WHOLE:
             # Chunks of another split are still in the WAL, or the id was used for other bytes since.
-            parts, effects, no = self._offer(scratch, update, time_ns, f"again-{update.digest}", fine=fine)
+            parts, effects, no = await self._offer(
+                scratch, update, time_ns, f"again-{update.digest}", fine=fine
+            )
         if any(isinstance(effect, Poisoned) for effect in effects):
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
@@ -273,12 +279,13 @@ class Repair:
                     mended.published += 1
         return scratch
 
-    def _offer(
+    async def _offer(
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, fine: bool
     ) -> tuple[list[chunks.Chunk], list[Effect], Refused | None]:
         """The update as chunks, what would follow from publishing them, and the refusal if it is one."""
         parts = list(chunks.split(update.payload, log_id, chunk_bytes_max=self._chunk_bytes, again=True))
-        effects = scratch.offer(parts, time_ns, self._context.clock.now(), fine=fine)
+        taste, now = self._context.taste, self._context.clock.now()
+        effects = await scratch.offer(parts, time_ns, now, taste=taste, fine=fine)
         return parts, effects, _refusal(effects, log_id)
 
     async def _publish(self, flight: "Flight", parts: Sequence[chunks.Chunk]) -> None:

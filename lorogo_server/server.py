@@ -39,7 +39,7 @@ from lorogo_server.resetting import Resetting
 from lorogo_server.rights import Rights, Verifier
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.tally import Tally
-from lorogo_server.tasting import Taster, untasted
+from lorogo_server.tasting import Lane, Taster, untasted
 from lorogo_server.tracing import tracing_of
 from lorogo_server.upkeep import Upkeep
 from lorogo_server.vouchers import Vouchers
@@ -115,6 +115,8 @@ class Server:
                 self.server_id, transport.bus, data / "replicas", self.settings, storage=storage
             )
         statuses = Statuses(transport)
+        self._lane = None if taster is None else Lane(taster)
+        self._taster_ahead = None if taster is None else taster.another()
         self.context = Context(
             server_id=self.server_id,
             transport=transport,
@@ -142,8 +144,8 @@ class Server:
             vouchers=Vouchers(transport.bus, self._clock),
             unfinished=Room(self.settings.unfinished_total_bytes_max),
             rights=Rights(authority),
-            taste=untasted if taster is None else taster.taste,
-            foretaste=None if taster is None else Foretaste(taster),
+            taste=untasted if self._lane is None else self._lane.taste,
+            foretaste=None if self._taster_ahead is None else Foretaste(self._taster_ahead),
             tracing=tracing_of(self.server_id, tracer_provider, self._clock),
         )
         self._tasks = Tasks(self._background_failed)
@@ -254,8 +256,9 @@ class Server:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()
             self._tasks.spawn(self.recovery.run())
-        if self._taster is not None:
-            await asyncio.to_thread(self._taster.start)
+        for one in (self._taster, self._taster_ahead):
+            if one is not None:
+                await asyncio.to_thread(one.start)
         if self._pulse is not None:
             await self._pulse.start(self.server_id, self.settings.renew_seconds)
             self._tasks.spawn(self._pulse.run())
@@ -311,8 +314,11 @@ class Server:
         await self._tasks.close()
         if self.context.foretaste is not None:
             self.context.foretaste.close()
-        if self._taster is not None:
-            await asyncio.to_thread(self._taster.stop)
+        if self._lane is not None:
+            await asyncio.to_thread(self._lane.close)
+        for one in (self._taster, self._taster_ahead):
+            if one is not None:
+                await asyncio.to_thread(one.stop)
         if self._pulse is not None:
             await self._pulse.stop()
         self._maintenance.tell_answers()

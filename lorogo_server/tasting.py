@@ -9,7 +9,7 @@ It has two parts. The *parent* has loaded everything, decodes nothing, and forks
 When an update ends the worker, the parent says how, and forks the next one: a few milliseconds, where
 starting Python anew takes some tenths of a second. A second parent is kept ready for when the first one ends.
 
-    server -> worker   bytes (4) | careful (1) | count (4) | length (4) of each update | updates
+    server -> worker   bytes (4) | careful (1) | bounded (1) | count (4) | length (4) of each update | updates
     worker -> server   "."                               each can be decoded, or Loro says no by itself
     parent -> server   "!" | code (4) | asked (8) | fine (4)
                                                          one ended the worker, behind so many: how, and for
@@ -22,6 +22,8 @@ the update (`judged`): where nothing is known, it is taken as if there were no t
 must not be refused because a machine was slow or short of memory.
 """
 
+import asyncio
+import functools
 import mmap
 import os
 import re
@@ -33,6 +35,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -40,16 +43,18 @@ from typing import NoReturn, Protocol
 
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import CrdtPanic
-from lorogo_protocol.errors import CrdtError, InvalidUpdate
+from lorogo_protocol.errors import CrdtError, InvalidUpdate, TooLong
 from lorogo_transport.logs import get_logger
 from lorogo_transport.secret_files import without_secrets
 
 log = get_logger(__name__)
 
-_SECONDS = 2.0  # for one update: a lease is longer
+_SECONDS = 10.0  # for one update: only its document waits
+#: CPU seconds that a worker may decode: the server needs as long, and runs nothing else meanwhile
+_DECODE_SECONDS = 0.15
 _START_SECONDS = 10.0
 _WORK_SECONDS = 300  # then a worker ends itself: nobody may be there any more to end it
-_REQUEST = struct.Struct("<I?I")
+_REQUEST = struct.Struct("<I??I")
 _END = struct.Struct("<ciQI")
 _FINE = struct.Struct("<I")
 _LENGTH_BYTES = 4
@@ -74,19 +79,21 @@ _WORDS_BYTES_MAX = 4096
 #: what a sender is told, and what is written beside the quarantined update
 FORGED = "decoding it ends the process: it was made to do harm"
 SUSPECTED = "decoding it ends the process, twice: it was made to do harm, or there is a fault"
+TOO_LONG = "decoding it takes too long: split the change into smaller commits"
 _PAST = b"\n\0\n"  # what was said before it belongs to another update
 
 
 class Taste(Protocol):
-    """Raises InvalidUpdate for what must not be imported.
+    """Raises InvalidUpdate or TooLong for what must not be imported.
 
     `accepted`: our journal says that it was imported once. Then only a proof counts against it.
+    `bounded`: nothing has accepted it yet; refuse it if decoding it takes too long.
     """
 
-    def __call__(self, update: bytes, *, accepted: bool = False) -> None: ...
+    async def __call__(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None: ...
 
 
-def untasted(update: bytes, *, accepted: bool = False) -> None:
+async def untasted(update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
     """For a server without a taster: every update is let through."""
 
 
@@ -103,11 +110,14 @@ class Verdict(Enum):
 
     FORGED = "forged"
     SUSPECT = "suspect"  # forged, if it ends another worker as well
+    LONG = "long"  # decoding it takes too long
     UNKNOWN = "unknown"
 
 
 def judged(ended: Ended, size: int) -> Verdict:
     """What the end of a worker says about an update of that size."""
+    if ended.code == -signal.SIGPROF:
+        return Verdict.LONG
     if ended.code not in _NATIVE:
         return Verdict.UNKNOWN
     if not ended.asked_bytes:
@@ -152,12 +162,18 @@ class Portion:
 
 
 class Taster:
-    """The server's end: starts the processes, and asks. The server waits for the answer, for 2 s at most."""
+    """The server's end: starts the processes, and asks. Whoever asks waits for the answer."""
 
-    def __init__(self, *, seconds: float = _SECONDS) -> None:
+    def __init__(self, *, seconds: float = _SECONDS, spare: bool = True) -> None:
+        """`spare`: keep a second parent ready, for those who cannot wait until Python has started."""
         self._seconds = seconds
+        self._keeps_spare = spare
         self._process: Process | None = None
         self._spare: Process | None = None
+
+    def another(self) -> "Taster":
+        """A second one with processes of its own, which keeps a spare."""
+        return Taster(seconds=self._seconds)
 
     def start(self) -> None:
         """Start the processes, if they do not run, and wait until one can answer."""
@@ -165,15 +181,20 @@ class Taster:
             with suppress(Gone, TimeoutError):  # one that does not start is noticed when it is asked
                 process.wait_until_ready(time.monotonic() + _START_SECONDS)
 
-    def taste(self, update: bytes, *, accepted: bool = False) -> None:
-        """Raises InvalidUpdate if decoding the update ends a process."""
-        verdict = self._verdict(update, careful=False)
+    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        """Raises InvalidUpdate if decoding the update ends a process.
+
+        Raises TooLong if it is `bounded` and decoding it takes long.
+        """
+        verdict = self._verdict(update, careful=False, bounded=bounded)
         if verdict is Verdict.SUSPECT and not accepted:
-            verdict = self._verdict(update, careful=True)
+            verdict = self._verdict(update, careful=True, bounded=bounded)
             if verdict is Verdict.SUSPECT:
                 raise InvalidUpdate(SUSPECTED)
         if verdict is Verdict.FORGED:
             raise InvalidUpdate(FORGED)
+        if verdict is Verdict.LONG:
+            raise TooLong(TOO_LONG)
 
     @property
     def process(self) -> "Process | None":
@@ -193,14 +214,14 @@ class Taster:
                 process.end()
         self._process = self._spare = None
 
-    def _verdict(self, update: bytes, *, careful: bool) -> Verdict:
+    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> Verdict:
         self._free()
         deadline = time.monotonic() + self._seconds
         for _ in range(2):
             if (process := self._process or self._next()) is None:
                 break
             try:
-                ended = process.ask(update, careful, deadline)
+                ended = process.ask(update, deadline, careful=careful, bounded=bounded)
             except TimeoutError:
                 log.warning("the taster did not answer in time, taking another", bytes=len(update))
                 process.end(at_once=True)
@@ -243,10 +264,32 @@ class Taster:
         self._process, self._spare = self._spare, None
         try:
             self._process = self._process or Process()
-            self._spare = Process()
+            self._spare = Process() if self._keeps_spare else None
         except OSError as error:  # no memory for it, or too many processes
             log.warning("a taster could not be started", problem=str(error))
         return self._process
+
+
+class Lane:
+    """Validates updates one after another in a thread, while the loop runs other documents.
+
+    It has a taster of its own: an update that takes long here does not delay the small updates, which
+    another taster decodes in portions (`foretaste.py`). The thread waits for pipes; it decodes nothing.
+    """
+
+    def __init__(self, taster: Taster) -> None:
+        self._taster = taster
+        # Its queue holds one update of each document at most.
+        self._thread = ThreadPoolExecutor(1, "lorogo-sandbox")
+
+    async def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        """As `Taste` says."""
+        asked = functools.partial(self._taster.taste, update, accepted=accepted, bounded=bounded)
+        await asyncio.get_running_loop().run_in_executor(self._thread, asked)
+
+    def close(self) -> None:
+        """Wait for the update that is being decoded; no other is begun."""
+        self._thread.shutdown(cancel_futures=True)
 
 
 class Process:
@@ -277,12 +320,12 @@ class Process:
             self._hear(deadline)
             self._ready = True
 
-    def ask(self, update: bytes, careful: bool, deadline: float) -> Ended | None:
+    def ask(self, update: bytes, deadline: float, *, careful: bool, bounded: bool) -> Ended | None:
         """How the update ended the worker; None: it did not. Raises TimeoutError, Gone."""
         self.wait_until_ready(deadline)
         if self._portion is not None:
             self.finish(deadline)
-        self._tell(_framed((update,), careful), deadline)
+        self._tell(_framed((update,), careful=careful, bounded=bounded), deadline)
         heard = self._hear(deadline)
         if heard == _DONE:
             return None
@@ -304,7 +347,7 @@ class Process:
         assert self._portion is None
         self._portion, self.due = portion, deadline  # settled from here on, however it ends
         self.wait_until_ready(deadline)
-        self._tell(_framed(portion.updates, careful=False), deadline)
+        self._tell(_framed(portion.updates, careful=False, bounded=True), deadline)
 
     def finish(self, deadline: float) -> None:
         """Settle the portion that is under way, if there is one. Raises TimeoutError, Gone."""
@@ -359,9 +402,9 @@ def _nothing() -> None:
     pass
 
 
-def _framed(updates: Sequence[bytes], careful: bool) -> bytes:
+def _framed(updates: Sequence[bytes], *, careful: bool, bounded: bool) -> bytes:
     lengths = [len(update) for update in updates]
-    head = _REQUEST.pack(sum(lengths), careful, len(lengths))
+    head = _REQUEST.pack(sum(lengths), careful, bounded, len(lengths))
     return b"".join((head, struct.pack(f"<{len(lengths)}I", *lengths), *updates))
 
 
@@ -435,14 +478,16 @@ def _work(doing: mmap.mmap, parent: int) -> NoReturn:
     try:
         with suppress(BrokenPipeError):
             while (request := _request(doing)) is not None and os.getppid() == parent:
-                updates, careful = request
+                updates, careful, bounded = request
                 _FINE.pack_into(doing, 1, 0)
                 doing[0] = _DECODING
                 signal.alarm(_WORK_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, _DECODE_SECONDS if bounded else 0.0)
                 for number, update in enumerate(updates, 1):
                     _decode(update, careful)
                     _FINE.pack_into(doing, 1, number)
                 signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
                 doing[0] = _IDLE
                 os.write(1, _DONE)
         code = 0
@@ -462,9 +507,12 @@ def _decode(update: bytes, careful: bool) -> None:
         pass
 
 
-def _request(doing: mmap.mmap) -> tuple[list[bytes], bool] | None:
-    """The next updates, and whether to look for room first; None at the end. One request comes at a time."""
-    data, wanted, careful, count = bytearray(), _REQUEST.size, False, 0
+def _request(doing: mmap.mmap) -> tuple[list[bytes], bool, bool] | None:
+    """The next updates, whether to look for room first, and whether time is bounded; None at the end.
+
+    One request comes at a time.
+    """
+    data, wanted, careful, bounded, count = bytearray(), _REQUEST.size, False, False, 0
     while len(data) < wanted:
         piece = os.read(0, _PIECE_BYTES)
         if not piece:
@@ -472,11 +520,11 @@ def _request(doing: mmap.mmap) -> tuple[list[bytes], bool] | None:
         doing[0] = _READING
         data += piece
         if len(data) >= _REQUEST.size:
-            size, careful, count = _REQUEST.unpack_from(data)
+            size, careful, bounded, count = _REQUEST.unpack_from(data)
             wanted = _REQUEST.size + _LENGTH_BYTES * count + size
     lengths = struct.unpack_from(f"<{count}I", data, _REQUEST.size)
     updates, begin = [], _REQUEST.size + _LENGTH_BYTES * count
     for length in lengths:
         updates.append(bytes(memoryview(data)[begin : begin + length]))
         begin += length
-    return updates, careful
+    return updates, careful, bounded

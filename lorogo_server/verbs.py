@@ -7,7 +7,14 @@ from functools import partial
 from lorogo_protocol import crdt, ids, reasons, subjects
 from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica
-from lorogo_protocol.errors import CrdtError, HistoryTrimmed, InvalidDocumentId, InvalidUpdate, TooManyPeers
+from lorogo_protocol.errors import (
+    CrdtError,
+    HistoryTrimmed,
+    InvalidDocumentId,
+    InvalidUpdate,
+    TooLong,
+    TooManyPeers,
+)
 from lorogo_protocol.limits import PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
@@ -37,6 +44,8 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
     handler = _VERBS.get(verb)
     if handler is None:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
+    if host.is_up and host.loaded.intake.replica.is_due:
+        await _imported(host)
     if not (host.is_up and host.lease.valid()):
         raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
     if not host.is_settled:
@@ -57,6 +66,15 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.FAILED, str(error)) from error
     except TimeoutError:
         raise Refused(Reason.BUSY, "the change was not accepted in time; it may still be") from None
+
+
+async def _imported(host: Host) -> None:
+    """Wait for an import that is being worked out in steps: a reader must not do the rest at once."""
+    try:
+        async with asyncio.timeout(_SUBMIT_SECONDS), host.busy:
+            pass
+    except TimeoutError:
+        raise Refused(Reason.BUSY, "a large change is being imported; ask again") from None
 
 
 async def _sync(host: Host, arguments: Arguments) -> Answer:
@@ -299,8 +317,10 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
     async with host.editing:
         try:
-            host.context.taste(payload)
+            await host.context.taste(payload, bounded=True)
             Replica.from_snapshot(payload, foreign=True)
+        except TooLong as error:
+            raise Refused(Reason.TOO_LARGE, str(error)) from None
         except TooManyPeers as error:
             raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None
         except CrdtError as error:

@@ -1,5 +1,7 @@
 """Long runs of one peer, worked out in steps: the same state as at once, and only where it pays."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from loro import LoroDoc
 
 from lorogo_protocol import crdt, steps
 from lorogo_protocol.crdt import Applied, Replica, nothing_known, vector_items
+from lorogo_protocol.errors import TooLong
 from tests.protocol.support import everything, replica, text, typed
 
 _ACTS = st.lists(
@@ -62,6 +65,11 @@ def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int,
         assert Replica.from_snapshot(reader.snapshot()).value() == whole.value()
 
 
+def _walk(doc: LoroDoc) -> None:
+    for _ in steps.walk(doc):
+        pass
+
+
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "STEP_OPERATIONS", 1_000)
@@ -78,7 +86,7 @@ def test_a_long_run_of_one_peer_is_worked_out_in_steps() -> None:
         doc = replica(9, *here).doc
         doc.detach()
         doc.import_(update)
-        steps.walk(doc)
+        _walk(doc)
         assert crdt.counters(doc.state_vv.encode())[2] == (3_000 if first else 3_001)
         doc.attach()
         assert doc.get_text("t").to_string() == text(writer)
@@ -105,7 +113,7 @@ def test_little_that_others_wrote_beside_it_is_taken_back_first() -> None:
         doc.detach()
         for one in missing:
             doc.import_(one)
-        steps.walk(doc)
+        _walk(doc)
         assert crdt.counters(doc.state_vv.encode()) == reached
         doc.attach()
         assert doc.get_deep_value() == replica(8, *there, *missing).value()
@@ -127,7 +135,7 @@ def test_trees_and_movable_lists_are_worked_out_at_once(kind: str) -> None:
     doc = replica(9, base).doc
     doc.detach()
     doc.import_(writer.updates_since(before))
-    steps.walk(doc)
+    _walk(doc)
     assert crdt.counters(doc.state_vv.encode()) == {1: 5}
     doc.attach()
     assert doc.get_deep_value() == writer.value()
@@ -147,23 +155,20 @@ def test_who_merged_others_often_is_worked_out_at_once() -> None:
     doc.detach()
     doc.import_(writer.updates_since(before))
     state = doc.state_vv.encode()
-    steps.walk(doc)
+    _walk(doc)
     assert doc.state_vv.encode() == state
 
 
 def test_a_long_run_takes_steps_in_a_lazy_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Into an empty document as well: Loro takes the square of a list's pushes there.
-
-    A run beside which others wrote much is worked out at once.
-    """
+    """Into an empty document as well, beside others, and however few bytes it has."""
     walked: list[int] = []
     walk = steps.walk
 
-    def watched(doc: LoroDoc) -> None:
+    def watched(doc: LoroDoc) -> Iterator[None]:
         walked.append(doc.len_ops)
-        walk(doc)
+        return walk(doc)
 
     monkeypatch.setattr(steps, "walk", watched)
     large = typed(replica(1), "a" * 20_000)
@@ -174,19 +179,102 @@ def test_a_long_run_takes_steps_in_a_lazy_replica(
     reader.apply(typed(writer, "b" * 20_000), foreign=True)
     assert (walked, reader.doc.is_detached()) == ([20_000, 40_000], False)
     reader.apply(typed(replica(3, large), "c" * 20_000))
-    assert (len(walked), reader.doc.is_detached()) == (2, False)
+    assert (len(walked), reader.doc.is_detached()) == (3, False)
     small = replica(4, everything(reader))
     vector_before = small.version().vector
-    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes: quick at once
+    small.doc.get_text("t").delete(0, 30_000)  # many operations in a few bytes
     small.doc.commit()
     reader.apply(small.updates_since(vector_before))
-    assert (len(walked), reader.doc.is_detached()) == (2, True)
+    assert (len(walked), reader.doc.is_detached()) == (4, False)
     assert reader.settled().get_text("t").to_string() == text(small)
-    assert len(walked) == 2
     paster, beside = replica(5, everything(reader)), replica(6, everything(reader))
     pasted = typed(paster, "d" * 20_000)
     reader.apply(typed(beside, "e"))
     reader.apply(pasted, foreign=True)
-    assert (len(walked), reader.doc.is_detached()) == (3, False)
+    assert (len(walked), reader.doc.is_detached()) == (5, False)
     beside.apply(pasted)
     assert reader.settled().get_text("t").to_string() == text(beside)
+
+
+def test_a_tree_is_worked_out_at_once() -> None:
+    """However small the update is: to attach a detached document, Loro takes the square of a tree's depth."""
+    writer, reader = replica(1), Replica(lazy=True)
+    node = None
+    for _ in range(200):
+        node = writer.doc.get_tree("tree").create(node)
+    writer.doc.commit()
+    reader.apply(everything(writer))
+    assert not reader.doc.is_detached()
+    assert reader.value() == writer.value()
+
+
+def _pushed(writer: Replica, kind: str, number: int) -> bytes:
+    before = writer.version().vector
+    for _ in range(number):
+        if kind == "tree":
+            writer.doc.get_tree("tree").create()
+        elif kind == "movable list":
+            writer.doc.get_movable_list("cards").push(1)
+        else:
+            writer.doc.get_list("list").push(1)
+    writer.doc.commit()
+    return writer.updates_since(before)
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "STEP_OPERATIONS", 10)
+    monkeypatch.setattr(crdt, "UNSTEPPED_OPERATIONS_MAX", 50)
+    monkeypatch.setattr(crdt, "MERGED_OPERATIONS_MAX", 100)
+    monkeypatch.setattr(crdt, "RUN_BESIDE_OPERATIONS_MAX", 200)
+
+
+def _refused(reader: Replica, update: bytes) -> bool:
+    before = reader.version()
+    try:
+        reader.apply(update, foreign=True, new=True)
+    except TooLong:
+        assert reader.version() == before
+        assert isinstance(reader.apply(update, foreign=True), Applied)  # a load takes it
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("kind", ["tree", "movable list", "list"])
+@pytest.mark.parametrize("number", [50, 60])
+def test_a_new_update_of_a_tree_or_a_movable_list_is_bounded(kind: str, number: int) -> None:
+    """Steps do not make them quicker. What may have been ACKed is taken as before."""
+    assert _refused(Replica(lazy=True), _pushed(replica(1), kind, number)) is (number > 50 and kind != "list")
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(("first", "second", "refused"), [(50, 50, False), (60, 50, True)])
+def test_a_new_update_of_several_peers_is_bounded(first: int, second: int, refused: bool) -> None:
+    """Loro works it out at once."""
+    one, other = replica(1), replica(2)
+    _pushed(one, "list", first)
+    one.apply(_pushed(other, "list", second))
+    assert _refused(Replica(lazy=True), everything(one)) is refused
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("long", "beside", "refused"),
+    [
+        (1000, 0, False),
+        (200, 1, False),
+        (201, 1, True),
+        (100, 1000, False),
+        (101, 100, False),
+        (101, 101, True),
+    ],
+)
+def test_a_new_run_beside_others_is_bounded(long: int, beside: int, refused: bool) -> None:
+    """Steps end where others wrote beside it; the merge is made at once."""
+    base = typed(replica(1), "hello")
+    reader = Replica(lazy=True)
+    reader.apply(base)
+    if beside:
+        reader.apply(_pushed(replica(3, base), "list", beside))
+    assert _refused(reader, _pushed(replica(2, base), "list", long)) is refused

@@ -12,10 +12,13 @@ class Suspicious(Taster):
         self.suspects = suspects
         self.tasted: list[tuple[bytes, bool]] = []
 
+    def another(self) -> Taster:
+        return self
+
     def start(self) -> None:
         """There is nothing to start."""
 
-    def taste(self, update: bytes, *, accepted: bool = False) -> None:
+    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
         self.tasted.append((update, accepted))
         if self.suspects and not accepted:
             raise InvalidUpdate(SUSPECTED)

@@ -90,6 +90,7 @@ def test_an_update_that_waited_has_a_place_in_the_chain() -> None:
     for sequence, payload in enumerate((waits, needed, other.type("more"), other.type("and more")), 1):
         headers = {h.LOG_ID: f"l{sequence}", h.CHUNK_INDEX: "0", h.FINAL: "true", h.DIGEST: digest(payload)}
         effects = intake.take(Stored(subjects.wal("doc"), sequence, 1, payload, headers), 1.0)
+        assert isinstance(effects, list)
         chain += [(one.previous, one.update.sequence) for one in effects if isinstance(one, Accepted)]
         tails.append(intake.tail)
     assert chain == [(0, 2), (2, 1), (1, 3), (3, 4)]

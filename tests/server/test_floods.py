@@ -112,7 +112,9 @@ def test_what_is_read_again_is_taken_however_much_others_hold() -> None:
         effects: list[Effect] = []
         for chunk in chunks.split(payload, f"u{len(payload)}", chunk_bytes_max=50):
             stored = Stored(subjects.wal("doc"), next(sequences), 1, chunk.data, chunk.headers())
-            effects += intake.take(stored, 0.0)
+            taken = intake.take(stored, 0.0)
+            assert isinstance(taken, list)
+            effects += taken
         return effects
 
     assert not any(isinstance(effect, Accepted) for effect in take(writer.type("x" * 100)))

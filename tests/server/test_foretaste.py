@@ -11,10 +11,11 @@ from lorogo_protocol import chunks
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_server import ServerSettings, foretaste
+from lorogo_server.admission import admit
 from lorogo_server.foretaste import Foretaste, Foretasted
 from lorogo_server.history import History
 from lorogo_server.intake import Accepted, Intake
-from lorogo_server.tasting import Portion, Process, Taster
+from lorogo_server.tasting import Lane, Portion, Process, Taster
 from lorogo_transport.ports import Stored
 from tests.server.poison import deadly
 from tests.server.support import Writer
@@ -142,18 +143,20 @@ async def test_at_the_end_nobody_is_left_waiting(taster: Taster) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one message", "chunks"])
-def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
+async def test_only_a_message_that_is_a_whole_update_was_tasted(whole: bool) -> None:
     """That the last chunk can be decoded says nothing about all of them together."""
     taster = Suspicious(suspects=False)
-    intake = Intake(
-        Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, taste=taster.taste
-    )
+    lane = Lane(taster)
+    intake = Intake(Replica(lazy=True), History(), ServerSettings(), head=0, deleted=False, sandboxed=True)
     update = Writer().type("a text")
     parts = chunks.split(update, "id", chunk_bytes_max=1000 if whole else 60, inbox="_INBOX.a")
     effects = [
-        intake.take(Stored("s", number, 1, part.data, part.headers()), 0.0, tasted=True)
+        await admit(
+            intake, Stored("s", number, 1, part.data, part.headers()), 0.0, taste=lane.taste, tasted=True
+        )
         for number, part in enumerate(parts, 1)
     ]
+    lane.close()
     assert isinstance(effects[-1][0], Accepted)
     assert taster.tasted == ([] if whole else [(update, False)])
 

@@ -17,7 +17,7 @@ from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.errors import InvalidUpdate, TooLong
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
 from lorogo_server import Server, ServerSettings, tasting
@@ -180,15 +180,15 @@ def test_a_suspect_is_tried_again_only_where_there_is_room(
     """An end without a word may be for want of memory as well; the next update is tasted as ever."""
     ends = noted_ends(monkeypatch)
     good = Writer().type("good")
-    assert taster._verdict(good, careful=True) is Verdict.UNKNOWN
-    assert taster._verdict(deadly(), careful=True) is Verdict.FORGED
+    assert taster._verdict(good, careful=True, bounded=False) is Verdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True, bounded=False) is Verdict.FORGED
     assert [ended.code for ended in ends] == [-signal.SIGABRT]
     ends.clear()
     for pid in processes(taster):
         resource.prlimit(pid, resource.RLIMIT_AS, (used_bytes(pid) + (128 << 20),) * 2)
-    assert taster._verdict(deadly(), careful=True) is Verdict.UNKNOWN
+    assert taster._verdict(deadly(), careful=True, bounded=False) is Verdict.UNKNOWN
     assert ends == [Ended(1)]
-    assert taster._verdict(deadly(), careful=False) is Verdict.FORGED
+    assert taster._verdict(deadly(), careful=False, bounded=False) is Verdict.FORGED
 
 
 def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
@@ -286,7 +286,7 @@ class _Suspects(Taster):
         self.verdicts = list(verdicts)
         self.careful: list[bool] = []
 
-    def _verdict(self, update: bytes, *, careful: bool) -> Verdict:
+    def _verdict(self, update: bytes, *, careful: bool, bounded: bool) -> Verdict:
         self.careful.append(careful)
         return self.verdicts.pop(0)
 
@@ -301,6 +301,7 @@ class _Suspects(Taster):
         (Verdict.SUSPECT, Verdict.UNKNOWN, False, False),
         (Verdict.SUSPECT, None, True, False),
         (Verdict.UNKNOWN, None, False, False),
+        (Verdict.LONG, None, False, True),
     ],
 )
 def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
@@ -308,7 +309,7 @@ def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
 ) -> None:
     """An ACKed update must not be lost because a process ended over it."""
     taster = _Suspects(first, *([] if second is None else [second]))
-    with pytest.raises(InvalidUpdate) if refused else nullcontext():
+    with pytest.raises((InvalidUpdate, TooLong)) if refused else nullcontext():
         taster.taste(b"update", accepted=accepted)
     assert taster.careful == ([False] if second is None else [False, True])
 
@@ -347,9 +348,9 @@ def test_a_server_that_is_killed_leaves_no_taster() -> None:
         wait_for_end(*pidfds)
 
 
-def test_without_a_taster_everything_is_let_through() -> None:
+async def test_without_a_taster_everything_is_let_through() -> None:
     """As on a server that an app runs inside itself."""
-    untasted(deadly())
+    await untasted(deadly())
 
 
 async def test_a_server_with_a_taster_refuses_a_deadly_update_for_good_and_serves_on(

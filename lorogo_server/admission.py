@@ -1,0 +1,56 @@
+"""One WAL message on its way into a document: validated by the sandbox, imported, settled in steps.
+
+    take ─▶ sandbox decodes it ─▶ import into the history ─▶ state, in steps ─▶ effects
+
+The event loop runs other documents while the sandbox decodes, and between two steps. This document
+waits: its host holds `busy`, and calls wait for that (`verbs.answer`).
+"""
+
+import asyncio
+import contextlib
+
+from lorogo_protocol.crdt import CrdtPanic
+from lorogo_protocol.errors import CrdtError
+from lorogo_server.intake import Accepted, Effect, Intake, Unvalidated, poisoned
+from lorogo_server.tasting import Taste
+from lorogo_transport.ports import Stored
+
+
+async def admit(
+    intake: Intake, stored: Stored, now: float, *, taste: Taste, accepted: bool = False, tasted: bool = False
+) -> list[Effect]:
+    """Take a message, and return what follows from it. The owner of the document calls it once at a time.
+
+    `accepted`: a journal has the update that ends with it. Then a suspicion does not count against it.
+    `tasted`: the sandbox has decoded this message's data already, and nothing happened.
+    """
+    try:
+        effects = intake.take(stored, now, accepted=accepted, tasted=tasted)
+        if isinstance(effects, Unvalidated):
+            problem = await _problem(effects, taste)
+            effects = intake.validated(effects, problem, now)
+        return await _settled(intake, effects) if intake.replica.is_due else effects
+    finally:
+        intake.settled()
+
+
+async def _problem(waiting: Unvalidated, taste: Taste) -> CrdtError | None:
+    try:
+        await taste(waiting.update.payload, accepted=waiting.accepted, bounded=waiting.bounded)
+    except CrdtError as error:
+        return error
+    return None
+
+
+async def _settled(intake: Intake, effects: list[Effect]) -> list[Effect]:
+    """The effects, when the state is worked out; if Loro panics, the update that came last is the culprit."""
+    try:
+        with contextlib.closing(intake.replica.settling()) as settling:
+            for _ in settling:
+                await asyncio.sleep(0)
+    except CrdtPanic as error:
+        last = max(place for place, one in enumerate(effects) if isinstance(one, Accepted))
+        culprit = effects[last]
+        assert isinstance(culprit, Accepted)
+        return [*effects[:last], poisoned(culprit, error)]
+    return effects

@@ -1,0 +1,97 @@
+"""A message on its way into a document: other documents go on while it is validated and worked out."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from loro import LoroDoc
+
+from lorogo_protocol import chunks, steps
+from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_server import Server
+from lorogo_server.admission import admit
+from lorogo_server.history import History
+from lorogo_server.intake import Accepted, Intake, Poisoned
+from lorogo_server.tasting import Taster, untasted
+from lorogo_transport.memory import MemoryNats
+from lorogo_transport.ports import Stored
+from tests.server.support import QUICK, Probe, Writer
+
+_STEPS = 20
+
+
+@pytest.fixture
+def long_update(monkeypatch: pytest.MonkeyPatch) -> Stored:
+    """A message with an update that is worked out in many steps."""
+    monkeypatch.setattr(steps, "STEP_OPERATIONS", 100)
+    update = Writer().type("x" * (_STEPS * 100 + 1))
+    (part,) = chunks.split(update, "id", chunk_bytes_max=100_000)
+    return Stored("s", 1, 1, part.data, part.headers())
+
+
+def _intake() -> Intake:
+    return Intake(Replica(lazy=True), History(), QUICK, head=0, deleted=False)
+
+
+async def test_others_run_between_two_steps_of_an_import(long_update: Stored) -> None:
+    """Each step returns to the event loop; the effects follow the last one."""
+    intake, turns, done = _intake(), 0, False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    (effect,) = await admit(intake, long_update, 0.0, taste=untasted)
+    done = True
+    await beside
+    assert isinstance(effect, Accepted)
+    assert turns >= _STEPS
+    assert not intake.replica.is_due
+    assert intake.first_needed() is None
+
+
+async def test_a_panic_in_a_step_refuses_the_update(
+    long_update: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a panic inside the import does: nothing is ACKed, and the document is loaded again."""
+
+    def panics(_: LoroDoc) -> None:
+        raise CrdtPanic("forged")
+
+    monkeypatch.setattr(steps, "walk", panics)
+    (effect,) = await admit(_intake(), long_update, 0.0, taste=untasted)
+    assert isinstance(effect, Poisoned)
+    assert effect.refused.sequences == (1,)
+
+
+class _Waiting(Taster):
+    """Decodes one by one what is above the portions' size, and waits for a word before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def taste(self, update: bytes, *, accepted: bool = False, bounded: bool = False) -> None:
+        assert bounded
+        self.asked.set()
+        assert self.go_on.wait(60.0)
+
+
+async def test_other_documents_are_served_while_a_large_update_is_validated(tmp_path: Path) -> None:
+    """The sandbox decodes it beside the event loop, and small updates have a sandbox of their own."""
+    nats, taster = MemoryNats(), _Waiting()
+    serving = Server(nats.connect("server"), QUICK, data=tmp_path, taster=taster)
+    async with Probe(nats.connect("probe")) as probe, serving:
+        await probe.start("large")
+        await probe.start("other")
+        large = probe.split(Writer().type("x" * 10_000))
+        await probe.put("large", large)
+        assert await asyncio.to_thread(taster.asked.wait, 60.0)
+        accepted = await probe.accept("other", Writer().type("small"))
+        assert accepted.log_id != large[0].log_id
+        taster.go_on.set()
+        assert (await probe.answer()).log_id == large[0].log_id
