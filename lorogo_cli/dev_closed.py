@@ -49,7 +49,7 @@ async def running(
         )
         authority = Authority(source, transport, clock)
         pulse = Pulse(nats.url, seed=server_seed)
-        settings = ServerSettings(server_id=server_id)
+        settings = ServerSettings(server_id=server_id, revocations_wait_seconds=0.0)  # there is no other
         await stack.enter_async_context(
             Server(
                 transport,

@@ -1,5 +1,6 @@
 """`lorogo restore`: what journals and archives hold, back onto a NATS that lost it."""
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,13 +18,14 @@ from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_cli.way import Way
 from lorogo_protocol import ids, subjects
-from lorogo_server import ServerSettings
+from lorogo_server import ServerSettings, revocation_copy
 from lorogo_server.restore_run import NothingAsOld, Outcome, Report, Wanted
 from lorogo_server.restore_run import restore as run
 from lorogo_server.restore_sources import Source, find
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.jetstream import connect
+from lorogo_transport.ports import Transport
 
 _ROWS_MAX = 40  # of documents about which there is nothing to say
 
@@ -72,8 +74,22 @@ async def restore(
                 scratch=folder,
                 progress=progress,
             )
+        if transport is not None and not document:
+            await _restore_revocations(transport, journals, as_json=as_json)
     _show(report, sources, wanted, as_json=as_json)
     return report.complete
+
+
+async def _restore_revocations(transport: Transport, journals: Sequence[str], *, as_json: bool) -> None:
+    """Bring back what servers kept of the list of revoked tokens; archives have no copy of it."""
+    copies = []
+    for place in journals:
+        if "://" not in place:
+            copies += await asyncio.to_thread(revocation_copy.find, Path(place))
+    if copies:
+        count = await revocation_copy.restore(transport, SystemClock(), copies)
+        if not as_json:
+            say(f"{show_count(count, 'revocation')} brought back: the list of revoked tokens is complete")
 
 
 @contextmanager

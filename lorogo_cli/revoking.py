@@ -1,13 +1,16 @@
 """`lorogo token revoke`: a token, or all that somebody has, refused everywhere before its time."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from lorogo_cli.connection import shown, unreachable
 from lorogo_cli.errors import Problem
 from lorogo_cli.options import SEED_ENVIRONMENT
 from lorogo_cli.output import say, say_json
-from lorogo_cli.values import parse_lasting
+from lorogo_cli.values import parse_lasting, show_count
 from lorogo_cli.versions import show_time
 from lorogo_cli.way import Way
 from lorogo_protocol import revocation, tokens
@@ -17,6 +20,8 @@ from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissi
 from lorogo_transport.jetstream import connect
 from lorogo_transport.revocations import Revocations
 from lorogo_transport.secret_files import read_secret, read_secret_file
+
+_KEPT_SECONDS: Final = 5.0  # for the first server to have it on its disk
 
 
 async def revoke(
@@ -39,33 +44,65 @@ async def revoke(
     seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
     if token_id is not None:
         _check_id(token_id)
-        await _write(Way(url, seed=seed), token_id, None, until)
+        servers = await _write(Way(url, seed=seed), token_id, None, until)
         what, said = {"token_id": token_id}, f"the token {token_id}"
     else:
         assert subject is not None
-        await _write(Way(url, seed=seed), None, _checked(subject), until)
+        servers = await _write(Way(url, seed=seed), None, _checked(subject), until)
         what, said = {"subject": subject}, f"every token that {subject} has"
     audit.record(
         "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
     )
     if as_json:
-        say_json({**what, "until": until}, pretty=False)
+        say_json({**what, "until": until, "kept_by": list(servers)}, pretty=False)
         return
     kept = "for ever" if until is None else f"until {show_time(int(until * 1e9))}"
-    say(f"{said} is refused from now on; that is remembered {kept}")
+    if servers:
+        on_disk = f"NATS and {show_count(len(servers), 'server')} have stored it"
+        say(f"{said} is refused from now on; that is remembered {kept}: {on_disk}")
+    else:
+        say(f"{said} is refused from now on; NATS remembers it {kept}")
+        say("no server has confirmed that its disk has it: if NATS loses its files before that, revoke again")
     if token_id is None:
         say(f"tokens that are minted for {subject} in {tokens.CLOCK_SECONDS:g} s or later are good")
 
 
-async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> None:
-    try:
+async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
+    """Mark the list of revoked tokens as complete as it is: no copy of it is left."""
+    seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+    way = Way(url, seed=seed)
+    with _problems(way):
+        async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
+            revocations = Revocations(transport, SystemClock())
+            await revocations.read()
+            entries = len(revocations.entries)
+            await revocations.mark_complete()
+    audit.record("revocations-complete", token=None, outcome="done")
+    if as_json:
+        say_json({"entries": entries}, pretty=False)
+        return
+    say(f"the list of revoked tokens counts as complete: it has {entries} of them")
+
+
+async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> tuple[str, ...]:
+    """The servers that have it on their disks."""
+    with _problems(way):
         async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
             revocations = Revocations(transport, SystemClock())
             await revocations.read()  # to remove what is over
+            sequence = 0
             if token_id is not None:
-                await revocations.revoke_token(token_id, until)
+                sequence = await revocations.revoke_token(token_id, until)
             if subject is not None:
-                await revocations.revoke_subject(subject, until)
+                sequence = await revocations.revoke_subject(subject, until)
+            return await revocations.wait_kept(sequence, _KEPT_SECONDS if revocations.complete else 0.0)
+
+
+@contextmanager
+def _problems(way: Way) -> Iterator[None]:
+    """What NATS refuses, in a sentence."""
+    try:
+        yield
     except NotAuthorized as error:
         if way.known:
             raise Problem(f"NATS at {shown(way)} does not know who revokes: {error}") from None

@@ -167,3 +167,17 @@ def revoke(
     from lorogo_cli import revoking
 
     run(revoking.revoke, nats, nats_seed, token_id, subject, token_file, lasting, as_json=json)
+
+
+@app.command()
+def complete(
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Accept tokens again after NATS lost the list of revoked ones and no server has a copy: revoke first."""
+    configure("info", verbose=verbose)
+    from lorogo_cli import revoking
+
+    run(revoking.complete, nats, nats_seed, as_json=json)

@@ -13,7 +13,7 @@ from typing import Self
 
 import nanoid
 
-from lorogo_log import Storage
+from lorogo_log import FileStorage, Storage
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import LorogoError
@@ -36,6 +36,7 @@ from lorogo_server.recovery import Recovery
 from lorogo_server.renewals import Renewals
 from lorogo_server.replicating import Copies, ReplicatedJournal
 from lorogo_server.resetting import Resetting
+from lorogo_server.revocation_copy import RevocationCopy
 from lorogo_server.rights import Rights, Verifier
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.tally import Tally
@@ -165,6 +166,7 @@ class Server:
         self._maintenance = Maintenance(self.context, self._upkeep, self.journal, self.reconciler)
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
+        self._revocations = self._make_revocations(data, storage) if authority is not None else None
         self._pulse = pulse
         self._taster = taster
         self._takes_inits = takes_inits
@@ -218,6 +220,18 @@ class Server:
             on_expired=self._journal_expired,
         )
 
+    def _make_revocations(self, data: Path | None, storage: Storage | None) -> RevocationCopy:
+        directory = None
+        if data is not None:
+            directory = (storage or FileStorage()).directory(data, create=True)
+        return RevocationCopy(
+            self.context.transport,
+            directory,
+            self._clock,
+            self.server_id,
+            self.settings.revocations_wait_seconds,
+        )
+
     async def __aenter__(self) -> Self:
         if self.settings.archive:
             await asyncio.to_thread(_check_archive, self.settings.archive)
@@ -252,6 +266,9 @@ class Server:
         )  # what is ensured may be lost again
         await self._ensure_streams()
         await self.context.epochs.check()
+        if self._revocations is not None:
+            await self._revocations.open()
+            self._tasks.spawn(self._revocations.run())
         if self.recovery is not None and self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()

@@ -72,6 +72,12 @@ class ServerSettings:
     journal_replicas: int = count(
         1, "Other servers that must have an update, too, with durability replicated.", at_most=16
     )
+    revocations_wait_seconds: float = seconds(
+        3.0,
+        "With keys: if NATS has no complete list of revoked tokens, wait so long for other servers to bring"
+        " back theirs.",
+        meanings={0: "do not wait"},
+    )
     reconcile_every_seconds: float = seconds(300.0, "Journals and the stream are compared so often.")
     answers_every_seconds: float = seconds(60.0, "The journal is told so often how senders were answered.")
 

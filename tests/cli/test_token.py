@@ -329,8 +329,9 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         assert "the token t-5 is refused from now on" in said(result)
         (line,) = result.stderr.splitlines()
         assert json.loads(line) | {"revoked_token_id": "t-5", "outcome": "done"} == json.loads(line)
+        assert "revoke again" in said(result)  # no server runs that could keep it
         facts = said_json(lorogo(*revoke, "--subject", "ana", "--json", cwd=folder, env=env))
-        assert facts == {"subject": "ana", "until": None}
+        assert facts == {"subject": "ana", "until": None, "kept_by": []}
         token = peek(minted(folder, token_id="leaked"))
         said(lorogo(*revoke, "--token-file", "t", cwd=folder, env={**env, "LOROGO_TOKEN": "not this one"}))
         found = await entries(nats, seeds[closed.OPERATOR])
@@ -342,6 +343,8 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         reader = lorogo("token", "revoke", "t-6", "--nats-seed", "auth-list.seed", cwd=folder, env=env)
         assert reader.returncode == 2 and reader.stdout == b""
         assert set(await entries(nats, seeds[closed.OPERATOR])) == set(found)
+        complete = ("token", "complete", "--nats-seed", "operator.seed", "--json")
+        assert said_json(lorogo(*complete, cwd=folder, env=env)) == {"entries": 3}
         for seed in seeds.values():
             assert seed.encode() not in result.stderr + stranger.stderr + reader.stderr
 

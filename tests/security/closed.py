@@ -19,6 +19,7 @@ from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.key_source import KeySource
 from tests.security.raw import Raw
+from tests.transport.support import make_list
 
 KEY = tokens.key_of({"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"})
 OTHER_KEY = tokens.key_of({"kty": "oct", "kid": "k1", "k": "b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI"})
@@ -86,6 +87,7 @@ async def closed_nats(folder: Path) -> AsyncIterator[Closed]:
     ):
         for spec in topology.specs(guarded=True):
             await server.ensure(spec)
+        await make_list(server)
         source = KeySource.from_file(keys)
         async with (
             Authority(KeySource.from_file(keys), server, SystemClock()) as authority,

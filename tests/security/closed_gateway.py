@@ -22,6 +22,7 @@ from tests.client.support import client_of, new_world
 from tests.gateway.support import Peer
 from tests.journals import in_memory
 from tests.security.people import OURS, jwks, mint
+from tests.transport.support import make_list
 
 SETTINGS = GatewaySettings(
     port=0, call_seconds=5.0, join_seconds=5.0, rejoin_seconds=0.05, close_seconds=2.0, metrics_open=False
@@ -81,6 +82,8 @@ async def closed(
 ) -> AsyncIterator[Closed]:
     """Everything, on a port of its own."""
     world = await new_world()
+    async with world.connect("setup") as transport:
+        await make_list(transport)
     source = keys or KeySource.from_text(jwks(OURS))
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context

@@ -21,6 +21,7 @@ from lorogo_transport.nats_tls import TlsFiles, name_files
 from tests.certificates import Authority
 from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
+from tests.transport.support import make_list
 
 pytestmark = pytest.mark.nats
 
@@ -71,6 +72,7 @@ async def test_without_it_nobody_comes_in_and_who_is_in_stays(
     async with await connect(url, seed=found["server"]) as server:
         for spec in topology.specs(guarded=True):
             await server.ensure(spec)
+        await make_list(server)
     async with running(url, keys, found):
         inside = await Raw.open(url, auth_token=token)
         assert inside.welcome
@@ -95,6 +97,7 @@ async def test_before_the_list_of_what_is_revoked_was_read_nobody_comes_in(
         async with await connect(url, seed=found["server"]) as server:
             for spec in topology.specs(guarded=True):
                 await server.ensure(spec)
+            await make_list(server)
             async with asyncio.timeout(20):
                 while True:
                     async with await Raw.open(url, auth_token=token) as late:
@@ -136,6 +139,7 @@ async def test_an_answer_of_somebody_else_is_worth_nothing(
     async with await connect(url, seed=found["server"]) as server:
         for spec in topology.specs(guarded=True):
             await server.ensure(spec)
+        await make_list(server)
     async with running(url, keys, forged) as service:
         async with await Raw.open(url, auth_token=mint({"d1": "read"})) as one:
             assert not one.welcome
@@ -219,6 +223,7 @@ async def test_all_of_it_over_tls(tmp_path: Path) -> None:
         async with await connect(url, seed=found["server"]) as server:
             for spec in topology.specs(guarded=True):
                 await server.ensure(spec)
+            await make_list(server)
         async with running(url, KeySource.from_file(tmp_path / "keys.jwks"), found) as service:
             async with await connect(url, token=mint({"d1": "read"}), documents=["d1"]) as one:
                 await one.bus.publish("loro.ping.d1")

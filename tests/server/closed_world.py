@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import nanoid
@@ -89,7 +89,9 @@ async def closed_world(
     authority = make(transport)
     async with (
         transport,
-        Server(transport, settings, data=data, authority=authority) as server,
+        Server(
+            transport, replace(settings, revocations_wait_seconds=0.0), data=data, authority=authority
+        ) as server,
         authority,
         Probe(world.connect("probe", standing())) as probe,
     ):

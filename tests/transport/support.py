@@ -4,13 +4,19 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from lorogo_protocol import subjects
+from lorogo_transport import topology
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import find_nats_server
 from lorogo_transport.jetstream import JetStreamTransport
 from lorogo_transport.memory import MemoryTransport
 from lorogo_transport.memory_weather import Kind
-from lorogo_transport.ports import Message
+from lorogo_transport.ports import Message, Transport
+from lorogo_transport.revocations import Revocations
 
 AnyTransport = JetStreamTransport | MemoryTransport
 Connect = Callable[[], Awaitable[AnyTransport]]
@@ -77,3 +83,10 @@ async def nats_with(folder: Path, settings: dict[str, object]) -> AsyncIterator[
     finally:
         process.kill()
         await process.wait()
+
+
+async def make_list(transport: Transport, **changes: Any) -> None:
+    """The bucket of revoked tokens, marked as complete as a server marks it on a new NATS."""
+    spec = next(spec for spec in topology.specs() if spec.name == subjects.REVOKED_STREAM)
+    await transport.ensure(replace(spec, **changes))
+    await Revocations(transport, SystemClock()).mark_complete()

@@ -18,7 +18,7 @@ from lorogo_transport.key_source import KeySource
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.revocations import AGE_SECONDS_MAX
 from lorogo_transport.secret_files import SecretUnusable
-from tests.transport.support import AnyTransport, until
+from tests.transport.support import AnyTransport, make_list, until
 from tests.transport.test_revocations import NOW, SPEC, HandClock
 
 
@@ -229,6 +229,7 @@ async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
     """By their id or with their subject; who watches is told; remembered or not makes no difference."""
     await transport.ensure(SPEC)
     await transport.stream(SPEC.name).purge(subjects.revoked_key("*"))
+    await make_list(transport)
     async with Authority(KeySource.from_text(json.dumps(ONE.private())), transport, HandClock()) as authority:
         told: list[Any] = []
         authority.watch(lambda: told.append(1))
@@ -253,6 +254,7 @@ async def test_a_list_that_was_not_read_refuses_everything() -> None:
         assert not authority.still(Authority(keys, None, HandClock()).verify(mint(ONE)))
         for spec in topology.specs():
             await transport.ensure(spec)
+        await make_list(transport)
         await until(lambda: authority.ready)
         assert authority.still(authority.verify(mint(ONE)))
 
@@ -263,7 +265,7 @@ async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
     keys = KeySource.from_text(json.dumps(ONE.private()))
     text, bad = mint(ONE, expires=NOW + 9000), mint(ONE, "bad", expires=NOW + 9000)
     async with world.connect() as transport:
-        await transport.ensure(SPEC)
+        await make_list(transport)
         async with Authority(keys, transport, clock) as authority:
             good, revoked = authority.verify(text), authority.verify(bad)
             await authority.revoke_token("bad")
@@ -286,7 +288,7 @@ async def test_why_it_cannot_be_read_is_told_and_so_is_the_end_of_it() -> None:
     keys = KeySource.from_text(json.dumps(ONE.private()))
     with structlog.testing.capture_logs() as events:
         async with MemoryNats().connect() as transport, Authority(keys, transport, HandClock()) as authority:
-            await transport.ensure(SPEC)
+            await make_list(transport)
             await until(lambda: authority.ready)
     told = [event for event in events if event["log_level"] == "warning"]
     assert [event["event"].rpartition(" revoked ")[2] for event in told] == [
