@@ -710,11 +710,11 @@ async def test_updates_behind_one_that_breaks_loro_are_not_blamed(
     forged, apply = Writer().type("forged"), Replica.apply
     broken: list[Replica] = []  # as Loro does it: after a panic, every call panics
 
-    def panics(self: Replica, update: bytes, origin: str = "", *, foreign: bool = False) -> Applied | Unready:
+    def panics(self: Replica, update: bytes, origin: str = "", **options: bool) -> Applied | Unready:
         if update == forged or any(self is one for one in broken):
             broken.append(self)
             raise CrdtPanic("poisoned")
-        return apply(self, update, origin, foreign=foreign)
+        return apply(self, update, origin, **options)
 
     monkeypatch.setattr(Replica, "apply", panics)
     server, _ = await memory.server()
@@ -752,15 +752,13 @@ async def test_what_a_broken_document_refused_is_judged_again(
     forged, innocent, apply = Writer().type("forged"), Writer().type("innocent"), Replica.apply
     first: list[Replica] = []  # breaks, and says odd things before it panics
 
-    def confused(
-        self: Replica, update: bytes, origin: str = "", *, foreign: bool = False
-    ) -> Applied | Unready:
+    def confused(self: Replica, update: bytes, origin: str = "", **options: bool) -> Applied | Unready:
         if update == innocent and (not first or self is first[0]):
             first.append(self)
             raise InvalidUpdate("confused")
         if update == forged:
             raise CrdtPanic("poisoned")
-        return apply(self, update, origin, foreign=foreign)
+        return apply(self, update, origin, **options)
 
     monkeypatch.setattr(Replica, "apply", confused)
     server, _ = await memory.server()
