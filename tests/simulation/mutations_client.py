@@ -58,6 +58,6 @@ CLIENT: tuple[Mutation, ...] = (
         "not self.top and head > 0",
         "a client that missed the last update hears of it from the owner's renewals, and syncs",
         Wish(kinds=("storm",), every=2.0, others={"servers": 1, "clients": 3, "think_seconds": 0.3}),
-        begin=7,
+        begin=120,
     ),
 )

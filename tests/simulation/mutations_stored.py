@@ -185,7 +185,7 @@ STORED: tuple[Mutation, ...] = (
             seconds=60.0,
             others={"deletes": True, "documents": 1, "clients": 3, "think_seconds": 0.3},
         ),
-        begin=2,
+        begin=51,
     ),
     Mutation(
         "deleted-before-copied",
