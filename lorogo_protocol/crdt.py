@@ -178,10 +178,10 @@ class Replica:
             self._check_width(needs)
             if _untasted(needs) and doc.oplog_vv.includes_vv(needs.partial_end_vv):
                 return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
+        if not self._has_what_it_needs(needs):
+            return Unready()  # before its ids are compared: what it waits for may explain them
         if foreign and not accepted:
             self._check_ids(update, needs)
-        if not self._has_what_it_needs(needs):
-            return Unready()
         if self.lazy:
             kinds = blocks.kinds(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
@@ -203,7 +203,9 @@ class Replica:
     def check_ids(self, update: bytes) -> None:
         """Raises OperationIdsReused if the document has other content under the update's operation ids."""
         with reading():
-            self._check_ids(update, LoroDoc.decode_import_blob_meta(update, False))
+            meta = LoroDoc.decode_import_blob_meta(update, False)
+            if self._has_what_it_needs(meta):
+                self._check_ids(update, meta)
 
     def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> None:
         """What cannot be compared counts as equal: trimmed history, movable lists on top of a long one."""

@@ -33,6 +33,24 @@ async def test_other_content_under_known_ids_is_not_acked() -> None:
         assert await probe.value("doc") == {"body": "hello"}
 
 
+async def test_an_overlap_that_waits_for_another_update_is_not_refused_for_good() -> None:
+    """Known operations beside new ones that build on what has not come: missing dependencies, not a reuse."""
+    first, second, third = LoroDoc(), LoroDoc(), LoroDoc()
+    for doc, text in ((first, "aaa"), (third, "ccc")):
+        doc.get_text("body").insert(0, text)
+        doc.commit()
+    for doc in (first, third):
+        second.import_(doc.export(ExportMode.Updates(VersionVector())))
+    second.get_text("body").insert(0, "b")
+    second.commit()
+    async with served(MemoryNats(), SETTINGS) as (_, probe):
+        await probe.accept("doc", first.export(ExportMode.Updates(VersionVector())))
+        early = second.export(ExportMode.Updates(VersionVector.decode(third.oplog_vv.encode())))
+        assert (await probe.refuse("doc", early)).reason is Reason.MISSING_DEPENDENCIES
+        await probe.accept("doc", third.export(ExportMode.Updates(VersionVector())))
+        assert await probe.value("doc") == {"body": second.get_text("body").to_string()}
+
+
 async def test_a_load_decides_as_a_live_owner_does() -> None:
     """What came while no server was there is refused by the one that loads it."""
     world = MemoryNats()
