@@ -5,6 +5,7 @@ subject on which clients may not publish (docs/NATS_RIGHTS.md). The header LORO_
 A voucher that arrives late costs no update: the journal still has it, and the next pass publishes it again.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from lorogo_transport.ports import Bus, Message, Subscription
 _KEPT_SECONDS = 600.0
 _KEPT_MAX = 100_000  # the oldest go first
 _TOGETHER = 1000  # digests in a message
+_DIGEST = re.compile(r"[0-9]{1,20}")  # xxh64, in decimal
 
 
 class Vouchers:
@@ -45,7 +47,7 @@ class Vouchers:
 
     def _on_message(self, message: Message) -> None:
         digests = message.data.decode("ascii", errors="replace").split(" ", _TOGETHER)[:_TOGETHER]
-        self._keep(subjects.document_of(message.subject), digests)
+        self._keep(subjects.document_of(message.subject), [one for one in digests if _DIGEST.fullmatch(one)])
 
     def _keep(self, document_id: str, digests: Sequence[str]) -> None:
         until = self._clock.now() + _KEPT_SECONDS

@@ -124,6 +124,20 @@ async def test_loro_again_alone_passes_no_limit(settings: ServerSettings, reason
         assert no.reason is reason
 
 
+async def test_a_voucher_is_for_a_digest() -> None:
+    """What is no digest is not kept: on an open NATS anybody may send it."""
+    async with served(MemoryNats()) as (server, probe):
+        vouchers = server.context.vouchers
+        await probe.bus.publish(subjects.vouched("doc"), b"123 " + b"9" * 100_000 + b" word 456")
+        await probe.bus.barrier()
+        assert [vouchers.has("doc", one) for one in ("123", "9" * 100_000, "word", "456")] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+
+
 async def test_junk_is_called_junk_in_a_full_document() -> None:
     """What is no update at all is `invalid-update`, not a lack of room."""
     world, writer = MemoryNats(), Writer()
