@@ -10,6 +10,7 @@ docs/decisions).
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from lorogo_protocol.crdt import Replica
@@ -22,7 +23,8 @@ TOKEN_UNITS = 16  # of a pointer
 TEXT_PART_CHARS = 1024  # of a text, for which finding a position in it costs a unit
 SLOW_DIFF_UNITS = 256 * 1024
 
-_THREADS_MAX = 1
+_LONG_MAX = 1  # threads for calls above LOOP_WORK_MAX: two would keep the lock from the loop
+_SHORT_MAX = 2
 _PAUSE_UNITS = 8 * 1024  # in a thread, about 1 ms
 _PAUSE_SECONDS = 0.001
 
@@ -45,6 +47,11 @@ class Meter:
         self._pause = pause
         self._pause_at = _PAUSE_UNITS
         self._spent = 0
+
+    @property
+    def spent(self) -> int:
+        """The units so far."""
+        return self._spent
 
     def spend(self, units: int) -> None:
         """Call this before the work is done. Raises OverBudget."""
@@ -78,13 +85,14 @@ def _pause() -> None:
 
 
 class CallExecutor:
-    """Runs the work of a server's calls."""
+    """Runs the work of a server's calls. Short work never waits for long work."""
 
-    __slots__ = ("_threads", "_turn")
+    __slots__ = ("_long", "_short", "_turn")
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._threads = asyncio.Semaphore(_THREADS_MAX)
+        self._long = asyncio.Semaphore(_LONG_MAX)
+        self._short = asyncio.Semaphore(_SHORT_MAX)
 
     async def run(
         self,
@@ -105,10 +113,27 @@ class CallExecutor:
                 pass
             finally:
                 await asyncio.sleep(0)
-        async with self._threads:
-            return await asyncio.to_thread(work, copy(), Meter(units_max, _pause))
+        return await _in_thread(self._long, lambda: partial(work, copy(), Meter(units_max, _pause)))
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Return what the work returns, done in a thread."""
-        async with self._threads:
-            return await asyncio.to_thread(work)
+    async def in_thread(self, work: Callable[[], T], *, units: int) -> T:
+        """Return what the work returns, done in a thread. `units`: what its input cost to read."""
+        return await _in_thread(self._short if units <= LOOP_WORK_MAX else self._long, lambda: work)
+
+
+async def _in_thread(threads: asyncio.Semaphore, prepare: Callable[[], Callable[[], T]]) -> T:
+    """Run in one of the threads what `prepare` returns on the loop, when there is a free one."""
+    await threads.acquire()
+    running: asyncio.Future[T] | None = None
+    try:
+        running = asyncio.ensure_future(asyncio.to_thread(prepare()))
+        running.add_done_callback(lambda done: _ended(threads, done))
+    finally:
+        if running is None:
+            threads.release()
+    return await asyncio.shield(running)  # a cancelled call leaves its thread busy until the work ends
+
+
+def _ended(threads: asyncio.Semaphore, done: "asyncio.Future[T]") -> None:
+    threads.release()
+    if not done.cancelled():
+        done.exception()  # a cancelled call does not ask for it

@@ -107,6 +107,8 @@ def lift(value: object, depth: int, spend: Spend) -> Content:
         case list():
             return ListPart([lift(item, depth + 1, spend) for item in value])
         case dict():
+            texts = (*value, value.get("$bytes"))  # keys, and base64 to decode
+            spend(sum(len(text) for text in texts if isinstance(text, str)))
             try:
                 special = unpack(value)
             except ValueError as error:

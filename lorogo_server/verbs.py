@@ -160,7 +160,9 @@ async def _status(host: Host, _: Arguments) -> Answer:
 async def _get(host: Host, arguments: Arguments) -> Answer:
     replica = _as_of(host, arguments)
     try:
-        value, frontiers = await host.context.executor.run(_read, on_loop=lambda: replica, copy=replica.fork)
+        value, frontiers, units = await host.context.executor.run(
+            _read, on_loop=lambda: replica, copy=replica.fork
+        )
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
     if arguments.get("at") is not None:
@@ -172,15 +174,16 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     if not all(isinstance(path, str) for path in paths):
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
     try:
-        matches = await host.context.executor.in_thread(partial(queries.query, value, paths))
+        matches = await host.context.executor.in_thread(partial(queries.query, value, paths), units=units)
         return {"matches": matches, "frontiers": frontiers}
     except (queries.QueryError, TooDeep) as error:
         raise Refused(Reason.INVALID_REQUEST, str(error)) from None
 
 
-def _read(replica: Replica, meter: Meter) -> tuple[object, bytes]:
-    """The whole value, and the heads that it has."""
-    return queries.to_json(reading.document_value(replica.settled(), meter.spend)), replica.frontiers()
+def _read(replica: Replica, meter: Meter) -> tuple[object, bytes, int]:
+    """The whole value, the heads that it has, and the units that reading it took."""
+    value = queries.to_json(reading.document_value(replica.settled(), meter.spend))
+    return value, replica.frontiers(), meter.spent
 
 
 def _without_later_roots(value: object) -> object:
@@ -193,11 +196,13 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
     operations = need(arguments, "operations", list)
     expected = maybe(arguments, "if_frontiers", bytes)
 
-    def copy() -> Replica:
-        replica = host.loaded.intake.replica
-        if expected is not None and expected != replica.frontiers():
+    def check_version() -> None:
+        if expected is not None and expected != host.loaded.intake.replica.frontiers():
             raise Refused(Reason.CONFLICT, "the document has changed since the version in 'if_frontiers'")
-        return replica.fork()
+
+    def copy() -> Replica:
+        check_version()
+        return host.loaded.intake.replica.fork()
 
     async with host.editing:
         try:
@@ -213,6 +218,7 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
             raise Refused(Reason.PATCH_FAILED, _PATCH_TOO_LARGE) from None
         except (patching.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
+        check_version()  # a patch that ran in a thread took a while
         return await _submit(host, update)
 
 

@@ -13,7 +13,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_executor, patching, reading
+from lorogo_server import call_executor, parts, patching, reading
 from lorogo_server.call_executor import CallExecutor, Meter, OverBudget
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK
@@ -106,3 +106,52 @@ async def test_long_work_starts_again_on_a_copy_of_its_own() -> None:
     assert len(copies) == 2  # the thread has one of its own, made when its turn came
     with pytest.raises(OverBudget):
         await executor.run(work, on_loop=copy, copy=copy, units_max=LOOP_WORK_MAX)
+
+
+async def test_short_queries_do_not_wait_for_long_calls() -> None:
+    """A thread that one document keeps busy delays no query of a small document."""
+    executor, busy, free = CallExecutor(), threading.Event(), threading.Event()
+
+    def long(_: Replica, meter: Meter) -> None:
+        meter.spend(LOOP_WORK_MAX + 1)
+        busy.set()
+        assert free.wait(10)
+
+    holding = asyncio.ensure_future(executor.run(long, on_loop=Replica, copy=Replica))
+    assert await asyncio.to_thread(busy.wait, 10)
+    assert await asyncio.wait_for(executor.in_thread(lambda: 1, units=LOOP_WORK_MAX), 10) == 1
+    waiting = asyncio.ensure_future(executor.in_thread(lambda: 2, units=LOOP_WORK_MAX + 1))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    free.set()
+    await holding
+    assert await waiting == 2
+
+
+async def test_a_cancelled_call_keeps_its_thread_until_the_work_ends() -> None:
+    """Calls that are cancelled cannot have more work under way than there are threads."""
+    executor, busy, free = CallExecutor(), threading.Event(), threading.Event()
+
+    def long(_: Replica, meter: Meter) -> None:
+        meter.spend(LOOP_WORK_MAX + 1)
+        busy.set()
+        assert free.wait(10)
+
+    call = asyncio.ensure_future(executor.run(long, on_loop=Replica, copy=Replica))
+    assert await asyncio.to_thread(busy.wait, 10)
+    call.cancel()
+    await asyncio.wait([call])
+    behind = asyncio.ensure_future(executor.in_thread(lambda: 2, units=LOOP_WORK_MAX + 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not behind.done()
+    free.set()
+    assert await behind == 2
+
+
+@pytest.mark.parametrize("value", [{"$bytes": "AAAA" * LOOP_WORK_MAX}, {"k" * 1024: 1}])
+def test_bytes_and_keys_are_counted_before_they_are_read(value: object) -> None:
+    """Base64 and keys cost as many units as they have characters."""
+    spent: list[int] = []
+    parts.lift(value, 0, spent.append)
+    assert sum(spent) >= len(str(value)) - 20
