@@ -29,7 +29,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse bench audit sbom dist release image-here \
+.PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse neighbours shapes bench audit sbom dist release image-here \
   docs reference \
   check-format check-types check-arrows check-web check-tests
 
@@ -196,6 +196,12 @@ fuzz: build/fuzz/.done ## every parser at the border on hostile input, SECONDS=6
 SEEDS ?= 2000
 simulate: $(VENV)/.dev ## the real server and client in worlds that go wrong, SEEDS=2000 of them; some always run in `make test`
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+neighbours: $(VENV)/.dev ## others' ACKs while one client sends updates that are hard to import; about a minute
+	@$(BIN)/python bench/neighbours.py
+
+shapes: $(VENV)/.dev ## the search for updates that stop a server: the longest stretch on the loop of each; a few minutes
+	@$(BIN)/python bench/shapes.py
 
 abuse: $(VENV)/.dev ## a gateway against floods, slow and hostile clients by the thousand; a few minutes, not a part of `make test`
 	@$(BIN)/python bench/abuse.py

@@ -34,8 +34,10 @@ from lorogo_protocol.errors import (
 )
 from lorogo_protocol.frontiers import heads
 from lorogo_protocol.limits import (
+    EDITS_BESIDE_MAX,
     MERGED_OPERATIONS_MAX,
     RUN_BESIDE_OPERATIONS_MAX,
+    TREE_BESIDE_OPERATIONS_MAX,
     UNSTEPPED_OPERATIONS_MAX,
     UPDATE_PEER_CHANGES_MAX,
     UPDATE_PEERS_MAX,
@@ -43,6 +45,7 @@ from lorogo_protocol.limits import (
 
 _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worked out
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
+_ORDERED = frozenset({blocks.LIST, blocks.TEXT})  # to merge edits of maps and counters takes little
 _UNSTEPPED = frozenset({blocks.TREE, blocks.MOVABLE_LIST})
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
@@ -126,7 +129,7 @@ class Replica:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
         self._unsettled_bytes = 0
-        self._unsettled_operations = 0
+        self._unsettled_operations = self._unsettled_edits = 0
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
@@ -183,12 +186,14 @@ class Replica:
         if foreign and not accepted:
             self._check_ids(update, needs)
         if self.lazy:
-            kinds = blocks.kinds(update)
+            contents = blocks.contents(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
             large = len(update) >= _UNSETTLED_BYTES_MAX or length > steps.STEP_OPERATIONS
             if new and large:
-                self._check_time(needs, kinds)
-            self._prepare(needs, len(update), kinds, large=large)
+                self._check_time(needs, contents)
+            self._prepare(needs, len(update), contents.kinds, large=large)
+            if self.doc.is_detached():
+                self._unsettled_edits += contents.edits
         status = doc.import_with(update, origin) if origin else doc.import_(update)
         if status.pending is not None:
             # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -272,17 +277,27 @@ class Replica:
         known = self._known(begins)
         return known is not None and steps.is_little(self.doc, self.doc.oplog_vv, known, length)
 
-    def _check_time(self, needs: ImportBlobMetadata, kinds: frozenset[int]) -> None:
+    def _check_time(self, needs: ImportBlobMetadata, contents: blocks.Contents) -> None:
         """Raises TooLong if working it out takes long and cannot be done in steps (docs/decisions/0004)."""
         have = self.doc.oplog_vv
         if needs.mode != EncodedBlobMode.Updates or have.includes_vv(needs.partial_end_vv):
             return
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
         length = steps.operations(missing)
-        if not kinds.isdisjoint(_UNSTEPPED) and length > UNSTEPPED_OPERATIONS_MAX:
+        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
+        beside = 0 if begins is None else steps.operations(have.sub_iter(begins))
+        if not contents.kinds.isdisjoint(_UNSTEPPED):
+            merges = beside and blocks.TREE in contents.kinds  # Loro takes the square of the depth
+            most = TREE_BESIDE_OPERATIONS_MAX if merges else UNSTEPPED_OPERATIONS_MAX
+            if length > most:
+                raise TooLong(
+                    f"it holds {length} operations and changes a tree or a movable list: at most {most} are"
+                    " taken at once; split the change into smaller commits"
+                )
+        if beside and contents.edits > EDITS_BESIDE_MAX and not contents.kinds.isdisjoint(_ORDERED):
             raise TooLong(
-                f"it holds {length} operations and changes a tree or a movable list: at most"
-                f" {UNSTEPPED_OPERATIONS_MAX} are taken at once; split the change into smaller commits"
+                f"it holds {contents.edits} edits beside {beside} operations that its writer had not seen:"
+                f" at most {EDITS_BESIDE_MAX} are taken at once; sync, then split it into smaller commits"
             )
         if length <= MERGED_OPERATIONS_MAX:
             return
@@ -291,8 +306,6 @@ class Replica:
                 f"it holds {length} operations of several peers: at most {MERGED_OPERATIONS_MAX} are taken at"
                 " once; send the changes in smaller updates, or a snapshot into a new document"
             )
-        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
-        beside = 0 if begins is None else steps.operations(have.sub_iter(begins))
         if beside > MERGED_OPERATIONS_MAX or (beside and length > RUN_BESIDE_OPERATIONS_MAX):
             raise TooLong(
                 f"it holds {length} operations beside {beside} that its writer had not seen;"
@@ -345,9 +358,10 @@ class Replica:
         doc = self.doc
         if doc.is_detached():
             if self._unsettled_operations > steps.STEP_OPERATIONS:
-                yield from steps.walk(doc)
+                scattered = self._unsettled_edits > self._unsettled_operations // 10
+                yield from steps.walk(doc, steps.STEP_EDITS if scattered else steps.STEP_OPERATIONS)
             doc.attach()
-        self._unsettled_bytes = self._unsettled_operations = 0
+        self._unsettled_bytes = self._unsettled_operations = self._unsettled_edits = 0
 
     def settled(self) -> LoroDoc:
         """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""

@@ -20,6 +20,8 @@ PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
 # Of a new update, where Loro works it out at once and not in steps: each takes less than 250 ms
 UNSTEPPED_OPERATIONS_MAX = 20_000  # that change trees or movable lists
+TREE_BESIDE_OPERATIONS_MAX = 2_000  # that change trees, beside anything that their writer had not seen
+EDITS_BESIDE_MAX = 50_000  # beside anything that their writer had not seen; a paste is one
 MERGED_OPERATIONS_MAX = 200_000  # of several peers; or of one, beside as many that it had not seen
 RUN_BESIDE_OPERATIONS_MAX = 2_000_000  # of one peer, beside anything that it had not seen
 UNFINISHED_BYTES_MAX = 4 * UPDATE_BYTES_MAX  # per document, before the oldest unfinished update goes

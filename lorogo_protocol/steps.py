@@ -10,13 +10,14 @@ from loro import ID, ContainerType, Frontiers, IdSpan, LoroDoc, VersionVector
 
 from lorogo_protocol.frontiers import ids
 
-STEP_OPERATIONS = 5_000  # of a straight run between two stops: at most some 30 ms each
+STEP_OPERATIONS = 5_000  # of a straight run between two stops
+STEP_EDITS = 2_000  # operations between two stops, where most are edits of their own: marks take 150 ms
 _BESIDE_OPERATIONS_MAX = 200_000  # of others beside it, which are taken back for that and worked out again
 _STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
 _MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter
 
 
-def walk(doc: LoroDoc) -> Iterator[None]:
+def walk(doc: LoroDoc, step: int) -> Iterator[None]:
     """Bring the state of a detached document near its history in steps, if one peer's run is between them.
 
     Yields after each step. A caller that attaches the document between two steps ends the walk.
@@ -37,8 +38,8 @@ def walk(doc: LoroDoc) -> Iterator[None]:
             return
         behind = first + length
         before = {(peer, behind - 1)}
-        next_stop = first + STEP_OPERATIONS - (first - at) % STEP_OPERATIONS
-        here = range(next_stop, min(behind + 1, end), STEP_OPERATIONS)
+        next_stop = first + step - (first - at) % step
+        here = range(next_stop, min(behind + 1, end), step)
         if here and _pays(doc, ID(peer, first), length):
             stops += here
     if not stops:

@@ -51,7 +51,7 @@ log = get_logger(__name__)
 
 _SECONDS = 10.0  # for one update: only its document waits
 #: CPU seconds that a worker may decode: the server needs as long, and runs nothing else meanwhile
-_DECODE_SECONDS = 0.15
+DECODE_SECONDS = 0.15
 _START_SECONDS = 10.0
 _WORK_SECONDS = 300  # then a worker ends itself: nobody may be there any more to end it
 _REQUEST = struct.Struct("<I??I")
@@ -482,7 +482,7 @@ def _work(doing: mmap.mmap, parent: int) -> NoReturn:
                 _FINE.pack_into(doing, 1, 0)
                 doing[0] = _DECODING
                 signal.alarm(_WORK_SECONDS)
-                signal.setitimer(signal.ITIMER_PROF, _DECODE_SECONDS if bounded else 0.0)
+                signal.setitimer(signal.ITIMER_PROF, DECODE_SECONDS if bounded else 0.0)
                 for number, update in enumerate(updates, 1):
                     _decode(update, careful)
                     _FINE.pack_into(doing, 1, number)

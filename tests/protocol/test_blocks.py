@@ -4,7 +4,7 @@ import pytest
 from loro import LoroMovableList, LoroTree
 
 from lorogo_protocol import blocks
-from tests.protocol.support import replica
+from tests.protocol.support import everything, replica
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["root", "nested"])
@@ -20,7 +20,7 @@ def test_the_kinds_of_an_update_are_read_without_decoding_it(nested: bool, base:
         for number in range(50):
             writer.doc.get_text(f"t{number}").insert(0, "text")
         writer.doc.commit()
-        assert kind not in blocks.kinds(writer.updates_since(before))
+        assert kind not in blocks.contents(writer.updates_since(before)).kinds
         if nested:
             made = writer.doc.get_map("m").insert_container("c", container())
         else:
@@ -31,10 +31,24 @@ def test_the_kinds_of_an_update_are_read_without_decoding_it(nested: bool, base:
             assert isinstance(made, LoroMovableList)
             made.push(1)
         writer.doc.commit()
-        assert kind in blocks.kinds(writer.updates_since(before))
+        assert kind in blocks.contents(writer.updates_since(before)).kinds
 
 
 @pytest.mark.parametrize("data", [b"", b"loro", b"loro" + bytes(16) + b"\x00\x04" + b"\xff" * 50])
 def test_other_bytes_have_no_kinds(data: bytes) -> None:
     """They are read before Loro has seen them: whatever they are, nothing is raised."""
-    assert blocks.kinds(data) == frozenset()
+    assert blocks.contents(data).kinds == frozenset()
+
+
+def test_the_edits_of_an_update_are_counted() -> None:
+    """A paste is one edit, however long it is; each letter elsewhere is one."""
+    writer = replica(1)
+    writer.doc.get_text("t").insert(0, "pasted" * 1000)
+    writer.doc.commit()
+    assert blocks.contents(everything(writer)).edits == 1
+    before = writer.version().vector
+    for number in range(5_000):
+        writer.doc.get_text("t").insert(2 * number, "x")
+        writer.doc.get_map("m").insert(str(number % 7), number)
+    writer.doc.commit()
+    assert blocks.contents(writer.updates_since(before)).edits == 10_000

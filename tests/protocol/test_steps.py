@@ -48,6 +48,7 @@ def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int,
     writers = [replica(peer) for peer in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "STEP_OPERATIONS", 3)
+        patch.setattr(steps, "STEP_EDITS", 3)
         patch.setattr(crdt, "_UNSETTLED_BYTES_MAX", 150)
         reader, sent = Replica(lazy=True), nothing_known()
         for who, what, at, much in [*acts, (0, "sync", 0, 1), (1, "sync", 0, 1), (2, "sync", 0, 1)]:
@@ -66,7 +67,7 @@ def test_what_is_worked_out_in_steps_is_the_same(acts: list[tuple[int, str, int,
 
 
 def _walk(doc: LoroDoc) -> None:
-    for _ in steps.walk(doc):
+    for _ in steps.walk(doc, steps.STEP_OPERATIONS):
         pass
 
 
@@ -166,9 +167,9 @@ def test_a_long_run_takes_steps_in_a_lazy_replica(
     walked: list[int] = []
     walk = steps.walk
 
-    def watched(doc: LoroDoc) -> Iterator[None]:
+    def watched(doc: LoroDoc, step: int) -> Iterator[None]:
         walked.append(doc.len_ops)
-        return walk(doc)
+        return walk(doc, step)
 
     monkeypatch.setattr(steps, "walk", watched)
     large = typed(replica(1), "a" * 20_000)
@@ -225,6 +226,8 @@ def _pushed(writer: Replica, kind: str, number: int) -> bytes:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "STEP_OPERATIONS", 10)
     monkeypatch.setattr(crdt, "UNSTEPPED_OPERATIONS_MAX", 50)
+    monkeypatch.setattr(crdt, "TREE_BESIDE_OPERATIONS_MAX", 20)
+    monkeypatch.setattr(crdt, "EDITS_BESIDE_MAX", 30)
     monkeypatch.setattr(crdt, "MERGED_OPERATIONS_MAX", 100)
     monkeypatch.setattr(crdt, "RUN_BESIDE_OPERATIONS_MAX", 200)
 
@@ -278,3 +281,31 @@ def test_a_new_run_beside_others_is_bounded(long: int, beside: int, refused: boo
     if beside:
         reader.apply(_pushed(replica(3, base), "list", beside))
     assert _refused(reader, _pushed(replica(2, base), "list", long)) is refused
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("kind", "number", "refused"),
+    [
+        ("tree", 20, False),
+        ("tree", 21, True),
+        ("movable list", 50, False),
+        ("letters", 30, False),
+        ("letters", 31, True),
+    ],
+)
+def test_a_new_update_of_many_edits_beside_others_is_bounded(kind: str, number: int, refused: bool) -> None:
+    """Loro takes the square of a tree's depth to merge it, and time with each edit of a text."""
+    base = typed(replica(1), "hello" * 20)
+    reader, writer = Replica(lazy=True), replica(2, base)
+    reader.apply(base)
+    reader.apply(typed(replica(3, base), "!"))
+    if kind == "letters":
+        before = writer.version().vector
+        for at in range(number):
+            writer.doc.get_text("t").insert(2 * at, "x")
+        writer.doc.commit()
+        update = writer.updates_since(before)
+    else:
+        update = _pushed(writer, kind, number)
+    assert _refused(reader, update) is refused

@@ -59,7 +59,7 @@ async def test_a_panic_in_a_step_refuses_the_update(
 ) -> None:
     """As a panic inside the import does: nothing is ACKed, and the document is loaded again."""
 
-    def panics(_: LoroDoc) -> None:
+    def panics(_: LoroDoc, step: int) -> None:
         raise CrdtPanic("forged")
 
     monkeypatch.setattr(steps, "walk", panics)
