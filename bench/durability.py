@@ -96,7 +96,8 @@ class Stack:
             await asyncio.gather(*(self._open(client, name) for name in names))
 
     async def _open(self, client: Client, name: str) -> None:
-        await client.document(name).version(timeout=_START_SECONDS)
+        async with client.open(name, timeout=_START_SECONDS):
+            pass
         self.documents[name] = Typed()
 
     def _on_reply(self, message: Message) -> None:

@@ -128,6 +128,12 @@ async def watch(transport: JetStreamTransport, wanted: int) -> tuple[float, floa
     return first or last, last, have
 
 
+async def start(client: Client, name: str) -> None:
+    """Have the document served."""
+    async with client.open(name, timeout=_START_SECONDS):
+        pass
+
+
 async def run(folder: Path, documents: int, updates: int, servers: int, readers: int) -> int:
     names = [f"doc-{number}" for number in range(documents)]
     each = updates // documents
@@ -140,7 +146,7 @@ async def run(folder: Path, documents: int, updates: int, servers: int, readers:
         stack.callback(lambda: end(running))
         async with await dial(nats.url, name="bench") as transport, connect(transport) as client:
             slots = asyncio.Semaphore(_IN_FLIGHT)
-            await asyncio.gather(*(client.document(name).version(timeout=_START_SECONDS) for name in names))
+            await asyncio.gather(*(start(client, name) for name in names))
             typist = Typist(transport)
             await typist.start()
             began = time.perf_counter()

@@ -14,7 +14,8 @@ from lorogo_cli.reading import moment
 from lorogo_cli.values import parse_json, show_count, show_size
 from lorogo_cli.versions import show_version
 from lorogo_cli.way import Way
-from lorogo_client import Client, Receipt
+from lorogo_client import Client, NoSuchDocument, Receipt
+from lorogo_protocol import crdt
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import UPDATE_BYTES_MAX
 from lorogo_protocol.reasons import Reason
@@ -27,8 +28,6 @@ async def set_value(way: Way, document_id: str, path: str, text: str, *, as_json
     """Put a JSON value somewhere in a document, which is created if it is not there."""
     tokens, value = parse_path(path), parse_json(text)
     async with connected(way, document_id) as client:
-        if not await is_known(client, document_id):
-            patches.set_value({}, tokens, value)  # what cannot be set must not leave an empty document
         receipt = await _set(client, document_id, tokens, value)
     say_receipt(document_id, receipt, as_json=as_json)
 
@@ -36,7 +35,10 @@ async def set_value(way: Way, document_id: str, path: str, text: str, *, as_json
 async def _set(client: Client, document_id: str, tokens: list[str], value: object) -> Receipt:
     document = client.document(document_id)
     for attempt in range(_SET_ATTEMPTS):
-        answer: Any = await document.get()
+        try:
+            answer: Any = await document.get()
+        except NoSuchDocument:
+            answer = {"value": {}, "frontiers": crdt.no_frontiers()}  # the patch creates it
         setting = patches.set_value(answer["value"], tokens, value)
         expected = answer["frontiers"] if setting.exact else None
         try:

@@ -10,8 +10,9 @@ from lorogo_client.errors import NotAllowed, NotServed, Timeout
 from lorogo_client.links import Links
 from lorogo_client.receipt import Receipt, from_answer
 from lorogo_client.verdicts import backoff
-from lorogo_protocol import calls
+from lorogo_protocol import calls, crdt
 from lorogo_protocol.calls import Body, Refused
+from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.grants import VERBS, Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.reasons import Reason
@@ -22,12 +23,14 @@ Operation = dict[str, object]  # of a JSON Patch
 Moment = datetime | str | int | bytes
 
 _START_SHARE = 0.9  # of the time that is left
+_CREATE = frozenset({"patch", "import"})  # calls that create a document
 _AGAIN = (Reason.NOT_OWNER, Reason.BUSY)  # said before anything was done
 
 
 class DocumentApi:
     """One document, by calls. Each starts the document if nobody serves it.
 
+    `patch` and `import_` create a document that does not exist; every other call raises NoSuchDocument then.
     What our token does not grant raises NotAllowed before anything is sent; what the owner denies does, too.
     """
 
@@ -110,7 +113,11 @@ class DocumentApi:
         return calls.need(answer, "document", str)
 
     async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
-        """Fill an empty document with a snapshot."""
+        """Fill an empty document with a snapshot; other bytes are refused before anything is sent."""
+        try:
+            crdt.check_snapshot_frame(payload)
+        except InvalidUpdate as error:
+            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
         return from_answer(await self._do("import", {"payload": payload}, timeout))
 
     async def delete(self, *, purge: bool = False, timeout: float | None = None) -> dict[str, object]:
@@ -153,7 +160,8 @@ class DocumentApi:
                     verb, self.document_id, arguments, timeout=seconds, token=self._token
                 )
 
-            return await self._insist(context, once, ends, again_after_silence=patience is not None)
+            again = patience is not None
+            return await self._insist(context, once, ends, again_after_silence=again, creates=verb in _CREATE)
 
         ends = self._links.clock.now() + allowed
         deadline = asyncio.timeout(allowed)
@@ -179,6 +187,7 @@ class DocumentApi:
         ends: float,
         *,
         again_after_silence: bool,
+        creates: bool,
     ) -> dict[str, object]:
         attempt = 0
         while True:
@@ -195,7 +204,7 @@ class DocumentApi:
             try:
                 # Less than is left: why nobody serves it tells more than that the time is over.
                 left = max(0.0, ends - context.clock.now()) * _START_SHARE
-                await context.starter.served(self.document_id, timeout=left)
+                await context.starter.served(self.document_id, timeout=left, creates=creates)
             except NotServed:
                 raise
             except Disconnected:

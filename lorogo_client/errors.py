@@ -4,6 +4,7 @@
     ├── ClientError
     │   ├── DocumentFailed      servers could not load it; a person must reset it (trace_id)
     │   ├── DocumentDeleted     it was deleted; only `restore` brings it back
+    │   ├── NoSuchDocument      it does not exist, and this call does not create it
     │   ├── UpdateRefused       the owner will never take one of our updates (log_id, reason)
     │   │   └── TooLargeUpdate  because it has too many bytes
     │   ├── NotAllowed          the token does not grant this; nothing was done
@@ -47,6 +48,7 @@ __all__ = [
     "GivenUp",
     "InvalidMoment",
     "InvalidVersion",
+    "NoSuchDocument",
     "NotAllowed",
     "NotAuthorized",
     "NotServed",
@@ -99,6 +101,16 @@ class DocumentDeleted(ClientError):
         super().__init__(f"{document_id} was {'erased for good' if erased else back}")
         self.document_id = document_id
         self.erased = erased
+
+
+class NoSuchDocument(ClientError):
+    """The document does not exist, and the call does not create it. Nothing was written."""
+
+    code = "not-found"
+
+    def __init__(self, document_id: str) -> None:
+        super().__init__(f"there is no document {document_id!r}; its first edit creates it")
+        self.document_id = document_id
 
 
 class UpdateRefused(ClientError):

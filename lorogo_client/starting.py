@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lorogo_client.errors import DocumentFailed, NotServed, ServerFull
+from lorogo_client.errors import DocumentFailed, NoSuchDocument, NotServed, ServerFull
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import backoff
 from lorogo_protocol import headers as h
@@ -139,13 +139,16 @@ class Starter:
             return None
         return True
 
-    async def served(self, document_id: str, *, timeout: float, listening: bool = False) -> Entry | None:
+    async def served(
+        self, document_id: str, *, timeout: float, listening: bool = False, creates: bool = True
+    ) -> Entry | None:
         """Return when an owner answers: its entry, or None if we may not read the bucket.
 
         `listening`: the caller has subscribed to its status, and says what it hears (`heard`).
+        `creates`: a document that does not exist is created; else it raises NoSuchDocument.
         Raises NotServed after `timeout`, DocumentFailed, Disconnected.
         """
-        attempt = _Attempt(self, document_id, told=listening)
+        attempt = _Attempt(self, document_id, told=listening, creates=creates)
         if listening:
             self._attempts.setdefault(document_id, set()).add(attempt)
         try:
@@ -170,8 +173,9 @@ class Starter:
 class _Attempt:
     """One call of `served`."""
 
-    def __init__(self, starter: Starter, document_id: str, *, told: bool) -> None:
+    def __init__(self, starter: Starter, document_id: str, *, told: bool, creates: bool) -> None:
         """`told`: of every status, so that it need not subscribe."""
+        self._creates = creates
         self._starter = starter
         self._document_id = document_id
         self._subscribes = not told
@@ -219,7 +223,8 @@ class _Attempt:
                 case Start(count, expected):
                     await self._listen()  # before the move: whatever follows it is heard
                     self._operation, self._started = starter.new_id(), 0
-                    if self._leaves_move and (entry is None or isinstance(entry.status, Down)):
+                    free = entry is None or isinstance(entry.status, Down)
+                    if (self._leaves_move and free) or (entry is None and not self._creates):
                         # nobody has it: the server that takes it makes the move with the same write
                         if await self._init(self._operation, expected):
                             answered_revision = self._started
@@ -299,11 +304,14 @@ class _Attempt:
         """
         starter = self._starter
         self.full = False
+        headers = {} if self._creates else {h.EXISTING: "1"}
+        if expected is not None:
+            headers[h.EXPECTED] = str(expected)
         try:
             answer = await starter.bus.request(
                 subjects.init(self._document_id),
                 operation.encode(),
-                headers=None if expected is None else {h.EXPECTED: str(expected)},
+                headers=headers or None,
                 timeout=starter.settings.init_seconds,
             )
         except NoResponders:
@@ -321,13 +329,15 @@ class _Attempt:
                     token = answer.headers.get(h.LEASE, "")
                     self._started = int(token) if token.isdecimal() and len(token) <= _TOKEN_DIGITS else 0
                 return True
+            if reason == Reason.NOT_FOUND.value and not self._creates:
+                raise NoSuchDocument(self._document_id)
             self.why = answer.headers.get(h.MESSAGE) or reason
             self.full = reason == Reason.STORAGE_FULL.value
             if (trace := answer.headers.get(h.TRACE)) and not operation:  # who reads the bucket sees it there
                 raise DocumentFailed(self._document_id, trace)
             if reason == Reason.FAILED.value and not operation:
                 log.info("a server could not start a document", document=self._document_id, why=self.why)
-            if expected is not None and not self.full:
+            if expected is not None and not self.full and self._leaves_move:
                 self._leaves_move = False  # somebody was faster, or it is a server that cannot: look again
                 return False
         await self._pause()

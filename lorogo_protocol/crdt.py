@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import xxhash
 from loro import (
     EncodedBlobMode,
     ExportMode,
@@ -47,6 +48,11 @@ _UNSETTLED_BYTES_MAX = 16 * 1024  # of updates that a lazy replica has not worke
 _REPLAY_TOGETHER = 1000  # updates between two workings-out: one long run of text costs its square
 _ORDERED = frozenset({blocks.LIST, blocks.TEXT})  # to merge edits of maps and counters takes little
 _UNSTEPPED = frozenset({blocks.TREE, blocks.MOVABLE_LIST})
+# The header of an export: magic, 12 bytes of zero, xxh32 of all that follows the checksum, and the mode.
+_MAGIC = b"loro"
+_MAGIC_SEED = int.from_bytes(b"LORO", "little")
+_HEADER_BYTES = 22
+_SNAPSHOT_MODE = 3
 _TRIMMED = ("not included in the shallow history", "before the shallow history's start")
 
 
@@ -505,6 +511,11 @@ def nothing_known() -> bytes:
     return b"\x00"
 
 
+def no_frontiers() -> bytes:
+    """The frontiers of an empty replica."""
+    return b"\x00"
+
+
 def vector_items(vector: bytes) -> tuple[tuple[int, int], ...]:
     """What a version vector says, in order: two that say the same may be encoded differently."""
     with guard():
@@ -548,6 +559,20 @@ def _whole(meta: ImportBlobMetadata) -> bool:
 def _untasted(meta: ImportBlobMetadata) -> bool:
     """Whether `try_decoding` reads no more than this of it: no server imports it, it would take too long."""
     return not _whole(meta) and bool(_width(meta))
+
+
+def check_snapshot_frame(payload: bytes) -> None:
+    """Raise InvalidUpdate unless the header names a snapshot and its checksum fits the bytes.
+
+    It reads the frame only: a forged snapshot passes, and cannot end the process here.
+    """
+    if payload[:4] != _MAGIC or len(payload) < _HEADER_BYTES:
+        raise InvalidUpdate("Loro's header is missing")
+    if int.from_bytes(payload[20:_HEADER_BYTES], "big") != _SNAPSHOT_MODE:
+        raise InvalidUpdate("Loro's header names another kind of export")
+    checksum = int.from_bytes(payload[16:20], "little")
+    if xxhash.xxh32_intdigest(memoryview(payload)[20:], _MAGIC_SEED) != checksum:
+        raise InvalidUpdate("the checksum does not fit the bytes")
 
 
 def try_decoding(update: bytes) -> None:

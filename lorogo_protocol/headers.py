@@ -21,6 +21,7 @@ OMITTED = "LORO_OMITTED"  # on loro.accepted: the update is too large to push, s
 MEMBER = "LORO_MEMBER"  # on loro.awareness: the one who says it, so that it need not be told
 
 EXPECTED = "LORO_EXPECTED"  # on an init that leaves the move to the server: the revision the asker saw, or 0
+EXISTING = "LORO_EXISTING"  # on an init: decline with not-found if the document does not exist
 SERVER = "LORO_SERVER"  # on a status entry: the server that wrote it
 HEAD = "LORO_HEAD"  # on a renewal: the owner's highest accepted sequence
 TAIL = "LORO_TAIL"  # on a renewal: that of the update accepted last, if it had waited and is not the highest

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from lorogo_protocol import subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.call_executor import CallExecutor
@@ -23,6 +24,7 @@ from lorogo_server.tracing import Tracing
 from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
+from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Stream, Transport
 from lorogo_transport.snapshots import SnapshotStore
 from lorogo_transport.statuses import Statuses
@@ -100,3 +102,11 @@ class Context:
     foretaste: Foretaste | None = None  # None: every update is tasted when its turn comes
     tracing: Tracing | None = None  # None: nobody looks at single updates
     counters: Counters = field(default_factory=Counters)
+
+    async def keeps_presence(self, document_id: str) -> bool:
+        """Whether presence is kept for the document, which needs no edit."""
+        try:
+            presence = self.transport.stream(subjects.PRESENCE_STREAM)
+            return await presence.last(subjects.presence_key(document_id)) is not None
+        except StreamMissing:
+            return False

@@ -65,6 +65,7 @@ class Taking:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.sightings = Sightings()
+        self._recovering: set[str] = set()  # documents that journals are asked for before they are taken
 
     async def take(self, document_id: str, message: Message, holder: Holder) -> Taken | Declined:
         """Acquire the document that the message asks for, or say why not."""
@@ -80,10 +81,11 @@ class Taking:
                 entry = await self._context.statuses.read(document_id)
             else:
                 operation_id = operation_id or self._context.new_id()
-                entry = await self._moved(document_id, operation_id, none=expected == "0")
+                existing = h.EXISTING in message.headers
+                entry = await self._moved(document_id, operation_id, none=expected == "0", existing=existing)
             return await self._acquire(document_id, entry, operation_id, message, holder)
         except _NotNow as why:
-            return await self._no(message, str(why), why.again_seconds, trace=why.trace)
+            return await self._no(message, str(why), why.again_seconds, trace=why.trace, reason=why.reason)
         except WrongLastSequence:
             return await self._no(message, "somebody else moved the status first")
         except OutcomeUnknown as error:
@@ -104,9 +106,15 @@ class Taking:
             log.debug("could not decline", problem=str(error))
 
     async def _no(
-        self, message: Message, why: str, again_seconds: float = 0.0, *, trace: str = ""
+        self,
+        message: Message,
+        why: str,
+        again_seconds: float = 0.0,
+        *,
+        trace: str = "",
+        reason: Reason = Reason.CONFLICT,
     ) -> Declined:
-        await self.decline(message.reply, why, trace=trace)
+        await self.decline(message.reply, why, trace=trace, reason=reason)
         return Declined(why, again_seconds)
 
     async def _acquire(
@@ -184,14 +192,16 @@ class Taking:
             except TransportError as error:
                 log.debug("could not answer an init", problem=str(error))
 
-    async def _moved(self, document_id: str, operation_id: str, *, none: bool) -> Entry:
+    async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> Entry:
         """What a client's move to STARTING would be now, at the revision to expect. Raises _NotNow.
 
         `none`: whoever asks saw no status. Then we do not look: a write that expects none shows whether
-        it is so.
+        it is so. `existing`: a document that does not exist is not created.
         """
         context = self._context
         entry = None if none else await context.statuses.read(document_id)
+        if entry is None and existing and not await self._may_exist(document_id):
+            raise _NotNow("there is no such document", reason=Reason.NOT_FOUND)
         seen = 0.0
         if entry is not None:
             seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
@@ -212,6 +222,31 @@ class Taking:
             case GiveUp(trace_id):
                 raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
 
+    async def _may_exist(self, document_id: str) -> bool:
+        """Whether a document without a status exists, or a journal that is absent may hold it.
+
+        Journals that are here bring back first what NATS may have lost of it. Raises _NotNow.
+        """
+        if await self._is_stored(document_id):
+            return True
+        if document_id in self._recovering:
+            raise _NotNow("journals are being asked for it; ask again")
+        self._recovering.add(document_id)
+        try:
+            absent = await self._context.recover(document_id)
+        finally:
+            self._recovering.discard(document_id)
+        return bool(absent) or await self._is_stored(document_id)
+
+    async def _is_stored(self, document_id: str) -> bool:
+        """Whether NATS holds anything of it but a status."""
+        context = self._context
+        return (
+            await context.wal.last(subjects.wal(document_id)) is not None
+            or await context.snapshots.head(document_id) is not None
+            or await context.keeps_presence(document_id)
+        )
+
     def _wish(self, entry: Entry | None, seen: float, ping: bool | None) -> rules.Wish:
         stale = self._context.settings.stale_seconds
         return rules.wish(entry, seen_seconds=seen, ping=ping, stale_seconds=stale)
@@ -229,7 +264,15 @@ class Taking:
 class _NotNow(Exception):
     """The status must not be moved now; says why, and when it may be."""
 
-    def __init__(self, why: str, again_seconds: float = 0.0, *, trace: str = "") -> None:
+    def __init__(
+        self,
+        why: str,
+        again_seconds: float = 0.0,
+        *,
+        trace: str = "",
+        reason: Reason = Reason.CONFLICT,
+    ) -> None:
         super().__init__(why)
+        self.reason = reason
         self.again_seconds = again_seconds
         self.trace = trace

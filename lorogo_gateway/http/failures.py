@@ -57,6 +57,7 @@ ERRORS: Final[tuple[tuple[type[LorogoError], int], ...]] = (
     (InvalidPosition, 400),
     (ours.InvalidMoment, 400),
     (ours.DocumentDeleted, 410),
+    (ours.NoSuchDocument, 404),
     (ours.DocumentFailed, 503),
     (ours.ReadOnly, 403),
     (ours.OfflineBufferFull, 503),

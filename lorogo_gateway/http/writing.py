@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_client import Client, DocumentApi, Receipt
+from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
 from lorogo_client.overview import look
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments
@@ -90,11 +90,16 @@ class Writing:
                 f"every root is empty ({names}), and a document keeps no empty roots; put something in one"
             )
             raise Problem(422, "nothing-to-store", detail)
-        here: Any = await document.version(timeout=self._seconds)
-        if here["vector"] != crdt.nothing_known():
-            raise Problem(409, "conflict", "the document is not empty; import into a new one")
+        frontiers = crdt.no_frontiers()
+        try:
+            here: Any = await document.version(timeout=self._seconds)
+        except NoSuchDocument:
+            pass  # the patch creates it
+        else:
+            if here["vector"] != crdt.nothing_known():
+                raise Problem(409, "conflict", "the document is not empty; import into a new one")
         whole: dict[str, object] = {"op": "add", "path": "", "value": content}
-        return await document.patch([whole], here["frontiers"], timeout=self._seconds)
+        return await document.patch([whole], frontiers, timeout=self._seconds)
 
     async def revert(self, request: Request) -> Response:
         what = asked(request)

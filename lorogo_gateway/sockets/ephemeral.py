@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from lorogo_client import LorogoError, PresenceTooLarge, TransportError
+from lorogo_client import LorogoError, NoSuchDocument, PresenceTooLarge, TransportError
 from lorogo_gateway import wire
 from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets.cursors import Cursors
@@ -20,7 +20,7 @@ from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error
 from lorogo_gateway.sockets.rights import Rights, permission
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
-from lorogo_protocol import calls
+from lorogo_protocol import calls, crdt
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.logs import get_logger
 
@@ -79,9 +79,12 @@ class EphemeralRoom:
         """Who is there, by the owner's account."""
         member = await self._place.enter()
         document = document_of(self._seat.house.client, self.name, self.rights.principal)
-        facts = await document.version(timeout=seconds)
+        try:
+            vector = calls.need(await document.version(timeout=seconds), "vector", bytes)
+        except NoSuchDocument:
+            vector = crdt.nothing_known()  # the join creates it
         # from the owner's own version on, a join brings presence and hardly anything else
-        return (await member.join(calls.need(facts, "vector", bytes), timeout=seconds)).presence
+        return (await member.join(vector, timeout=seconds)).presence
 
     def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
         """Presence of this client: passed on, then Acked."""

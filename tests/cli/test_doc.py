@@ -191,6 +191,9 @@ def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:
     said(stack.lorogo("doc", "import", "fourth", "copy.bin"))
     assert said_json(stack.lorogo("doc", "get", "third")) == {"title": "copy me"}
     assert "not empty" in refused(stack.lorogo("doc", "import", "third", "copy.bin"))
+    words = refused(stack.lorogo("doc", "import", "cut", "-", stdin=piped.stdout[:-7]))
+    assert "not a whole Loro snapshot" in words
+    assert "there is no document 'cut'" in refused(stack.lorogo("doc", "get", "cut"))
     assert sorted(path.name for path in stack.cwd.glob("*copy*")) == ["copy.bin"]
 
 

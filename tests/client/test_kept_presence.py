@@ -152,6 +152,7 @@ async def test_nothing_comes_back_of_what_is_erased_during_a_merge(
     """Whether or not anything was kept before."""
     async with Server(world.connect("server"), SERVER, **in_memory()), client_of(world) as client:
         kept = client.kept_presence
+        await client.document("doc").patch([{"op": "add", "path": "/t", "value": "hello"}])
         if there:
             await kept.merge("doc", entry("ana", "a"))
         check, erased = kept.check, False

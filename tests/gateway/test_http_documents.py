@@ -108,7 +108,8 @@ async def test_a_patch_that_changes_nothing_keeps_the_version(gate: Gate) -> Non
 
 async def test_an_empty_document_that_exists_can_be_filled(gate: Gate) -> None:
     """PUT answers 201 for a new document and 200 for one that was there."""
-    await gate.client.document("doc").version()
+    async with gate.client.open("doc"):
+        pass
     assert (await gate.http.get("/v1/documents/doc")).json() == {}
     response = await gate.http.put("/v1/documents/doc", json={"body": "x"})
     assert response.status_code == 200
@@ -130,6 +131,7 @@ async def test_a_snapshot_goes_out_and_in(gate: Gate) -> None:
     for junk in (b"", b"junk", out.content[:-7]):
         refused = await gate.http.put("/v1/documents/junk", content=junk, headers={"content-type": octets})
         problem(refused, 422, "invalid-update")
+    problem(await gate.http.get("/v1/documents/junk"), 404, "not-found")
 
 
 async def test_a_get_creates_nothing(gate: Gate) -> None:

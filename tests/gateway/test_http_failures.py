@@ -35,6 +35,7 @@ ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retr
     (ours.InvalidMoment("x"), 400, "invalid-moment", False),
     (BeforeAll("x"), 400, "invalid-moment", False),
     (ours.DocumentDeleted("doc"), 410, "deleted", False),
+    (ours.NoSuchDocument("doc"), 404, "not-found", False),
     (ours.DocumentFailed("doc", "trace"), 503, "document-failed", False),
     (ours.UpdateRefused("log", Reason.INVALID_UPDATE, "x"), 422, "invalid-update", False),
     (ours.TooLargeUpdate("log", Reason.TOO_LARGE, "x"), 413, "too-large", False),

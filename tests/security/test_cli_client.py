@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lorogo_client.overview import look
 from lorogo_server import Server, ServerSettings
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint
@@ -41,6 +42,9 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     token = mint({"plan": "admin", "book": "read"})
     file = _secret(tmp_path, "ann.token", token)
     as_ann = ("--token-file", file)
+    for command in (("doc", "delete", "plan", "--yes"), ("doc", "get", "plan"), ("compact", "plan")):
+        assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *command, *as_ann))
+    assert not (await look(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))
     assert got["value"] == {"title": "hello"}
@@ -55,7 +59,7 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     words = refused(await _run(closed, tmp_path, "doc", "get", "other", *as_ann))
     assert "the token of 'ann' does not grant 'other'" in words
     words = refused(await _run(closed, tmp_path, "doc", "get", "book", *as_ann))
-    assert "there is no document 'book', or nothing was ever written into it" in words
+    assert "there is no document 'book'" in words
     for command in (("status",), ("feed",)):
         words = refused(await _run(closed, tmp_path, *command, *as_ann))
         assert "needs the NATS user of an operator (--nats-seed)" in words
