@@ -42,8 +42,8 @@ async def test_documents_with_a_token(closed: Closed, tmp_path: Path) -> None:
     token = mint({"plan": "admin", "book": "read"})
     file = _secret(tmp_path, "ann.token", token)
     as_ann = ("--token-file", file)
-    for command in (("doc", "delete", "plan", "--yes"), ("doc", "get", "plan"), ("compact", "plan")):
-        assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *command, *as_ann))
+    for typed in ("doc delete plan --yes", "doc get plan", "compact plan"):
+        assert "there is no document 'plan'" in refused(await _run(closed, tmp_path, *typed.split(), *as_ann))
     assert not (await look(closed.server, "plan")).known
     said(await _run(closed, tmp_path, "doc", "set", "plan", "title", '"hello"', *as_ann))
     got = said_json(await _run(closed, tmp_path, "doc", "get", "plan", "--json", LOROGO_TOKEN=token))
