@@ -380,7 +380,7 @@ class Replica:
     def covers(self, update: bytes) -> bool:
         """Whether every change in the update is in the document."""
         with reading():
-            meta = LoroDoc.decode_import_blob_meta(update, False)
+            meta = LoroDoc.decode_import_blob_meta(update, True)  # nothing else looks at its checksum here
             return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
 
     def version(self) -> Version:
@@ -504,6 +504,16 @@ def history_json(replica: Replica) -> str:
     with guard():
         doc = replica.settled()
         return str(doc.export_json_updates(doc.shallow_since_vv, doc.oplog_vv))
+
+
+def is_version(frontiers: bytes) -> bool:
+    """Whether the bytes name at least one head, and nothing beside it."""
+    try:
+        with guard():
+            decoded = Frontiers.decode(frontiers)
+            return bool(heads(decoded)) and decoded.encode() == frontiers
+    except CrdtError:
+        return False
 
 
 def nothing_known() -> bytes:

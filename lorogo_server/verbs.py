@@ -360,6 +360,8 @@ def _wanted(host: Host, arguments: Arguments) -> bytes:
     """The frontiers that `at` names: a time in Unix nanoseconds, or frontiers themselves."""
     at = arguments.get("at")
     if isinstance(at, bytes):
+        if not crdt.is_version(at):
+            raise Refused(Reason.UNKNOWN_VERSION, _NO_VERSION)
         return at
     if isinstance(at, int) and not isinstance(at, bool):
         intake = host.loaded.intake

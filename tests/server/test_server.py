@@ -273,6 +273,23 @@ async def test_a_fork_needs_a_free_id(serve: Serve, probe: Probe, unique: str) -
         await probe.call("fork", unique, to=f"{unique}-other")
 
 
+@pytest.mark.parametrize("at", [b"", b"\x00", b"\x00\x00\x00", b"\xff\xff", None])
+async def test_what_is_no_version_changes_nothing(
+    serve: Serve, probe: Probe, unique: str, at: bytes | None
+) -> None:
+    """A mistyped version is refused by every call that takes one; None: a version with bytes behind it."""
+    await serve()
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("text"))
+    frontiers = (await probe.call("version", unique))["frontiers"]
+    assert isinstance(frontiers, bytes)
+    wrong = frontiers + b"\x00\x00" if at is None else at
+    for verb, others in (("get", {}), ("revert", {}), ("export", {}), ("fork", {"to": f"{unique}-copy"})):
+        with pytest.raises(Refused, match="its history lists them"):
+            await probe.call(verb, unique, at=wrong, **others)
+    assert await probe.value(unique) == {"body": "text"}
+
+
 async def test_compaction_spares_what_is_unfinished_or_waits(serve: Serve, probe: Probe, unique: str) -> None:
     """A purge stops before the first chunk of an unfinished update: it can still become whole."""
     await serve()
