@@ -8,7 +8,7 @@ the generation, so that their replicas rebase.
 from contextlib import suppress
 from dataclasses import replace
 
-from lorogo_protocol import crdt, reasons, subjects
+from lorogo_protocol import reasons, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
@@ -19,16 +19,6 @@ from lorogo_server.lease import LeaseLost
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
 from lorogo_transport.overwrite import overwrite
 from lorogo_transport.snapshots import SnapshotHead
-
-
-async def never_written(host: Host) -> bool:
-    """Whether the document was only ever opened: no message, content, earlier generation or kept presence."""
-    loaded = host.loaded
-    stored = loaded.snapshot is not None and loaded.snapshot.size > 0
-    written = stored or loaded.intake.deleted or loaded.follower.position or loaded.facts.generation
-    if written or loaded.intake.replica.version().vector != crdt.nothing_known():
-        return False
-    return not (host.incomplete or await host.context.keeps_presence(host.document_id))
 
 
 async def delete(host: Host) -> int:

@@ -337,8 +337,6 @@ async def _import(host: Host, arguments: Arguments) -> Answer:
 
 
 async def _delete(host: Host, arguments: Arguments) -> Answer:
-    if await deletion.never_written(host):
-        raise Refused(Reason.NOT_FOUND, "nothing was ever written into it, so there is nothing to delete")
     if maybe(arguments, "purge", bool):
         return {"erased_ns": await deletion.erase(host)}
     answer: dict[str, object] = {"deleted_ns": await deletion.delete(host)}

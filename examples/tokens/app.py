@@ -20,7 +20,7 @@ from fastapi.security import HTTPBasic, HTTPBasicCredentials
 from pydantic import BaseModel
 
 import lorogo_client
-from lorogo_client import LorogoError, tokens
+from lorogo_client import LorogoError, NoSuchDocument, tokens
 
 KEY = Path(os.environ.get("TOKENS_JWK", ".lorogo/closed/keys/tokens.jwk"))
 NATS = os.environ.get("LOROGO_NATS", "nats://127.0.0.1:4222")
@@ -79,6 +79,8 @@ async def title(number: int, who: Annotated[str, Depends(signed_in)]) -> dict[st
     """The backend reads a document itself: one value, without a copy of the rest."""
     try:
         found = await app.state.client.document(f"minutes-{number}").get(["$.title"], timeout=10)
+    except NoSuchDocument:
+        return {"asked_by": who, "title": None}
     except LorogoError as error:
         raise HTTPException(503 if error.retriable else 502, str(error)) from None
     matches = found["matches"][0]

@@ -9,7 +9,7 @@ import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_client import Client, DocumentApi, NoSuchDocument, Refused
-from lorogo_client.overview import look, rows
+from lorogo_client.overview import rows
 from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
@@ -93,21 +93,6 @@ async def test_what_nats_lost_exists(
         world.lose_stream(spec.name)
     async with Server(world.connect("second"), data=tmp_path), client_of(world, settings) as client:
         assert (await client.document("doc").get())["value"] == {"t": "hello"}
-
-
-@pytest.mark.parametrize("purge", [False, True])
-async def test_what_was_only_opened_is_not_deleted(client: Client, purge: bool) -> None:
-    """Nothing was ever written into it: not-found, and no tombstone."""
-    async with client.open("opened") as session:
-        with pytest.raises(Refused, match="nothing was ever written") as caught:
-            await client.document("opened").delete(purge=purge)
-        assert caught.value.reason is Reason.NOT_FOUND
-        assert not (await look(client.transport, "opened")).deleted
-        session.doc.get_text("t").insert(0, "hello")
-        session.commit()
-        await session.flush()
-    await client.document("opened").delete(purge=purge)
-    assert (await look(client.transport, "opened")).deleted
 
 
 @pytest.mark.parametrize("damage", ["no header", "cut", "one bit", "only updates"])

@@ -84,6 +84,18 @@ class Sender:
             self.acked.setdefault(document, set()).add(key)
 
 
+async def created(client: Client, document: str) -> None:
+    """Return when a server serves the document, which is created if it does not exist."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await client.document(document).patch([], timeout=5)
+            except LorogoError:
+                await asyncio.sleep(0.1)
+                continue
+            return
+
+
 async def value_of(client: Client, document: str) -> dict[str, int]:
     """What the owner says the document holds, once one serves it."""
     async with asyncio.timeout(PATIENCE):
@@ -114,7 +126,7 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
             async with lorogo_client.connect(fresh_nats.url) as client:
                 sender = Sender(client, number)
                 await sender.start()
-                await asyncio.gather(*(value_of(client, name) for name in names))  # served by somebody
+                await asyncio.gather(*(created(client, name) for name in names))
                 done = asyncio.Event()
                 sending = [asyncio.create_task(sender.run(name, done)) for name in names]
                 await asyncio.sleep(rng.uniform(0.1, 0.8))
