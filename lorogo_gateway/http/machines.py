@@ -104,7 +104,8 @@ class _Machines:
                 look = await self._collector.newest(_READY_AGE_SECONDS, asked=False)
         except TimeoutError:
             return [Reason("no-answer", f"NATS and servers did not answer in {_READY_SECONDS:g} s")]
-        return not_ready(look, self._bus.max_payload)
+        wrong = not_ready(look, self._bus.max_payload)
+        return wrong if self._guard.ready else [*wrong, _UNCHECKED]
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text, or OpenMetrics for those who ask for it."""
@@ -155,6 +156,11 @@ class _Once(CollectorRegistry):
         return iter(self._found)
 
 
+_UNCHECKED = Reason(
+    "tokens-unchecked",
+    "the list of revoked tokens is not complete here, so no token is accepted: a server completes it,"
+    " or an operator with `lorogo token complete`",
+)
 _DISCONNECTED = Reason("nats-disconnected", "NATS is not connected")
 
 

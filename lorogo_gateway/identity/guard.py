@@ -25,6 +25,10 @@ _LOOK_SECONDS_MIN = 0.2  # a token that just expired may be good a moment longer
 class Verifier(Protocol):
     """Who knows keys and what is revoked (lorogo_transport.authority.Authority)."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether tokens can be verified now."""
+
     def verify(self, text: str) -> Token:
         """What it says, if it is good. Raises TokenRefused."""
 
@@ -57,6 +61,11 @@ class Guard:
     def open(self) -> bool:
         """Whether nobody is asked."""
         return self._authority is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether tokens can be checked now."""
+        return self._authority is None or self._authority.ready
 
     def close(self) -> None:
         """Watch nothing any more."""

@@ -148,7 +148,7 @@ class Keys:
     """A verifier that says what a test tells it to say."""
 
     def __init__(self) -> None:
-        self.good = True
+        self.good = self.ready = True
         self.told: list[Callable[[], None]] = []
 
     def verify(self, text: str) -> Token:
