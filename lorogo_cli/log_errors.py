@@ -75,7 +75,7 @@ def not_readable(error: Exception) -> str:
 def disk_sentence(error: OSError, directory: Path) -> str:
     """What the disk said, about which file, and what to do."""
     named = error.filename2 or error.filename
-    where = str(named) if isinstance(named, str) else str(directory)
+    where = str(directory / named) if isinstance(named, str) else str(directory)
     if error.errno in _NO_SPACE:
         return f"no space left for {where} ({error.strerror}): make room and try again, nothing was lost"
     match error:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.nats
         (["serve", "--workers", "2"], "start one with `lorogo dev`"),
         (["doc", "get", "a.b"], "'a.b' is not a document id: '.' is not allowed"),
         (["doc", "get", ""], "it is empty"),
-        (["doc", "set", "x", "title", "Hello"], "'Hello' is not JSON: .*quotes"),
+        (["doc", "set", "x", "title", "Hello"], "'Hello' is not JSON; .*quotes"),
         (["doc", "set", "x", "a..b", "1"], "'a..b' is not a path"),
         (["doc", "get", "x", "--at", "yesterday"], "'yesterday' is neither a time"),
         (["doc", "get", "x", "--at", "v!"], "'v!' is not a version"),

@@ -104,7 +104,16 @@ async def test_a_document_without_an_absent_journal_is_served_late_and_marked(
     monkeypatch.setattr(Reconciler, "run", no_passes)
     owner = await elsewhere(world, "owner", settings)
     statuses = await world.probe.hear("loro.status.doc")
-    await owner.take("doc")
+    taking = asyncio.ensure_future(owner.take("doc"))
+
+    async def waits() -> bool:
+        return owner.stats()["recovering"] == 1
+
+    await until(waits)
+    assert owner.stats()["recovery_doubt"]
+    await taking
+    assert owner.stats()["servers_absent"]
+    assert owner.stats()["recovering"] == 0
     starting = [message for message in _all(statuses) if b"STARTING" in message.data]
     assert len(starting) > 1, "the lease is renewed while the document waits"
     assert owner.hosts["doc"].lease.retry_count == 0
