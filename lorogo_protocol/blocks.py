@@ -3,8 +3,8 @@
     "loro" (4) | checksum (16) | mode (2) | blocks: length | counter, its length, lamport, its length, changes
     | header | meta | containers | keys | positions | edits | ...     numbers are LEB128, parts have a length
     containers: count | of each: 4 | is root (1) | kind (1) | peer | key or counter
-    edits: 1 | 4 | columns, each with a length; the first: runs of count (zigzag) and a value, or, below 0, of
-    that many values
+    edits: 1 | 4 | columns, each with a length: container, position, kind of value, length
+    a column: runs of count (zigzag) and a value, or, below 0, of that many values
 
 Loro shows this only after an import, and how to import depends on it (docs/decisions/0004).
 """
@@ -15,6 +15,7 @@ _HEAD_BYTES = 22
 _MODE = slice(20, 22)
 _UPDATES = b"\x00\x04"
 LIST, TEXT, TREE, MOVABLE_LIST = 1, 2, 3, 4
+_MARK = 12  # the kind of value that begins a mark; its end is an edit of its own
 
 
 class Contents(NamedTuple):
@@ -22,6 +23,7 @@ class Contents(NamedTuple):
 
     kinds: frozenset[int]
     edits: int
+    marks: int  # of texts
 
 
 def contents(update: bytes) -> Contents:
@@ -29,9 +31,9 @@ def contents(update: bytes) -> Contents:
 
     About 10 us for each block of some 4 KiB.
     """
-    kinds, edits = set[int](), 0
+    kinds, edits, marks = set[int](), 0, 0
     if update[_MODE] != _UPDATES:
-        return Contents(frozenset(), 0)
+        return Contents(frozenset(), 0, 0)
     at, end = _HEAD_BYTES, len(update)
     try:
         while at < end:
@@ -50,10 +52,12 @@ def contents(update: bytes) -> Contents:
             part = _behind(update, _behind(update, behind))
             _, part = _number(update, part)
             edits += _rows(update, part + 2)
+            if TEXT in kinds:
+                marks += _marks(update, _behind(update, _behind(update, part + 2)))
             at += size
     except IndexError:
         pass  # Loro says what is wrong with it
-    return Contents(frozenset(kinds), edits)
+    return Contents(frozenset(kinds), edits, marks)
 
 
 def _rows(update: bytes, at: int) -> int:
@@ -67,6 +71,22 @@ def _rows(update: bytes, at: int) -> int:
         for _ in range(min(literal, size) or 1):
             _, at = _number(update, at)
     return rows
+
+
+def _marks(update: bytes, at: int) -> int:
+    """How many values of a column of bytes that begins there begin a mark."""
+    size, at = _number(update, at)
+    end, found = at + size, 0
+    while at < end:
+        coded, at = _number(update, at)
+        if coded & 1:
+            literal = (coded + 1) >> 1
+            found += update.count(_MARK, at, min(at + literal, end))
+            at += literal
+        else:
+            found += (coded >> 1) * (update[at] == _MARK)
+            at += 1
+    return found
 
 
 def _behind(update: bytes, at: int) -> int:

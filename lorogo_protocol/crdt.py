@@ -24,7 +24,7 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_protocol import blocks, operation_ids, steps
+from lorogo_protocol import blocks, operation_ids, steps, tree_replay
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -36,9 +36,13 @@ from lorogo_protocol.errors import (
 from lorogo_protocol.frontiers import heads
 from lorogo_protocol.limits import (
     EDITS_BESIDE_MAX,
+    MARKS_MAX,
     MERGED_OPERATIONS_MAX,
     RUN_BESIDE_OPERATIONS_MAX,
+    SNAPSHOT_MERGED_OPERATIONS_MAX,
     TREE_BESIDE_OPERATIONS_MAX,
+    TREE_REPLAY_STEPS_MAX,
+    UNSTEPPED_MARKS_MAX,
     UNSTEPPED_OPERATIONS_MAX,
     UPDATE_PEER_CHANGES_MAX,
     UPDATE_PEERS_MAX,
@@ -135,7 +139,7 @@ class Replica:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
         self._unsettled_bytes = 0
-        self._unsettled_operations = self._unsettled_edits = 0
+        self._unsettled_operations = self._unsettled_edits = self._unsettled_marks = 0
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes, *, lazy: bool = False, foreign: bool = False) -> "Replica":
@@ -189,17 +193,20 @@ class Replica:
                 return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
         if not self._has_what_it_needs(needs):
             return Unready()  # before its ids are compared: what it waits for may explain them
-        if foreign and not accepted:
-            self._check_ids(update, needs)
+        if foreign and not accepted and self._check_ids(update, needs):
+            return Applied(False)  # to import it would decode it once more
         if self.lazy:
             contents = blocks.contents(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
-            large = len(update) >= _UNSETTLED_BYTES_MAX or length > steps.STEP_OPERATIONS
-            if new and large:
-                self._check_time(needs, contents)
-            self._prepare(needs, len(update), contents.kinds, large=large)
+            large = len(update) >= _UNSETTLED_BYTES_MAX or length > _mark_step(contents.marks)
+            if new:
+                self._check_short(needs, contents)
+                if large:
+                    self._check_time(needs, contents)
+            self._prepare(needs, len(update), contents, large=large)
             if self.doc.is_detached():
                 self._unsettled_edits += contents.edits
+                self._unsettled_marks += contents.marks
         status = doc.import_with(update, origin) if origin else doc.import_(update)
         if status.pending is not None:
             # What it said it needs was here, and yet a part waits inside Loro, which would
@@ -218,10 +225,13 @@ class Replica:
             if self._has_what_it_needs(meta):
                 self._check_ids(update, meta)
 
-    def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> None:
-        """What cannot be compared counts as equal: trimmed history, movable lists on top of a long one."""
+    def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> bool:
+        """Return whether the document has all of it, and it was compared. Raises OperationIdsReused.
+
+        What cannot be compared counts as equal: trimmed history, movable lists on top of a long one.
+        """
         if not (shared := operation_ids.overlap(self.doc, meta)):
-            return
+            return False
         for exact in (False, True):
             try:
                 with guard():
@@ -233,7 +243,8 @@ class Replica:
                     "the document has other content under its operation ids: start over under a new peer id"
                 )
             if found is False:
-                return
+                return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
+        return False
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""
@@ -269,12 +280,12 @@ class Replica:
             case _:
                 return all(have.includes_id(head) for head in heads(needs.start_frontiers))
 
-    def _is_long_run(self, needs: ImportBlobMetadata) -> bool:
-        """Whether it is one peer's, and long, with little of others beside it."""
+    def _is_long_run(self, needs: ImportBlobMetadata, step: int) -> bool:
+        """Whether it is one peer's, and longer than a step, with little of others beside it."""
         if needs.mode != EncodedBlobMode.Updates:
             return False
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
-        if len(missing) != 1 or (length := steps.operations(missing)) <= steps.STEP_OPERATIONS:
+        if len(missing) != 1 or (length := steps.operations(missing)) <= step:
             return False
         here = self.doc.oplog_frontiers.encode()
         begins = needs.start_frontiers.encode()
@@ -282,6 +293,35 @@ class Replica:
             return True
         known = self._known(begins)
         return known is not None and steps.is_little(self.doc, self.doc.oplog_vv, known, length)
+
+    def _check_short(self, needs: ImportBlobMetadata, contents: blocks.Contents) -> None:
+        """As `_check_time`, of what may take long in few bytes: marks, trees, and snapshots."""
+        have = self.doc.oplog_vv
+        if needs.mode != EncodedBlobMode.Updates:
+            length = steps.operations(needs.partial_end_vv.sub_iter(have))
+            if length > SNAPSHOT_MERGED_OPERATIONS_MAX and have.encode() != nothing_known():
+                raise TooLong(
+                    f"it is a snapshot and adds {length} operations to a document with content: at most"
+                    f" {SNAPSHOT_MERGED_OPERATIONS_MAX} are taken at once; send the changes as updates"
+                )
+        if contents.marks > UNSTEPPED_MARKS_MAX:
+            most = MARKS_MAX if self._is_long_run(needs, 0) else UNSTEPPED_MARKS_MAX
+            if contents.marks > most:
+                raise TooLong(
+                    f"it holds {contents.marks} marks of texts: at most {most} are taken at once;"
+                    " sync, then split the change into smaller commits"
+                )
+        if blocks.TREE not in contents.kinds or have.includes_vv(needs.partial_end_vv):
+            return
+        if needs.start_frontiers.encode() == self.doc.oplog_frontiers.encode():
+            return
+        begins = self.doc.frontiers_to_vv(needs.start_frontiers)
+        most = TREE_REPLAY_STEPS_MAX
+        if begins is not None and tree_replay.replay_steps(self.doc, begins, most) > most:
+            raise TooLong(
+                "it changes a tree beside many operations on deep nodes that its writer had not seen;"
+                " sync, then make the change again"
+            )
 
     def _check_time(self, needs: ImportBlobMetadata, contents: blocks.Contents) -> None:
         """Raises TooLong if working it out takes long and cannot be done in steps (docs/decisions/0004)."""
@@ -318,17 +358,20 @@ class Replica:
                 " sync, then split the change into smaller commits"
             )
 
-    def _prepare(self, needs: ImportBlobMetadata, size: int, kinds: frozenset[int], *, large: bool) -> None:
+    def _prepare(
+        self, needs: ImportBlobMetadata, size: int, contents: blocks.Contents, *, large: bool
+    ) -> None:
         """Before an import into a lazy replica: detached for a small update, settled for a large one.
 
         A large one that is one long run comes in detached, too: it is settled in steps. Not a tree's: to
         attach a detached document, Loro takes the square of the tree's depth.
         """
+        kinds, step = contents.kinds, _mark_step(contents.marks)
         # Loro takes a shallow snapshot only when attached.
         whole = needs.mode == EncodedBlobMode.ShallowSnapshot or blocks.TREE in kinds
         if whole or large:
             self.settled()
-            if whole or blocks.MOVABLE_LIST in kinds or not self._is_long_run(needs):
+            if whole or blocks.MOVABLE_LIST in kinds or not self._is_long_run(needs, step):
                 return
         if not self.doc.is_detached():
             self.doc.detach()
@@ -339,7 +382,8 @@ class Replica:
         """Whether so much waits in the history that the state must be worked out now."""
         if self._unsettled_bytes >= _UNSETTLED_BYTES_MAX:
             return True
-        return self._unsettled_operations > steps.STEP_OPERATIONS  # deletions have few bytes
+        # deletions and marks have few bytes
+        return self._unsettled_operations > _mark_step(self._unsettled_marks)
 
     def settling(self) -> Generator[None, None, None]:
         """Work the state out if `is_due`, and yield between two steps. Raises CrdtPanic.
@@ -363,11 +407,12 @@ class Replica:
     def _steps(self) -> Iterator[None]:
         doc = self.doc
         if doc.is_detached():
-            if self._unsettled_operations > steps.STEP_OPERATIONS:
+            if self._unsettled_operations > (step := _mark_step(self._unsettled_marks)):
                 scattered = self._unsettled_edits > self._unsettled_operations // 10
-                yield from steps.walk(doc, steps.STEP_EDITS if scattered else steps.STEP_OPERATIONS)
+                yield from steps.walk(doc, min(step, steps.STEP_EDITS) if scattered else step)
             doc.attach()
-        self._unsettled_bytes = self._unsettled_operations = self._unsettled_edits = 0
+        self._unsettled_bytes = self._unsettled_operations = 0
+        self._unsettled_edits = self._unsettled_marks = 0
 
     def settled(self) -> LoroDoc:
         """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
@@ -478,6 +523,13 @@ class Replica:
         """The whole document as plain Python values."""
         with guard():
             return self.settled().get_deep_value()
+
+
+def _mark_step(marks: int) -> int:
+    """The operations of a step, where so many of them are marks: a mark has a beginning and an end."""
+    if marks <= steps.STEP_MARKS:
+        return steps.STEP_OPERATIONS
+    return 2 * min(steps.STEP_MARKS, max(1, steps.STEP_MARK_PAIRS // marks))
 
 
 def replayed(updates: Iterable[bytes]) -> Replica | None:

@@ -11,7 +11,9 @@ from loro import ID, ContainerType, Frontiers, IdSpan, LoroDoc, VersionVector
 from lorogo_protocol.frontiers import ids
 
 STEP_OPERATIONS = 5_000  # of a straight run between two stops
-STEP_EDITS = 2_000  # operations between two stops, where most are edits of their own: marks take 150 ms
+STEP_MARKS = 50  # a mark costs as much as there are ends of other marks in its range,
+STEP_MARK_PAIRS = 150_000  # so the more marks an update has, the fewer are between two stops
+STEP_EDITS = 2_000  # operations between two stops, where most are edits of their own
 _BESIDE_OPERATIONS_MAX = 200_000  # of others beside it, which are taken back for that and worked out again
 _STEPPED = (ContainerType.Text, ContainerType.List, ContainerType.Map, ContainerType.Counter)
 _MERGES_MAX = 8  # of them into it: at each, Loro begins where they parted; and the parts between are shorter

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loro import LoroDoc
+from loro import ExpandType, LoroDoc
 
 from lorogo_protocol import crdt, steps
 from lorogo_protocol.crdt import Applied, Replica, nothing_known, vector_items
@@ -230,6 +230,10 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crdt, "EDITS_BESIDE_MAX", 30)
     monkeypatch.setattr(crdt, "MERGED_OPERATIONS_MAX", 100)
     monkeypatch.setattr(crdt, "RUN_BESIDE_OPERATIONS_MAX", 200)
+    monkeypatch.setattr(crdt, "MARKS_MAX", 40)
+    monkeypatch.setattr(crdt, "UNSTEPPED_MARKS_MAX", 20)
+    monkeypatch.setattr(crdt, "SNAPSHOT_MERGED_OPERATIONS_MAX", 20)
+    monkeypatch.setattr(crdt, "TREE_REPLAY_STEPS_MAX", 1_000)
 
 
 def _refused(reader: Replica, update: bytes) -> bool:
@@ -309,3 +313,94 @@ def test_a_new_update_of_many_edits_beside_others_is_bounded(kind: str, number: 
     else:
         update = _pushed(writer, kind, number)
     assert _refused(reader, update) is refused
+
+
+def _marked(writer: Replica, marks: int) -> bytes:
+    before = writer.version().vector
+    writer.doc.config_default_text_style(ExpandType.After)
+    for number in range(marks):
+        writer.doc.get_text("t").mark(0, 5, f"k{number}", number)
+    writer.doc.commit()
+    return writer.updates_since(before)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("marks", "peers", "refused"), [(40, 1, False), (41, 1, True), (20, 2, False), (21, 2, True)]
+)
+def test_the_marks_of_a_new_update_are_bounded(marks: int, peers: int, refused: bool) -> None:
+    """A mark costs as much as there are ends of others in its range; those of several peers take no steps."""
+    base = typed(replica(1), "hello")
+    writer = replica(2, base)
+    before = writer.version().vector
+    if peers == 2:
+        writer.apply(_marked(replica(3, base), 1))  # the writer need not make this one
+    _marked(writer, marks)
+    reader = Replica(lazy=True)
+    reader.apply(base)
+    assert _refused(reader, writer.updates_since(before)) is refused
+
+
+def test_marks_are_worked_out_in_small_steps() -> None:
+    """Whatever the size of the update: 250 marks of a text stop after every 50."""
+    base = typed(replica(1), "hello")
+    reader = Replica(lazy=True)
+    reader.apply(base)
+    writer = replica(2, base)
+    reader.apply(_marked(writer, 250), new=True, foreign=True, settle=False)
+    assert len(list(reader.settling())) == 250 // steps.STEP_MARKS - 1  # the last is for attach
+    assert reader.value() == writer.value()
+
+
+def test_many_marks_take_smaller_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of an update with more marks has fewer of them: 250 marks of 5,000 pairs stop after every 20."""
+    monkeypatch.setattr(steps, "STEP_MARK_PAIRS", 5_000)
+    base = typed(replica(1), "hello")
+    reader = Replica(lazy=True)
+    reader.apply(base)
+    reader.apply(_marked(replica(2, base), 250), new=True, foreign=True, settle=False)
+    assert len(list(reader.settling())) == 12
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("depth", "wide", "refused"), [(20, False, False), (60, False, True), (60, True, False)]
+)
+def test_a_tree_edit_beside_edits_of_deep_nodes_is_refused(depth: int, wide: bool, refused: bool) -> None:
+    """Loro repeats each of them, from the node to the root: nodes near the root cost little."""
+    base = _pushed(replica(1), "tree", 1)
+    one, other, reader = replica(2, base), replica(3, base), Replica(lazy=True)
+    node = None
+    for _ in range(depth):
+        created = one.doc.get_tree("tree").create(node)
+        node = None if wide else created
+    one.doc.commit()
+    reader.apply(everything(one))
+    assert _refused(reader, _pushed(other, "tree", 1)) is refused
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize(
+    ("length", "empty", "refused"), [(20, False, False), (21, False, True), (21, True, False)]
+)
+def test_a_new_snapshot_into_a_document_with_content_is_bounded(
+    length: int, empty: bool, refused: bool
+) -> None:
+    """Loro merges it at once; into an empty document it takes little time."""
+    reader = Replica(lazy=True)
+    if not empty:
+        reader.apply(typed(replica(1), "hello"))
+    writer = replica(2)
+    _pushed(writer, "list", length)
+    assert _refused(reader, writer.snapshot()) is refused
+
+
+def test_a_repetition_is_not_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is decoded once, to compare its operations."""
+    update = typed(replica(1), "hello")
+    reader = Replica(lazy=True)
+    reader.apply(update, foreign=True)
+    prepared: list[bool] = []
+    monkeypatch.setattr(Replica, "_prepare", lambda *_, **__: prepared.append(True))
+    assert reader.apply(update, foreign=True, new=True) == Applied(False)
+    assert not prepared
