@@ -147,6 +147,7 @@ class _Partial:
     """What has come of one update."""
 
     opened: float
+    seen_before: int  # bytes of all updates, when it was opened
     chunks: dict[int, bytes] = field(default_factory=dict)
     sequences: list[int] = field(default_factory=list)
     size: int = 0
@@ -215,6 +216,7 @@ class Assembler:
         self._room = room
         self._partials: OrderedDict[str, _Partial] = OrderedDict()  # oldest first
         self._bytes = 0
+        self._seen = 0  # bytes of all chunks that came
         self._acked: OrderedDict[str, tuple[float, str, int]] = OrderedDict()  # oldest first
 
     @property
@@ -233,6 +235,7 @@ class Assembler:
 
     def add(self, chunk: Chunk, *, sequence: int, now: float) -> Outcome:
         """Take one chunk; None: not whole yet, or nothing to say."""
+        self._seen += len(chunk.data)
         known = self._acked.get(chunk.log_id)
         if known is not None and now - known[0] >= self._remember_seconds:
             del self._acked[chunk.log_id]
@@ -282,15 +285,25 @@ class Assembler:
         """When `expire()` next has something to do."""
         return min((self._deadline(partial) for partial in self._partials.values()), default=None)
 
-    def expire(self, now: float) -> list[Rejected]:
-        """Drop what has been unfinished for too long; forget ACKed ids that are old enough."""
+    def expire(self, now: float, *, span_bytes_max: int | None = None) -> list[Rejected]:
+        """Drop what has been unfinished for too long; forget ACKed ids that are old enough.
+
+        `span_bytes_max`: also drop an unfinished update when more bytes than that came since its first
+        chunk, its own included. A purge of the WAL ends at the first chunk of the oldest unfinished update.
+        """
         while self._acked:
             log_id, (when, _, _) = next(iter(self._acked.items()))
             if now - when < self._remember_seconds:
                 break
             del self._acked[log_id]
         late = [log_id for log_id, partial in self._partials.items() if now >= self._deadline(partial)]
-        return [self._drop(log_id, Reason.CHUNK_MISSING, "not all chunks came in time") for log_id in late]
+        expired = [self._drop(log_id, Reason.CHUNK_MISSING, "not all chunks came in time") for log_id in late]
+        if span_bytes_max is None:
+            return expired
+        why = f"more than {span_bytes_max} bytes came to the document while it was unfinished"
+        before = self._seen - span_bytes_max
+        wide = [log_id for log_id, partial in self._partials.items() if partial.seen_before < before]
+        return expired + [self._drop(log_id, Reason.CHUNK_MISSING, why) for log_id in wide]
 
     def _deadline(self, partial: _Partial) -> float:
         if partial.final is not None:
@@ -300,7 +313,7 @@ class Assembler:
     def _collect(self, chunk: Chunk, sequence: int, now: float) -> Outcome:
         partial = self._partials.get(chunk.log_id)
         if partial is None:
-            partial = self._partials[chunk.log_id] = _Partial(opened=now)
+            partial = self._partials[chunk.log_id] = _Partial(now, self._seen - len(chunk.data))
         partial.sequences.append(sequence)
         partial.again = partial.again or chunk.again
         if chunk.final:

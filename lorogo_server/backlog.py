@@ -9,7 +9,9 @@ from typing import NamedTuple
 from lorogo_server.foretaste import Foretasted
 from lorogo_transport.republish import Republished
 
-_BYTES_MAX = 64 * 1024 * 1024
+_BYTES_MAX = 8 * 1024 * 1024
+_RATE_BYTES_MAX = 4 * 1024 * 1024  # of one document in
+_RATE_SECONDS = 1.0
 
 
 class Heard(NamedTuple):
@@ -37,19 +39,27 @@ class Heard(NamedTuple):
 class Backlog:
     """Copies in the order in which they were heard, and their bytes."""
 
-    __slots__ = ("_copies", "bytes")
+    __slots__ = ("_copies", "_rate_bytes", "_rate_from", "bytes")
 
     def __init__(self) -> None:
+        self._rate_bytes = 0
+        self._rate_from = 0.0
         self._copies: deque[Heard] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._copies)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another: whoever has one must read it from the stream later."""
-        return self.bytes > _BYTES_MAX
+    def has_room(self, size: int, now: float) -> bool:
+        """Whether a copy may be added; if not, the host must read it from the stream later.
+
+        There is none for more than is read in passing, either: it would wait in nats-server, where we cannot
+        count it, and the copies of other documents would wait behind it.
+        """
+        if now - self._rate_from >= _RATE_SECONDS:
+            self._rate_from, self._rate_bytes = now, 0
+        self._rate_bytes += size
+        return self.bytes <= _BYTES_MAX and self._rate_bytes <= _RATE_BYTES_MAX
 
     @property
     def first(self) -> Heard:

@@ -44,6 +44,7 @@ from lorogo_transport.tasks import Tasks, Work
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _CATCH_UP_WAIT_SECONDS = 0.5
 _LOAD_TRIES = 5
+_ROUND_BYTES_MAX = 16 * 1024 * 1024  # read of a flooded document before others may have it
 
 Verbs = Callable[["Host", str, dict[str, object]], Awaitable[Mapping[str, object]]]
 
@@ -58,6 +59,7 @@ class Host:
         "_backlog",
         "_catch_up",
         "_checked",
+        "_copies",
         "_ending",
         "_heard_at",
         "_journalling",
@@ -125,6 +127,7 @@ class Host:
         self._timer = Timer(context.clock, self._wake.set)
         self._ending = Ending()
         self._answering = False
+        self._copies: Subscription | None = None  # of the WAL; None: not yet, or there were too many
         self._subscriptions: list[Subscription] = []
         self._tasks = Tasks(self._background_failed)
         self._last_activity = context.clock.now()
@@ -371,7 +374,7 @@ class Host:
         # What we ask next goes behind a subscription on the same connection, so its answer is the barrier:
         # here that of the load, and below that of the write which says UP (docs/decisions/0002).
         await self._listen(subjects.status(document_id), self._on_status)
-        await self._listen(subjects.committed(document_id), self._on_committed)
+        await self._hear_copies()
         await self._ending.unless_wanted(self._first_load())
         self._visitors = Visitors(
             document_id,
@@ -513,9 +516,16 @@ class Host:
         subscription = await self.context.transport.bus.subscribe(subject, handler)
         self._subscriptions.append(subscription)
 
+    async def _hear_copies(self) -> None:
+        subject = subjects.committed(self.document_id)
+        self._copies = await self.context.transport.bus.subscribe(subject, self._on_committed)
+
     async def _leave(self) -> None:
         """Stop listening first, then give up the lease."""
         self.answers.give_up()
+        if self._copies is not None:
+            self._subscriptions.append(self._copies)
+            self._copies = None
         for subscription in self._subscriptions:
             with contextlib.suppress(TransportError):
                 await subscription.close()
@@ -580,7 +590,7 @@ class Host:
         if self._rewind:
             await self._read_again()
         if self._catch_up:
-            await self._read_missing()
+            await self._read_missing(bytes_max=_ROUND_BYTES_MAX)
         now = self.context.clock.now()
         turn_ends = now + _SLICE_SECONDS
         while self._has_turn():
@@ -592,7 +602,8 @@ class Host:
             now = self.context.clock.now()
             if now >= turn_ends:
                 break
-        await self._carry_out_all(self.loaded.intake.tick(now))
+        span = self.context.level.document_share(self.context.settings)
+        await self._carry_out_all(self.loaded.intake.tick(now, span_bytes_max=span))
         self.visitors.sweep(now)
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.due.want("the WAL is long")
@@ -645,8 +656,11 @@ class Host:
         await asyncio.sleep(_CATCH_UP_WAIT_SECONDS)
         return False
 
-    async def read_to_the_end(self) -> None:
-        """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError."""
+    async def read_to_the_end(self, *, bytes_max: int | None = None) -> None:
+        """For those who hold `busy`: take whatever is in the stream now. Raises LorogoError.
+
+        `bytes_max`: stop after about so much; then the rest is still to be read.
+        """
         self._catch_up = read = False
         try:
             await read_on(
@@ -658,16 +672,27 @@ class Host:
                 epoch=self.epoch,
                 taste=self.context.taste,
                 foretaste=self.context.foretaste,
+                bytes_max=bytes_max,
             )
             read = True
         finally:
             self._catch_up |= not read  # whoever asked: it is still to be read
             self._witness()  # before anything else is waited for: the stream may be another then
 
-    async def _read_missing(self) -> None:
-        """Take what is in the stream after our position; copies of it in the backlog become known."""
+    async def _read_missing(self, *, bytes_max: int | None = None) -> None:
+        """Take what is in the stream after our position; copies of it in the backlog become known.
+
+        `bytes_max`: of one round. Copies are heard again after a round that found less, and what came before
+        the subscription is read in the next round.
+        """
+        seen = self.loaded.intake.seen_bytes
         try:
-            await self.read_to_the_end()
+            await self.read_to_the_end(bytes_max=bytes_max)
+            if bytes_max is not None and self.loaded.intake.seen_bytes - seen >= bytes_max:
+                self._catch_up = True
+            elif self._copies is None:
+                self._catch_up = True
+                await self._hear_copies()
         except JournalStopped:
             raise  # what was read is in the document and on no disk: it is nobody's to answer for
         except LorogoError as error:
@@ -838,8 +863,9 @@ class Host:
         except MalformedMessage as error:
             self.log.warning("not from the stream", problem=str(error))
             return
-        if self._backlog.is_full:
+        if not self._backlog.has_room(len(copy.stored.data), self.context.clock.now()):
             self._catch_up = True  # it is in the stream: read it when there is room
+            self._hear_no_copies()
         else:
             foretaste = self.context.foretaste
             ahead = None if foretaste is None else foretaste.add(copy.stored.data, self._wake.set)
@@ -847,3 +873,12 @@ class Host:
             if ahead is not None:
                 return  # woken when it is known
         self._wake.set()
+
+    def _hear_no_copies(self) -> None:
+        """Read them from the stream instead, at our own pace.
+
+        nats-server closes a connection that leaves too much unread, and this one is that of all documents.
+        """
+        if self._copies is not None:
+            self.spawn(self._copies.close())
+            self._copies = None

@@ -123,6 +123,7 @@ class Intake:
         self.deleted = deleted
         self.erased = False
         self.wal_bytes = 0  # taken since the last compaction
+        self.seen_bytes = 0  # taken since it was loaded
         self.stored_bytes = 0  # of the snapshot that is stored
         self.new_bytes = 0  # of accepted updates that are not in it, as far as we know
         self.updates = 0
@@ -239,6 +240,7 @@ class Intake:
 
     def _take(self, stored: Stored, now: float, accepted: bool, tasted: bool) -> list[Effect] | Unvalidated:
         self.wal_bytes += len(stored.data)
+        self.seen_bytes += len(stored.data)
         try:
             chunk = chunks.parse(stored.headers, stored.data)
         except MalformedMessage as error:
@@ -273,9 +275,13 @@ class Intake:
         """What was taken last is applied and worked out, or refused."""
         self._in_hand = ()
 
-    def tick(self, now: float) -> list[Effect]:
-        """What time has done: unfinished and pending updates that expired."""
-        effects: list[Effect] = [_not_whole(no) for no in self._assembler.expire(now)]
+    def tick(self, now: float, *, span_bytes_max: int | None = None) -> list[Effect]:
+        """What time has done: unfinished and pending updates that expired.
+
+        `span_bytes_max`: what an unfinished update may keep in the WAL: all from its first chunk on.
+        """
+        late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
+        effects: list[Effect] = [_not_whole(no) for no in late]
         # All are looked at: one that was read counts from when it was stored, before others that were heard.
         for key, waiting in list(self._pending.items()):
             if waiting.deadline <= now:

@@ -3,6 +3,7 @@
 import asyncio
 
 from lorogo_protocol.errors import LorogoError
+from lorogo_server.settings import ServerSettings
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stream, StreamState
 
@@ -18,6 +19,7 @@ class Level:
     def __init__(self) -> None:
         self.full = 0.0  # of `max_bytes`; 0 without a limit
         self.high = False
+        self.bytes_max = -1  # of the WAL; not above 0: no limit
         self._left: int | None = None
         self._fresh_until = 0.0
         self._looking = asyncio.Lock()
@@ -34,9 +36,17 @@ class Level:
                     log.info("how full the WAL is cannot be said", problem=str(error))
             return self._left
 
+    def document_share(self, settings: ServerSettings) -> int:
+        """What unfinished updates of one document may keep in the WAL: a quarter of it, or one update."""
+        most = settings.unfinished_bytes_max
+        if self.bytes_max <= 0:
+            return most
+        return min(most, max(self.bytes_max // 4, min(settings.update_bytes_max, self.bytes_max // 2)))
+
     def see(self, state: StreamState) -> None:
         """Take a look; crossing the line is a line in the log."""
         self._left = state.bytes_left
+        self.bytes_max = state.bytes_max
         self.full = state.bytes / state.bytes_max if state.bytes_max > 0 else 0.0
         high = self.full >= ALARM
         if high and not self.high:

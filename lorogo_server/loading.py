@@ -264,8 +264,11 @@ async def read_on(
     known: Callable[[Stored], bool] | None = None,
     taste: Taste = untasted,
     foretaste: Foretaste | None = None,
+    bytes_max: int | None = None,
 ) -> None:
     """Take everything after the follower's position, until what the leader says is the last.
+
+    `bytes_max`: or until about so many bytes are taken.
 
     `act` is told every effect, with the time at which the stream stored its message. Ends early
     after a Poisoned effect: the replica must not be used any more. `known` says of which messages a
@@ -286,6 +289,7 @@ async def read_on(
             known=known,
             taste=taste,
             foretaste=foretaste,
+            bytes_max=bytes_max,
         )
 
 
@@ -303,10 +307,12 @@ async def _read_through(
     known: Callable[[Stored], bool] | None,
     taste: Taste,
     foretaste: Foretaste | None,
+    bytes_max: int | None = None,
 ) -> None:
     """As `read_on`, up to a message that the leader named."""
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
+    seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
     # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
     # what is younger than that is given its time anew, or chunks that have just come would be too late.
     early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
@@ -324,6 +330,8 @@ async def _read_through(
                     if isinstance(effect, Poisoned):
                         return
             loaded.follower.took(stored.sequence, stored.time_ns)
+            if seen_max is not None and loaded.intake.seen_bytes >= seen_max:
+                return
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS

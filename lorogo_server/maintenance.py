@@ -1,6 +1,7 @@
 """What a server does now and then, each in its time: one task, and a failure is only a delay."""
 
 import asyncio
+from collections.abc import Callable
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.context import Context
@@ -22,8 +23,16 @@ class Maintenance:
     """The chores of one server."""
 
     def __init__(
-        self, context: Context, upkeep: Upkeep, journal: DiskJournal | None, reconciler: Reconciler | None
+        self,
+        context: Context,
+        upkeep: Upkeep,
+        journal: DiskJournal | None,
+        reconciler: Reconciler | None,
+        *,
+        on_high: Callable[[], None],
     ) -> None:
+        """`on_high` is called as long as the WAL is nearly full."""
+        self._on_high = on_high
         self._context = context
         self._upkeep = upkeep
         self._journal = journal
@@ -60,6 +69,8 @@ class Maintenance:
                     if self._journal is not None:
                         await self._journal.measure()
                     context.level.see(await context.wal.state())
+                    if context.level.high:
+                        self._on_high()
                 if now >= next_sweep:
                     next_sweep = now + _SWEEP_SECONDS
                     await context.snapshots.sweep(now)

@@ -28,7 +28,7 @@ from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
 from lorogo_server.keeping import Keeping
 from lorogo_server.maintenance import Maintenance
-from lorogo_server.owning import Owning
+from lorogo_server.owning import NotTaken, Owning
 from lorogo_server.pacemaker import Pulse
 from lorogo_server.quarantine import Quarantine
 from lorogo_server.reconcile import Reconciler
@@ -58,6 +58,7 @@ from lorogo_transport.tasks import Tasks
 log = get_logger(__name__)
 
 _AGAIN_SECONDS = 1.0
+_HEAVIEST = 8  # documents that are loaded at a time because the WAL is nearly full
 _REPLY_BYTES_MAX = 256 * 1024 * 1024  # of calls' replies under way at once
 
 
@@ -163,7 +164,9 @@ class Server:
         self.reconciler = self._make_reconciler(data)
         self.recovery = self._make_recovery()
         self._upkeep = Upkeep(self.context, self.hosts, pulse=pulse, on_error=self._background_failed)
-        self._maintenance = Maintenance(self.context, self._upkeep, self.journal, self.reconciler)
+        self._maintenance = Maintenance(
+            self.context, self._upkeep, self.journal, self.reconciler, on_high=self._on_wal_high
+        )
         self._feeding = None if self.journal is None else Feeding(self.context, self.journal)
         self._keeping = self._make_keeping(data, storage)
         self._revocations = self._make_revocations(data, storage) if authority is not None else None
@@ -173,6 +176,7 @@ class Server:
         self._subscriptions: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping = False
+        self._relieving = False  # documents are being loaded because the WAL is nearly full
         self._init_subscription: Subscription | None = None
         self._settling_inits = asyncio.Lock()
         self._log = log.bind(server=self.server_id)
@@ -563,6 +567,30 @@ class Server:
         if self.reconciler is not None:
             self.reconciler.want("reconnect")
         await self._say_started()
+
+    def _on_wal_high(self) -> None:
+        if self._takes_inits and not (self._stopping or self._relieving):
+            self._relieving = True
+            self._tasks.spawn(self._relieve_wal())
+
+    async def _relieve_wal(self) -> None:
+        """Load and so compact the documents with most messages in the WAL that no server has open.
+
+        Only an owner purges, and a chunk in the WAL wakes no server.
+        """
+        try:
+            counts = await self.context.wal.subjects(subjects.wal("*"))
+            for subject in sorted(counts, key=counts.__getitem__, reverse=True)[:_HEAVIEST]:
+                document_id = subjects.document_of(subject)
+                if document_id not in self.hosts:
+                    try:
+                        await self.take(document_id)
+                    except NotTaken as error:
+                        self._log.info(
+                            "not taken to relieve the WAL", document=document_id, problem=str(error)
+                        )
+        finally:
+            self._relieving = False
 
     async def _recover(self, document_id: str) -> tuple[str, ...]:
         return () if self.recovery is None else await self.recovery.recover(document_id)

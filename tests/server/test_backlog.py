@@ -31,16 +31,23 @@ def test_what_was_read_meanwhile_is_dropped(through: int, left: int) -> None:
     assert (len(waiting), waiting.bytes) == (left, 4 * left)
 
 
-def test_it_is_full_when_it_holds_more_bytes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_no_room_when_it_holds_more_bytes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """And has room again when some of them were taken, or all are forgotten."""
     monkeypatch.setattr(backlog, "_BYTES_MAX", 8)
     waiting = Backlog()
-    full = []
+    room = []
     for sequence, data in ((1, b"1234"), (2, b"1234"), (3, b"1")):
         waiting.add(heard(sequence, data))
-        full.append(waiting.is_full)
+        room.append(waiting.has_room(1, 0.0))
     waiting.drop_first()
-    full.append(waiting.is_full)
-    assert full == [False, False, True, False]
+    room.append(waiting.has_room(1, 0.0))
+    assert room == [True, True, False, True]
     waiting.clear()
     assert (len(waiting), waiting.bytes) == (0, 0)
+
+
+def test_it_has_no_room_for_what_comes_too_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quickly it is taken; a second later it has."""
+    monkeypatch.setattr(backlog, "_RATE_BYTES_MAX", 8)
+    waiting = Backlog()
+    assert [waiting.has_room(4, now) for now in (5.0, 5.5, 5.9, 6.0)] == [True, True, False, True]
