@@ -230,18 +230,19 @@ class Engine:
         head = self.head
         if frame.header.epoch < head.epoch:
             raise StaleEpochError(f"epoch {frame.header.epoch} is older than {head.epoch}")
+        expected = head.next_sequence
         if header is None:
             header = self.active.header
         elif header.chain == head.chain and header.first_offset == head.end_offset:
             # the segment before may have ended with a sequence that no record has
-            head.next_sequence = max(head.next_sequence, header.first_sequence)
-        if header is None or frame.header.first_sequence != head.next_sequence:
+            expected = max(expected, header.first_sequence)
+        if header is None or frame.header.first_sequence != expected:
             raise ValueError("the frame does not continue this log")
         chain = head.chain if self.active.position else header.checksum
         if frame.header.offset != head.end_offset or frame.header.chain != chain:
             raise ValueError("the frame does not continue this log")
-        head.epoch = frame.header.epoch
         self._write(header, frame, keys, sync=sync)
+        head.epoch = frame.header.epoch
 
     def _begin(self, high_time: int) -> SegmentHeader:
         head = self.head

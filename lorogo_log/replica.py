@@ -22,17 +22,17 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from lorogo_log import wire
+from lorogo_log import limits, wire
 from lorogo_log.batch import Record
 from lorogo_log.checks import shared_secret
 from lorogo_log.core import BlockingLog, Options
-from lorogo_log.errors import LogClosedError, LogFailedError, StaleEpochError
+from lorogo_log.errors import DiskFullError, LogClosedError, LogFailedError, StaleEpochError
 from lorogo_log.replica_check import ConflictError
 from lorogo_log.replica_fetch import PARALLEL
 from lorogo_log.replica_repair import Repairer
@@ -74,6 +74,8 @@ class ReplicaStats:
     #: names of what was put aside because a newer coordinator's history won
     diverged: tuple[str, ...]
     failed: str | None
+    #: why nothing is taken now: it goes on by itself when its disk has room
+    full: str | None = None
 
 
 class Replica:
@@ -254,6 +256,7 @@ class Replica:
             log_epoch=self.store.head.epoch,
             diverged=tuple(self.store.diverged),
             failed=str(self.failed) if self.failed else None,
+            full=str(full) if (full := self.core.writer.full) else None,
         )
 
     def _waiting(self, session: Session | None) -> str | None:
@@ -304,6 +307,9 @@ class Replica:
         while True:
             address = self._addresses[attempt % len(self._addresses)]
             before = self.store.head.end_offset
+            if self.core.writer.full is not None:
+                await asyncio.sleep(limits.FULL_SECONDS)
+                continue
             try:
                 await self._one_session(address)
             except* LogFailedError as failed:
@@ -325,7 +331,12 @@ class Replica:
             welcome = await self._greet(stream)
             session = self._session = Session(self, stream, address, welcome)
             self._sessions += 1
-            await session.run()
+            try:
+                await session.run()
+            except* DiskFullError as full:
+                with suppress(OSError, TimeoutError):
+                    await self._refuse(stream, Refused(Reason.STOPPED, str(_leaves(full)[0])))
+                raise
         finally:
             stream.abort()
             self._session = None
@@ -358,10 +369,14 @@ class Replica:
         except (StaleEpochError, ConflictError) as refused:
             stale = isinstance(refused, StaleEpochError)
             reason = Reason.STALE_EPOCH if stale else Reason.CONFLICT
-            await stream.send(wire.message(Refused(reason, str(refused))), self._silence)
-            await stream.close()
+            await self._refuse(stream, Refused(reason, str(refused)))
             raise
         return welcome
+
+    async def _refuse(self, stream: Stream, refused: Refused) -> None:
+        """Let the coordinator know why this replica does not go on."""
+        await stream.send(wire.message(refused), self._silence)
+        await stream.close()
 
     # -- told by the session ----------------------------------------------------------------------
 

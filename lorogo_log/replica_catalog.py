@@ -36,7 +36,7 @@ def standing(core: BlockingLog, wait_seconds: float = ORDER_SECONDS) -> Standing
             head.next_sequence, head.end_offset, head.chain, head.epoch, active.header, active.position
         )
 
-    result: Standing = core.writer.order(look).result(wait_seconds)
+    result: Standing = core.writer.order(look, writes=False).result(wait_seconds)
     return result
 
 

@@ -26,6 +26,7 @@ from lorogo_log.errors import (
 )
 from lorogo_log.format import REWRITTEN, Footer, SegmentHeader
 from lorogo_log.maintain import cleaning
+from lorogo_log.policy import Failure
 from lorogo_log.recovery import Recovery, keep_broken, list_segments
 from lorogo_log.replica_adopt import Read, copied, go_on_in, staged, unused
 from lorogo_log.replica_catalog import ORDER_SECONDS, catalog
@@ -63,7 +64,7 @@ class ReplicaStore:
             raise ValueError("a replica does not salvage: what is damaged is fetched from its coordinator")
         self.core = BlockingLog(
             path,
-            replace(options, mirror=True, compress=False),
+            replace(options, mirror=True, compress=False, failure=_waiting(options.failure)),
             storage=storage,
             on_damage=on_damage,
             forward=forward,
@@ -343,6 +344,8 @@ class ReplicaStore:
         A log that cannot stand there stops: it would acknowledge what nobody can read.
         """
         self._seen &= set(self.directory.list())
+        if self.core.writer.engine.active.header is None:
+            self.rotate()  # what was finished, by a full disk for one, is sealed before it is compared
         active = self.core.writer.engine.active
         detached = self._detached()
         if active.header is not None and not detached:
@@ -357,7 +360,8 @@ class ReplicaStore:
         if listing and footer is None:
             if detached:
                 self._stop(f"{active.name} is gone, and {listing[-1].name} before it is not whole")
-        elif (footer.end_offset if footer is not None else 0) < self.head.end_offset:
+        elif (footer.end_offset if footer is not None else 0) != self.head.end_offset:
+            # (above: a full disk came between a segment's name and the move behind it)
             self._stand(listing[-1].name if listing else None)
 
     def _stop(self, why: str) -> None:
@@ -511,7 +515,12 @@ class ReplicaStore:
             writer.durable = head.next_sequence - 1
             writer.epoch = head.epoch
 
-        writer.order(move).result(ORDER_SECONDS)
+        writer.order(move, writes=False).result(ORDER_SECONDS)
+
+
+def _waiting(failure: Failure) -> Failure:
+    """A full disk is waited out, whether a caller wants to know of it or not."""
+    return failure if failure.full is not None else replace(failure, full=lambda _: None)
 
 
 def _after(footer: Footer) -> Head:

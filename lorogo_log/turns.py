@@ -55,8 +55,8 @@ class TurnWriter(Writer):
         self._drain()
         return token.result(0)
 
-    def order(self, run: Callable[[], Any]) -> Future[Any]:
-        done = super().order(run)
+    def order(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
+        done = super().order(run, writes=writes)
         self._drain()
         return done
 

@@ -87,6 +87,7 @@ class Writer:
         self._error: LogFailedError | None = None
         self._full: DiskFullError | None = None  # the log waits for room on the disk
         self._found_full: DiskFull | None = None  # by the background; the writer's thread acts on it
+        self._look_at = 0.0  # when to look for room again
         self._watchers: set[Waker] = set()
         self._direct = DirectWaker()
 
@@ -296,14 +297,15 @@ class Writer:
             if self._has_work() or (self._dirty and self._sync.kind == "interval" and not self._timed):
                 self._ring()
 
-    def order(self, run: Callable[[], Any]) -> Future[Any]:
+    def order(self, run: Callable[[], Any], *, writes: bool = True) -> Future[Any]:
         """Let the writer's thread do something after everything that is queued now.
 
-        Raises QueueFullError when too many such orders wait: each holds its place until the disk is there.
+        One that writes nothing is taken while the disk is full, too. Raises QueueFullError when too many such
+        orders wait: each holds its place until the disk is there.
         """
         order = Order(run)
         with self._lock:
-            if self._closing or self._error is not None or self._full is not None:
+            if self._closing or self._error is not None or (writes and self._full is not None):
                 raise self._refusal()
             if self._orders >= limits.QUEUE_ORDERS:
                 raise QueueFullError(f"{self._orders} rotations, fences and flushes wait to be done")
@@ -451,7 +453,7 @@ class Writer:
                     if found is None and not late:
                         self._idle = True
                         if self._full is not None:
-                            seconds = limits.FULL_SECONDS
+                            seconds = max(0.0, self._look_at - self._monotonic())
                         elif self._sync.kind == "interval" and self._dirty:
                             seconds = max(0.0, self._synced_at + self._sync.seconds - self._monotonic())
                             self._timed = True
@@ -642,6 +644,9 @@ class Writer:
             self._fail(worse, pending)
             return
         self._dirty = False
+        self._look_at = self._monotonic() + limits.FULL_SECONDS
+        # whole frames that were mirrored before the one that found no room are synced now, too
+        self.durable = self.engine.head.next_sequence - 1
         with self._lock:
             full = DiskFullError(f"{self.engine.directory.path}: the disk is full: {error}")
             full.__cause__ = error
@@ -659,6 +664,7 @@ class Writer:
 
     def _resume(self) -> None:
         """Go on in a new segment if two fit on the disk; else the log waits on. With the engine in hand."""
+        self._look_at = self._monotonic() + limits.FULL_SECONDS
         try:
             if not self.engine.has_room():
                 return

@@ -266,7 +266,7 @@ class Copies:
         found = {}
         for place, replica in self._replicas.items():
             stats = replica.stats()
-            if why := stats.failed or (None if stats.connected else stats.trouble):
+            if why := stats.failed or stats.full or (None if stats.connected else stats.trouble):
                 found[place] = why
         return found
 

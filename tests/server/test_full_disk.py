@@ -1,13 +1,10 @@
 """A server whose disk is full: it gives its documents up, says why, and goes on when there is room."""
 
 import asyncio
-import errno
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +12,7 @@ from lorogo_chaos.disks import SmallDisk
 from lorogo_chaos.errors import NotPossible
 from lorogo_client import NotServed, ServerFull
 from lorogo_client.health import health
-from lorogo_log import MemoryStorage, Reader, limits
-from lorogo_log.memory import MemoryDirectory, MemoryFile
+from lorogo_log import Reader, limits
 from lorogo_log.recovery import Recovery, recover
 from lorogo_log.storage import FileStorage
 from lorogo_protocol.replies import Ack
@@ -25,53 +21,8 @@ from lorogo_server import Server
 from lorogo_transport.memory import MemoryNats
 from tests.client.support import QUICK as CLIENT
 from tests.client.support import client_of, new_world
+from tests.log.full_disk import FullDisk
 from tests.server.support import QUICK, Probe, Writer, until
-
-
-class FullFile:
-    """A file of a disk that may be full: the first write that finds no room is short."""
-
-    def __init__(self, file: MemoryFile, disk: "FullDisk") -> None:
-        self._file = file
-        self._disk = disk
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pwrite(self, parts: Any, offset: int) -> int:
-        data = b"".join(parts)
-        if not self._disk.full:
-            return self._file.pwrite([data], offset)
-        if self._disk.refused:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._disk.refused = True
-        return self._file.pwrite([data[: len(data) // 2]], offset)
-
-
-class FullDirectory(MemoryDirectory):
-    """A folder of such files."""
-
-    disk: "FullDisk"
-
-    def create(self, name: str) -> MemoryFile:
-        return FullFile(super().create(name), self.disk)  # type: ignore[return-value]  # the same calls
-
-    def open(self, name: str, *, write: bool = False) -> MemoryFile:
-        return FullFile(super().open(name, write=write), self.disk)  # type: ignore[return-value]
-
-
-class FullDisk(MemoryStorage):
-    """A disk in memory that is full while `full` is set."""
-
-    full = refused = False
-
-    def directory(self, path: str | os.PathLike[str], *, create: bool) -> MemoryDirectory:
-        found = super().directory(path, create=create)
-        if not isinstance(found, FullDirectory):
-            made = FullDirectory(found.path)
-            made.files, made.disk = found.files, self
-            self.directories[os.fspath(path)] = found = made
-        return found
 
 
 class Full:

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_log import Reader
+from lorogo_log import Reader, Storage, limits
 from lorogo_protocol import records
 from lorogo_protocol.records import UpdateRecord
-from lorogo_server import Server
+from lorogo_server import Server, replicating
 from lorogo_server.journal import JournalStopped
 from lorogo_server.replicating import chosen
 from lorogo_transport.discovery import find_servers
 from lorogo_transport.memory import MemoryNats
+from tests.log.full_disk import FullDisk
 from tests.server.support import QUICK, Probe, Writer, until
 
 REPLICATED = replace(QUICK, durability="replicated", journal_segment_bytes=1 << 20)
@@ -51,9 +52,12 @@ class Fleet:
         self.folder = folder
         self._stack = stack
 
-    async def server(self, name: str, folder: str = "", **changes: object) -> Server:
+    async def server(
+        self, name: str, folder: str = "", storage: Storage | None = None, **changes: object
+    ) -> Server:
         settings = replace(REPLICATED, server_id=name, **changes)  # type: ignore[arg-type]
-        server = Server(self.nats.connect(name), settings, data=self.folder / (folder or name))
+        data = self.folder / (folder or name)
+        server = Server(self.nats.connect(name), settings, data=data, storage=storage)
         return await self._stack.enter_async_context(server)
 
     async def probe(self) -> Probe:
@@ -212,6 +216,36 @@ async def test_a_lost_server_is_in_the_copy(tmp_path: Path) -> None:
         writer = Writer()
         acked = [(await probe.accept("doc", writer.type(str(n)))).log_id for n in range(9)]
         assert world.copied("two", "one") == acked
+
+
+async def test_a_copy_goes_on_when_its_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the only copy's disk is full nothing is ACKed and the sender's server names the cause; with room
+    the ACK comes, without a restart of either.
+    """
+    monkeypatch.setattr(limits, "FULL_SECONDS", 0.02)
+    monkeypatch.setattr(replicating, "_WAIT_SECONDS", 0.1)
+    async with fleet(tmp_path) as world:
+        one = await world.server("one")
+        probe = await world.probe()
+        await probe.start("doc")
+        disk = FullDisk()
+        two = await world.server("two", storage=disk, journal_place="elsewhere")
+        writer = Writer()
+        await probe.put("doc", probe.split(writer.type("hello")))
+        await probe.answer()
+        disk.full = True
+        parts = probe.split(writer.type(" again"))
+        await probe.put("doc", parts)
+
+        async def known() -> bool:
+            return "the disk is full" in str(one.stats()["journal_lacking"])
+
+        await until(known)
+        assert probe.replies.empty()
+        assert "the disk is full" in str(two.stats()["copies_trouble"])
+        disk.full = False
+        assert (await probe.answer()).log_id == parts[0].log_id
+        assert two.stats()["copies_trouble"] == {}
 
 
 async def test_the_fleet_finds_itself(tmp_path: Path) -> None:
