@@ -17,6 +17,7 @@
     │   ├── Unsaved             a session was left, and these edits have no ACK
     │   ├── FeedUnavailable     a server keeps no journal, so a feed would leave its updates out
     │   ├── StoreFailed         the local store cannot be used, or has stopped; edits go on in memory
+    │   │   ├── StoreFull       retriable: its disk is full; it goes on by itself when there is room
     │   │   ├── StoreLocked     retriable: another process has it
     │   │   └── StoreDamaged    this document's copy is not whole; only the server can complete it
     │   ├── GivenUp             a relay knows nothing about this update; its member must join again
@@ -61,6 +62,7 @@ __all__ = [
     "StorageFull",
     "StoreDamaged",
     "StoreFailed",
+    "StoreFull",
     "StoreLocked",
     "Timeout",
     "TokenExpired",
@@ -228,6 +230,20 @@ class StoreFailed(ClientError):
     """The local store cannot be used: nothing more is kept on this disk. Edits go on in memory."""
 
     code = "store-failed"
+
+
+class StoreFull(StoreFailed):
+    """The disk of the local store is full. Edits go on in memory; the store goes on when there is room."""
+
+    code = "store-full"
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"the disk of the store {path} is full, edits are only in memory until they are ACKed;"
+            f" make room, and the store goes on by itself: {why}"
+        )
+        self.path = path
 
 
 class StoreLocked(StoreFailed):

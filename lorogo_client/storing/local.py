@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lorogo_client.errors import StoreFailed, StoreLocked
+from lorogo_client.errors import StoreFailed, StoreFull, StoreLocked
 from lorogo_client.storing.cleaning import Cleaner
 from lorogo_client.storing.place import Place, StoredDocument, stored_document
 from lorogo_client.storing.records import (
@@ -22,6 +23,8 @@ from lorogo_client.storing.replay import Kept, replay
 from lorogo_client.storing.shelf import Shelf
 from lorogo_log import (
     DamageError,
+    DiskFullError,
+    Failure,
     FileStorage,
     LockedError,
     Log,
@@ -45,7 +48,7 @@ class LocalStore:
 
     def __init__(self, path: str | os.PathLike[str], storage: Storage | None = None) -> None:
         self.path = os.fspath(path)
-        self.failure: StoreFailed | None = None
+        self.failure: StoreFailed | None = None  # for good, or StoreFull while the disk is
         self.damage: list[str] = []  # what was wrong with the files, in words
         self._storage: Storage = storage or FileStorage()
         self._log = Log.open(
@@ -54,6 +57,7 @@ class LocalStore:
             ahead_bytes=_AHEAD_BYTES,
             storage=self._storage,
             recovery=Recovery.SALVAGE,
+            failure=Failure(full=self._on_full),
             on_damage=self._on_damage,
         )
         self._places: dict[str, Place] = {}
@@ -62,6 +66,7 @@ class LocalStore:
 
     async def open(self) -> None:
         """Lock the directory and look what is there. Raises StoreLocked, StoreFailed."""
+        self._loop = asyncio.get_running_loop()
         try:
             await self._log.__aenter__()
         except LockedError:
@@ -116,6 +121,7 @@ class LocalStore:
         if holder is not None and not read_only:
             self.release(holder[0])  # a reader, or a room that failed or is about to be closed
             holder = None
+        await self._reread(document_id)
         kept = await self._load(document_id) if self.has(document_id) else None
         if read_only and (holder is not None or (kept is not None and (kept.outbox or not kept.whole))):
             return None, kept
@@ -144,11 +150,16 @@ class LocalStore:
             raise StoreFailed(f"{document_id} is open: close it before it is forgotten")
         if self.failure is not None:
             raise self.failure
-        place = self._places[document_id]
+        await self._reread(document_id)
+        place = self._places.get(document_id)
+        if place is None:
+            return False
         before = place.bytes
         record = Forgotten(place.outline.number + 1)
         try:
             place.base = await self.append(document_id, record)
+        except DiskFullError as error:
+            raise StoreFull(self.path, str(error)) from error
         except LogError as error:
             self.fail(error)
             raise StoreFailed(f"{document_id} is not forgotten: {error}") from error
@@ -181,17 +192,57 @@ class LocalStore:
         return self._log.append_nowait(encode(record), key=document_id.encode())
 
     def replaced(self, place: Place, base: int, bytes_: int) -> None:
-        place.base = base
+        place.base, place.ahead = base, False
         self._cleaner.useless(bytes_)
 
     def fail(self, error: Exception) -> None:
-        if self.failure is None:
+        if self.failure is None or isinstance(self.failure, StoreFull):
             self.failure = StoreFailed(
                 f"the store {self.path} has stopped, edits are only in memory until they are ACKed: {error}"
             )
             log.error("the store has stopped", path=self.path, problem=str(error))
             for shelf, _ in list(self._shelves.values()):
                 shelf.wake()
+
+    # --- a full disk
+
+    def _on_full(self, error: DiskFullError | None) -> None:
+        """Called from the log's thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._filled, error)
+
+    def _filled(self, error: DiskFullError | None) -> None:
+        """The disk is full, or (None) has room again: every open document is then written whole."""
+        if self.failure is not None and not isinstance(self.failure, StoreFull):
+            return
+        shelves = [shelf for shelf, _ in self._shelves.values()]
+        if error is not None:
+            self.failure = StoreFull(self.path, str(error))
+            log.error("the store waits for room", path=self.path, problem=str(error))
+        elif self.failure is not None:
+            self.failure = None
+            log.info("the store goes on", path=self.path)
+            for shelf in shelves:
+                shelf.fall_behind()
+        for shelf in shelves:
+            shelf.wake()
+
+    async def _reread(self, document_id: str) -> None:
+        """Know again what is on the disk of a document, where records were counted that found no room."""
+        known = self._places.get(document_id)
+        if known is None or not known.ahead:
+            return
+        place = Place(base=known.base)
+        async with self._cleaner.paused():
+            try:
+                async for _, _, record in self._records(from_seq=known.base, key=document_id.encode()):
+                    place.add(record)
+            except (LogError, OSError, UnreadableRecord) as error:
+                raise StoreFailed(f"{document_id} cannot be read from {self.path}: {error}") from error
+        if place.outline.number < 0:
+            self._places.pop(document_id, None)
+        else:
+            self._places[document_id] = place
 
     # --- inside
 
@@ -216,7 +267,8 @@ class LocalStore:
         async with self._cleaner.paused():
             try:
                 if self.failure is None:
-                    await self._log.flush()
+                    with suppress(DiskFullError):  # nothing is queued then
+                        await self._log.flush()
                 base = self._places[document_id].base
                 records = self._records(from_seq=base, key=document_id.encode())
                 return replay([record async for _, _, record in records])

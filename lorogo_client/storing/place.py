@@ -15,6 +15,7 @@ class Place:
     tail_bytes: int = 0  # of the records since the snapshot
     tail_records: int = 0
     outline: Kept = field(default_factory=Kept)  # without bytes
+    ahead: bool = False  # it counts records that found no room on the disk
 
     @property
     def kept(self) -> bool:

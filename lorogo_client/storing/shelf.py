@@ -21,7 +21,7 @@ from lorogo_client.storing.records import (
     Settled,
     Snapshot,
 )
-from lorogo_log import LogError, QueueFullError
+from lorogo_log import DiskFullError, LogError, QueueFullError
 
 TAIL_BYTES_MIN = 256 * 1024  # records since the snapshot that are worth a new one
 TAIL_RECORDS_MIN = 4096  # the same for small records, some 50 microseconds each when a document is opened
@@ -62,7 +62,7 @@ class Shelf:
 
     @property
     def failure(self) -> StoreFailed | None:
-        """Why nothing is kept any more."""
+        """Why nothing is kept now, or any more."""
         return self._store.failure
 
     @property
@@ -181,7 +181,8 @@ class Shelf:
             return None
         try:
             future = self._store.append(self.document_id, record)
-        except (QueueFullError, RuntimeError):  # RuntimeError: a commit from outside of the loop's thread
+        except (QueueFullError, DiskFullError, RuntimeError):
+            # RuntimeError: a commit from outside of the loop's thread
             self.fall_behind()
             return None
         except LogError as error:
@@ -197,7 +198,10 @@ class Shelf:
     def _on_done(self, done: "asyncio.Future[int]", commit: int) -> None:
         if done.cancelled():
             return
-        if (error := done.exception()) is not None:
+        if isinstance(error := done.exception(), DiskFullError):
+            self.place.ahead = True
+            self.fall_behind()
+        elif error is not None:
             self._store.fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
         elif commit > self.stored:
             self.stored = commit

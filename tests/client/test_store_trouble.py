@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_client import State, StoreDamaged, StoreFailed, Unsaved
+from lorogo_client import State, StoreDamaged, StoreFailed, StoreFull, Unsaved
 from lorogo_client.store import Store
 from lorogo_client.storing import cleaning, shelf
 from lorogo_client.storing.local import LocalStore
-from lorogo_log import QueueFullError
+from lorogo_log import QueueFullError, limits
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt
 from lorogo_transport.memory import MemoryNats
@@ -31,7 +31,60 @@ def full_disk(file: DiskFile, parts: Sequence[bytes], offset: int) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def test_a_full_disk_stops_the_store_and_not_the_edits(
+async def test_a_store_goes_on_when_its_disk_has_room(
+    world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app is given the cause; edits made meanwhile are in memory, and on the disk once there is room."""
+    monkeypatch.setattr(limits, "FULL_SECONDS", 0.02)
+    write = DiskFile.pwrite
+    async with client_of(world, store=store) as client, client.open("doc") as session:
+        type_in(session.doc, "before ")
+        await session.stored(DEADLINE)
+        monkeypatch.setattr(DiskFile, "pwrite", full_disk)
+        type_in(session.doc, "after ", at=7)
+        with pytest.raises(StoreFull, match="No space left") as full:
+            await session.stored(DEADLINE)
+        assert full.value.retriable
+        assert isinstance(session.problem, StoreFull)
+        type_in(session.doc, "more", at=13)
+        await session.flush(DEADLINE)
+        monkeypatch.setattr(DiskFile, "pwrite", write)
+        await eventually(lambda: session.problem is None)
+        type_in(session.doc, " and more", at=17)
+        await session.stored(DEADLINE)
+        image = crashed(store)
+    async with offline(world, image, seed=2) as client, client.open("doc") as session:
+        assert text_of(session) == "before after more and more"
+        assert not [one for one in client.stored_documents() if one.damaged]
+
+
+async def test_a_document_that_is_left_while_the_disk_is_full_is_whole_when_it_is_opened_again(
+    world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that found no room are not counted: none is missing before the next."""
+    monkeypatch.setattr(limits, "FULL_SECONDS", 0.02)
+    write = DiskFile.pwrite
+    async with client_of(world, store=store) as client:
+        async with client.open("doc") as session:
+            type_in(session.doc, "before ")
+            await session.stored(DEADLINE)
+            monkeypatch.setattr(DiskFile, "pwrite", full_disk)
+            type_in(session.doc, "after ", at=7)
+            await session.flush(DEADLINE)
+        monkeypatch.setattr(DiskFile, "pwrite", write)
+        local = client._context.store
+        assert local is not None
+        await eventually(lambda: local.failure is None)
+        async with client.open("doc") as session:
+            type_in(session.doc, "more", at=13)
+            await session.stored(DEADLINE)
+            image = crashed(store)
+    async with offline(world, image, seed=2) as client, client.open("doc") as session:
+        assert text_of(session) == "before after more"
+        assert not [one for one in client.stored_documents() if one.damaged]
+
+
+async def test_a_full_disk_stops_no_edits(
     world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Edits go on in memory and to the server; the app is told that they are not on this disk."""
