@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissi
 from lorogo_transport.jetstream import connect
 from lorogo_transport.revocations import Revocations
 from lorogo_transport.secret_files import read_secret, read_secret_file
+from lorogo_transport.strangers import lets_strangers_in
 
 _KEPT_SECONDS: Final = 5.0  # for the first server to have it on its disk
 
@@ -63,6 +64,9 @@ async def revoke(
     else:
         say(f"{said} is refused from now on; NATS remembers it {kept}")
         say("no server has confirmed that its disk has it: if NATS loses its files before that, revoke again")
+    with suppress(Unreachable):  # the entry is stored either way
+        if await lets_strangers_in(url):
+            say("this NATS accepts connections without a token, so none is checked: see `lorogo auth setup`")
     if token_id is None:
         say(f"tokens that are minted for {subject} in {tokens.CLOCK_SECONDS:g} s or later are good")
 

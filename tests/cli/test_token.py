@@ -330,6 +330,7 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         (line,) = result.stderr.splitlines()
         assert json.loads(line) | {"revoked_token_id": "t-5", "outcome": "done"} == json.loads(line)
         assert "revoke again" in said(result)  # no server runs that could keep it
+        assert "without a token" not in said(result)
         facts = said_json(lorogo(*revoke, "--subject", "ana", "--json", cwd=folder, env=env))
         assert facts == {"subject": "ana", "until": None, "kept_by": []}
         token = peek(minted(folder, token_id="leaked"))
@@ -414,3 +415,14 @@ def test_a_new_key_is_not_used_at_once(folder: Path) -> None:
     words = said(lorogo("token", "keys", "new", "--out", "n.jwk", "--public", "keys.jwks", cwd=folder))
     assert "wait 10 s before you mint with it" in words
     assert "wait" not in said(lorogo("token", "keys", "new", "--out", "m.jwk", cwd=folder))
+
+
+@pytest.mark.nats
+async def test_revoking_on_an_open_nats(folder: Path) -> None:
+    """Where NATS accepts connections without a token, the command says that no token is checked."""
+    async with EmbeddedNats(folder / "nats") as nats:
+        async with await connect(nats.url) as server:
+            for spec in topology.specs():
+                await server.ensure(spec)
+        result = lorogo("token", "revoke", "t-5", cwd=folder, env={"LOROGO_NATS": nats.url})
+        assert "this NATS accepts connections without a token, so none is checked" in said(result)
