@@ -181,11 +181,20 @@ STORED: tuple[Mutation, ...] = (
         "what was refused because the document was deleted does not come back with it",
         Wish(
             kinds=("storm",),
-            every=6.0,
+            # many edits on the way to one owner whenever the document is deleted
+            every=3.0,
             seconds=60.0,
-            others={"deletes": True, "documents": 1, "clients": 3, "think_seconds": 0.3},
+            others={
+                "deletes": True,
+                "rogue": False,
+                "kept": 0.0,
+                "servers": 1,
+                "documents": 1,
+                "clients": 6,
+                "think_seconds": 0.1,
+            },
         ),
-        begin=51,
+        begin=1,
     ),
     Mutation(
         "deleted-before-copied",
