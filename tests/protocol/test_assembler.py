@@ -17,6 +17,7 @@ from lorogo_protocol.chunks import (
     Outcome,
     Rejected,
     Repeated,
+    Room,
     parse,
     split,
 )
@@ -438,3 +439,45 @@ def test_the_mark_does_not_lift_the_wires_limit() -> None:
     (no,) = feed(Assembler(), split(payload, "again", chunk_bytes_max=MIB, again=True))
     assert isinstance(no, Rejected)
     assert no.reason is Reason.TOO_LARGE
+
+
+# --- room of several assemblers -------------------------------------------------------------------
+
+
+def test_assemblers_share_a_room() -> None:
+    """When all together hold too much, the largest unfinished update of the one that adds is refused."""
+    room, one, other = Room(10), Assembler(), Assembler()
+    one.share(room)
+    other.share(room)
+    assert feed(one, cut(b"a" * 12, "a")[:2]) == []
+    said = feed(other, cut(b"b" * 12, "b")[:1])
+    assert [(outcome.log_id, outcome.reason) for outcome in said if isinstance(outcome, Rejected)] == [
+        ("b", Reason.CHUNK_MISSING)
+    ]
+    one.forget_unfinished()
+    assert (one.unfinished, one.first_unfinished()) == (0, None)
+    assert feed(other, cut(b"b" * 12, "b")[:2]) == []
+    room.measured(11)
+    assert room.full
+    other.share(None)
+    assert feed(other, cut(b"c" * 12, "c")[:1]) == []
+
+
+def test_a_limit_that_is_set_later_counts_for_whole_updates() -> None:
+    """From then on."""
+    assembler = Assembler()
+    assembler.set_limit(8)
+    assert answered(feed(assembler, cut(b"a" * 9))) == [("_INBOX.id", Reason.TOO_LARGE)]
+    assembler.set_limit(9)
+    assert answered(feed(assembler, cut(b"a" * 9))) == [("_INBOX.id", "ok")]
+
+
+def test_an_acked_id_is_forgotten_in_time() -> None:
+    """A final chunk that comes again after that is a new update; chunks before it say nothing."""
+    assembler = Assembler(remember_seconds=10.0)
+    chunks = cut(b"a" * 6)
+    (said,) = feed(assembler, chunks)
+    assert isinstance(said, Assembled)
+    assembler.acked(said.log_id, said.digest, said.sequence, now=0.0)
+    assert [type(one) for one in feed(assembler, chunks, now=9.0)] == [Repeated]
+    assert [type(one) for one in feed(assembler, chunks, now=10.0)] == [Assembled]

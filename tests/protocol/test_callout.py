@@ -244,3 +244,12 @@ def test_a_name_says_all_that_a_token_was(
 def test_other_names_are_not_ours(name: str) -> None:
     """Services and strangers are left alone."""
     assert callout.token_named(name) is None
+
+
+def test_a_proof_lets_in_a_user_who_may_do_nothing() -> None:
+    """It shows that NATS takes our signature, and grants neither publishing nor subscribing."""
+    answer = _read(callout.prove(_request(), FakeSigner(), now=NOW))
+    proof = _read(answer["nats"]["jwt"])
+    assert proof["nats"]["pub"] == proof["nats"]["sub"] == {"deny": [">"]}
+    assert proof["nats"]["subs"] == 0
+    assert proof["exp"] > NOW

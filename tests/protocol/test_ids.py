@@ -1,13 +1,15 @@
 """Names: document ids, tokens and inboxes."""
 
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId, MalformedMessage
-from lorogo_protocol.ids import check_document_id, check_token, is_inbox, is_token
+from lorogo_protocol.ids import check_document_id, check_token, is_inbox, is_token, is_user_inbox
 
 
 @given(st.from_regex(r"(?!-|_kv)[A-Za-z0-9_=-]{1,128}", fullmatch=True))
@@ -100,3 +102,16 @@ def test_answers_go_to_an_inbox(value: str) -> None:
 def test_answers_go_nowhere_else(value: str) -> None:
     """A sender cannot make the server publish on NATS's own subjects or on ours, nor on no subject at all."""
     assert not is_inbox(value)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"minutes"])
+def test_what_is_no_text_is_no_document_id(value: Any) -> None:
+    """The sentence names the type."""
+    with pytest.raises(InvalidDocumentId, match=f"it is {type(value).__name__}, not text"):
+        check_document_id(value)
+
+
+def test_the_inbox_of_a_user() -> None:
+    """A server with keys answers to inboxes of users only."""
+    assert is_user_inbox(f"{subjects.user_inbox('abc')}.x")
+    assert not is_user_inbox("_INBOX.a.b")

@@ -81,6 +81,7 @@ def test_a_question_is_bounded() -> None:
         {"journal": "ab", "after": 3},
         {"journal": "ab", "documents": "one"},
         {"journal": "ab", "documents": [1]},
+        {"journal": "ab", "log_id": "a b"},
         {"journal": "ab", "documents": ["x"] * (pages.DOCUMENTS_MAX + 1)},
     ],
     ids=lambda body: ",".join(body) if len(str(body)) < 60 else "many",
