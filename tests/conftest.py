@@ -5,14 +5,16 @@ import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import pytest_asyncio
 import structlog
+from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from lorogo_transport.embedded import EmbeddedNats
-from tests.durations import SECONDS
+from tests.durations import SECONDS, TOGETHER
 
 # Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.
 os.environ["LOROGO_OPEN"] = "1"
@@ -30,9 +32,37 @@ if "LOROGO_FUZZ" not in os.environ:
     hypothesis.settings.load_profile("steady")
 
 
+def scope_of(nodeid: str) -> str:
+    """The tests that one process runs: those of a file, or of all files that share something costly."""
+    file = nodeid.partition("::")[0]
+    return next((prefix for prefix in TOGETHER if file.startswith(prefix)), file)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first: the last one to start decides how long the other processes wait."""
-    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+    """The longest scopes come first: the last one to start decides how long the other processes wait."""
+    seconds: dict[str, int] = defaultdict(int)
+    for file, took in SECONDS.items():
+        seconds[scope_of(file)] += took
+    items.sort(key=lambda item: -seconds[scope_of(item.nodeid)])
+
+
+class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # the same
+    """Gives each process whole scopes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
+    """Share the tests out by scope."""
+    return Scheduler(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes for each core: tests wait for other processes and for leases more than they compute."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -13,6 +13,8 @@ import lorogo_client
 from lorogo_client import Session
 from lorogo_protocol.errors import LorogoError
 
+QUICK = {"renew_seconds": 0.3, "lease_seconds": 0.8, "stale_seconds": 1.2}  # a lease that ends soon
+
 
 class ServerProcess:
     """One server process."""

@@ -21,7 +21,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.discovery import server_stats
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
-from tests.e2e.support import ServerProcess, Typist, eventually, servers
+from tests.e2e.support import QUICK, ServerProcess, Typist, eventually, servers
 
 FULL = os.environ.get("LOROGO_DRILL") == "full"
 DOCUMENTS, UPDATES = (50, 100) if FULL else (10, 50)  # updates of each document
@@ -224,10 +224,10 @@ async def test_a_server_that_returns(tmp_path: Path, fresh_nats: EmbeddedNats) -
     url = fresh_nats.url
     names = NAMES[:5]
     async with servers(url) as start:
-        old = await start(data=tmp_path / "old")
+        old = await start(data=tmp_path / "old", **QUICK)
         await write(url, names, UPDATES)
         await old.kill()
-        new = await start(data=tmp_path / "new")
+        new = await start(data=tmp_path / "new", **QUICK)
         written = await write(url, names, 2, "x")
         async with lorogo_client.connect(url) as client:
             for name in names[1:]:
@@ -248,7 +248,7 @@ async def test_a_server_that_returns(tmp_path: Path, fresh_nats: EmbeddedNats) -
         await fresh_nats.kill()
         await asyncio.to_thread(delete_everything, fresh_nats)
         await fresh_nats.start()
-        await start(data=tmp_path / "new")
+        await start(data=tmp_path / "new", recover_seconds_max=1.0)  # the other server is not there
         assert (await figures(url, 1))["tombstones_restored"] == 1
         await start(data=tmp_path / "old")
         assert (await figures(url, 2))["lost_for_good"] == 0

@@ -21,12 +21,11 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import TransportError
 from lorogo_transport.ports import Message
-from tests.e2e.support import ServerProcess, servers
+from tests.e2e.support import QUICK, ServerProcess, servers
 
 ROUNDS = 50 if os.environ.get("LOROGO_DRILL") == "full" else 4
 DOCUMENTS = 6
 PATIENCE = 60.0
-SETTINGS = {"renew_seconds": 0.3, "lease_seconds": 0.8, "stale_seconds": 1.2}  # quick to take over
 
 
 @dataclass
@@ -119,7 +118,7 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
     print("\nround  killed      sent  ACKed  ACKed but lost")
     async with servers(fresh_nats.url) as start:
         running: dict[str, ServerProcess] = {
-            one: await start(data=tmp_path / one, **SETTINGS) for one in ("a", "b")
+            one: await start(data=tmp_path / one, **QUICK) for one in ("a", "b")
         }
         for number in range(ROUNDS):
             victims = rng.choice((("a",), ("b",), ("nats",), ("a", "b"), ("a", "nats"), ("a", "b", "nats")))
@@ -139,7 +138,7 @@ async def test_what_was_acked_is_there_whoever_was_killed(fresh_nats: EmbeddedNa
                 await fresh_nats.start()
             for victim in victims:
                 if victim != "nats":
-                    running[victim] = await start(data=tmp_path / victim, **SETTINGS)
+                    running[victim] = await start(data=tmp_path / victim, **QUICK)
             lost = 0
             async with lorogo_client.connect(fresh_nats.url) as client:
                 values = await asyncio.gather(*(value_of(client, name) for name in names))

@@ -1,6 +1,6 @@
 """An owner dies, stops, is paused; servers vanish; clocks are wrong: nothing ACKed is lost.
 
-Real processes, real NATS, default settings. Run with `-s` to see the figures.
+Real processes and real NATS. Run with `-s` to see the figures.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from lorogo_client import State
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Up
 from lorogo_transport.embedded import EmbeddedNats
-from tests.e2e.support import Typist, eventually, servers, text_of
+from tests.e2e.support import QUICK, Typist, eventually, servers, text_of
 
 
 async def _owner(client: lorogo_client.Client, document_id: str) -> str:
@@ -79,7 +79,7 @@ async def test_another_server_takes_over_while_two_clients_type(
 
 @pytest.mark.slow
 async def test_an_owner_that_was_paused_steps_down_and_destroys_nothing(tmp_path: Path) -> None:
-    """SIGSTOP for 20 s: the other takes over and compacts; SIGCONT: no loss, no destructive write."""
+    """SIGSTOP for four leases: the other takes over and compacts; SIGCONT: no loss, no destructive write."""
     async with asyncio.TaskGroup() as both:  # clocks that agree, and others; side by side: they wait long
         both.create_task(an_owner_is_paused(tmp_path / "agree", skew=0.0))
         both.create_task(an_owner_is_paused(tmp_path / "apart", skew=3600.0))
@@ -90,12 +90,12 @@ async def an_owner_is_paused(folder: Path, *, skew: float) -> None:
         url = (await stack.enter_async_context(EmbeddedNats(folder))).url
         start = await stack.enter_async_context(servers(url))
         client = await stack.enter_async_context(lorogo_client.connect(url))
-        first = await start(skew)
+        first = await start(skew, **QUICK)
         async with client.open("minutes") as session:
             typist = Typist(session, "w")
             for _ in range(20):
                 await typist.word()
-            second = await start(-skew)
+            second = await start(-skew, **QUICK)
             first.pause()
             paused_at = time.monotonic()
             await typist.word()  # waits for the takeover
@@ -106,7 +106,7 @@ async def an_owner_is_paused(folder: Path, *, skew: float) -> None:
                 await typist.word()
             wal = client.transport.stream(subjects.WAL_STREAM)
             held = await wal.count(subjects.wal("minutes"))
-            await asyncio.sleep(max(0.0, 20.0 - (time.monotonic() - paused_at)))
+            await asyncio.sleep(max(0.0, 4 * QUICK["stale_seconds"] - (time.monotonic() - paused_at)))
             first.go_on()
             for _ in range(20):
                 await typist.word()
@@ -114,7 +114,7 @@ async def an_owner_is_paused(folder: Path, *, skew: float) -> None:
             text = await text_of(url, "minutes")
             missing = [word for word in typist.acked if text.count(word) != 1]
             print(
-                f"\nSIGSTOP 20 s (clock skew {skew:g} s): taken over after {takeover:.2f} s, compacted"
+                f"\nSIGSTOP (clock skew {skew:g} s): taken over after {takeover:.2f} s, compacted"
                 f" ({report['snapshot_bytes']} bytes, {report['purged']} purged) by the new owner;"
                 f" {len(typist.acked)} words ACKed, {len(missing)} missing after SIGCONT;"
                 f" WAL kept {held} -> {await wal.count(subjects.wal('minutes'))} messages"
