@@ -1,7 +1,7 @@
 """Times and versions as people type them, and as we show them.
 
-A version is a letter and base64url: `v` and the document's frontiers, so that it cannot be taken for
-a time or an option. A time is ISO 8601 (without a zone: local time) or how long ago: `10m`, `-1h30m`.
+A version is `v` and base64url (lorogo_protocol/shown_version.py). A time is ISO 8601 (without a zone:
+local time) or how long ago: `10m`, `-1h30m`.
 """
 
 import base64
@@ -10,6 +10,20 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from lorogo_client.errors import InvalidMoment
+from lorogo_protocol.shown_version import show_version, unknown_version
+
+__all__ = [
+    "BeforeAll",
+    "moment",
+    "neither",
+    "parse_at",
+    "parse_time",
+    "parse_version",
+    "show_age",
+    "show_time",
+    "show_time_down",
+    "show_version",
+]
 
 _SECOND_NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,14 +74,7 @@ def parse_version(text: str) -> bytes:
             raise ValueError
         return frontiers
     except (binascii.Error, ValueError):
-        raise InvalidMoment(
-            f"{_brief(text)} is not a version: `lorogo doc history` shows those that there are"
-        ) from None
-
-
-def show_version(frontiers: bytes) -> str:
-    """A version as text that a shell leaves alone."""
-    return "v" + base64.urlsafe_b64encode(frontiers).rstrip(b"=").decode()
+        raise InvalidMoment(unknown_version(text)) from None
 
 
 def parse_time(text: str, *, now_ns: int, zone: tzinfo | None = None) -> int:
@@ -91,10 +98,15 @@ def _calendar(text: str, zone: tzinfo | None) -> int:
             moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
         return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
     except (ValueError, OverflowError, OSError):
-        raise InvalidMoment(
-            f"{_brief(text)} is neither a time (2026-11-16T10:30, or 10m for ten minutes ago)"
-            " nor a version (v and letters, as `lorogo doc history` shows)"
-        ) from None
+        raise InvalidMoment(neither(text)) from None
+
+
+def neither(text: str, *, example: str = "2026-11-16T10:30") -> str:
+    """The sentence for a text that names no moment; `example` is a time as the caller takes it."""
+    return (
+        f"{_brief(text)} is neither a time ({example}, or 10m for ten minutes ago)"
+        " nor a version (v and letters, as the document's history shows)"
+    )
 
 
 def show_time(time_ns: int, zone: tzinfo | None = None) -> str:

@@ -9,7 +9,6 @@ from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.errors import (
     CrdtError,
-    HistoryTrimmed,
     InvalidDocumentId,
     InvalidUpdate,
     TooLong,
@@ -18,6 +17,7 @@ from lorogo_protocol.errors import (
 from lorogo_protocol.limits import PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
+from lorogo_protocol.shown_version import show_version, unknown_version
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.wire import WIRE, later
 from lorogo_server import compaction, deletion, patching, queries, reading
@@ -238,8 +238,8 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
         fork = replica.fork()
         try:
             fork.revert_to(wanted)
-        except CrdtError as error:
-            raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
+        except CrdtError:
+            raise _unknown(wanted) from None
         return await _submit(host, _added(fork, replica.version().vector))
 
 
@@ -359,7 +359,7 @@ def _wanted(host: Host, arguments: Arguments) -> bytes:
     at = arguments.get("at")
     if isinstance(at, bytes):
         if not crdt.is_version(at):
-            raise Refused(Reason.UNKNOWN_VERSION, _NO_VERSION)
+            raise _unknown(at)
         return at
     if isinstance(at, int) and not isinstance(at, bool):
         intake = host.loaded.intake
@@ -374,12 +374,11 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
     replica = host.loaded.intake.replica
     if arguments.get("at") is None:
         return replica
+    wanted = _wanted(host, arguments)
     try:
-        return replica.at(_wanted(host, arguments))
-    except HistoryTrimmed as error:
-        raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
-    except CrdtError:
-        raise Refused(Reason.INVALID_REQUEST, _NO_VERSION) from None
+        return replica.at(wanted)
+    except CrdtError:  # also HistoryTrimmed: the history no longer lists it
+        raise _unknown(wanted) from None
 
 
 def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
@@ -392,14 +391,15 @@ def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
     replica = replica.fork()
     try:
         replica.revert_to(wanted)
-    except HistoryTrimmed as error:
-        raise Refused(Reason.UNKNOWN_VERSION, str(error)) from None
     except CrdtError as error:
-        raise Refused(Reason.INVALID_REQUEST, _NO_VERSION) from error
+        raise _unknown(wanted) from error
     return replica.snapshot(), replica.frontiers()
 
 
-_NO_VERSION = "'at' is not a version of this document; its history lists them"
+def _unknown(frontiers: bytes) -> Refused:
+    return Refused(Reason.UNKNOWN_VERSION, unknown_version(show_version(frontiers)))
+
+
 _VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
     "sync": _sync,
     "version": _version,

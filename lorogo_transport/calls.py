@@ -145,6 +145,11 @@ class Caller:
         assert self._subscription is not None, "not started"
         call_id = self._new_id()
         payload = calls.encode(body or {})
+        if len(payload) > calls.CALL_BYTES_MAX:  # before a byte is sent, and before a document is created
+            raise Refused(
+                Reason.TOO_LARGE,
+                f"the call has {len(payload)} bytes and may have {calls.CALL_BYTES_MAX}; send smaller parts",
+            )
         waiting = _Waiting(
             subject,
             asyncio.get_running_loop().create_future(),

@@ -76,7 +76,7 @@ class Reading:
             try:
                 return await self._content(document, what, at, have)
             except Refused as no:
-                raise _asked_for(no, at) from None
+                raise _asked_for(no) from None
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -140,10 +140,8 @@ def _unchanged(frontiers: bytes) -> Response:
     return Response(status_code=304, headers={"ETag": etags.tag(frontiers), **_VARIES})
 
 
-def _asked_for(no: Refused, at: int | bytes | None) -> Exception:
-    """What the owner does not understand is in `at` or in `path`: nothing else of a GET reaches it."""
+def _asked_for(no: Refused) -> Exception:
+    """What the owner does not understand is in `path`: an unknown `at` has a reason of its own."""
     if no.reason is not Reason.INVALID_REQUEST:
         return no
-    if isinstance(at, bytes) and "'at'" in str(no):
-        return moments.unknown_version()
     return Problem(422, "invalid-path", str(no))

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
 from lorogo_client.overview import look
 from lorogo_client.versions import show_version
-from lorogo_gateway.http import etags, moments
+from lorogo_gateway.http import etags
 from lorogo_gateway.http.operations import asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.reading import known, said
@@ -113,12 +113,7 @@ class Writing:
         document_id, to = what.values["id"], what.body["to"]
         at = self._moment(what.body["at"]) if "at" in what.body else None
         (await known(self._client.transport, document_id)).check()
-        try:
-            made = await self._document(request).fork(to, at, timeout=self._seconds)
-        except Refused as no:
-            if isinstance(at, bytes) and no.reason is Reason.INVALID_REQUEST:
-                raise moments.unknown_version() from None
-            raise
+        made = await self._document(request).fork(to, at, timeout=self._seconds)
         return said(
             {"document": made, "forked_from": document_id}, 201, {"Location": f"/v1/documents/{made}"}
         )

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_client import Client, DocumentApi, NoSuchDocument, Refused
+from lorogo_client import Client, DocumentApi, InvalidMoment, NoSuchDocument, Refused
 from lorogo_client.overview import rows
-from lorogo_protocol import subjects
+from lorogo_protocol import calls, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
 from lorogo_transport import topology
@@ -72,6 +72,29 @@ async def test_patch_import_and_open_create(client: Client) -> None:
     for name, value in {"patched": "hello", "imported": "hello", "forked": "hello", "opened": None}.items():
         assert (await client.document(name).get())["value"] == ({} if value is None else {"t": value})
     assert await _names(client) == ["forked", "imported", "opened", "patched"]
+
+
+async def test_a_patch_that_is_too_large_leaves_no_trace(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call above the limit is refused before it is sent, with both numbers."""
+    monkeypatch.setattr(calls, "CALL_BYTES_MAX", 1000)
+    with pytest.raises(Refused, match=r"the call has 10\d\d bytes and may have 1000") as caught:
+        await client.document("none").patch([{"op": "add", "path": "/t", "value": "x" * 1000}])
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert await _names(client) == []
+
+
+@pytest.mark.parametrize("version", ["vNOPE", "vAAAA", "vAQEBAQ", "v!", "vAR4"])
+async def test_one_sentence_for_every_wrong_version(client: Client, version: str) -> None:
+    """Whether the text is no version or a version of another document: the sentence is the same."""
+    api = client.document("doc")
+    await api.patch([{"op": "add", "path": "/t", "value": "hello"}])
+    calls_at = (lambda: api.get(at=version), lambda: api.revert(version), lambda: api.fork("copy", version))
+    for call in calls_at:
+        with pytest.raises((Refused, InvalidMoment)) as caught:
+            await call()
+        assert str(caught.value) == f"'{version}' is not a version of this document; its history lists them"
 
 
 async def test_a_message_in_the_wal_is_a_document(client: Client) -> None:

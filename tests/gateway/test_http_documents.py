@@ -212,9 +212,15 @@ async def test_the_past_can_be_read(gate: Gate) -> None:
         problem(asked, 404, "unknown-version")
         body = {"to": "copy", "at": never}
         problem(await gate.http.post("/v1/documents/doc/fork", json=body), 404, "unknown-version")
-        problem(await gate.http.post("/v1/documents/doc/revert", json={"at": never}), 404, "unknown-version")
+        reverted = await gate.http.post("/v1/documents/doc/revert", json={"at": never})
+        problem(reverted, 404, "unknown-version")
+        if never.startswith("v"):
+            sentence = f"'{never}' is not a version of this document; its history lists them"
+            assert reverted.json()["detail"] == asked.json()["detail"] == sentence
     for bad in ("soon", "2026-11-16", "2026-11-16T10:30", "", "v", "10m\n"):
-        problem(await gate.http.get("/v1/documents/doc", params={"at": bad}), 400, "invalid-moment")
+        refused = await gate.http.get("/v1/documents/doc", params={"at": bad})
+        problem(refused, 400, "invalid-moment")
+        assert "is neither a time (2026-11-16T10:30:00Z" in refused.json()["detail"]
     no_day = await gate.http.get("/v1/documents/doc", params={"at": "2026-02-30T00:00:00Z"})
     problem(no_day, 422, "invalid-moment")
 
