@@ -4,6 +4,7 @@ No waiting in here: handlers and the keeper of a room call it, look at what it `
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from loro import DiffEvent
@@ -153,6 +154,12 @@ class Mirror:
     def drop_local(self) -> None:
         """Forget what was edited here: take the owner's state as a new document."""
         self.need.fresh = self.need.sync = True
+
+    def undo_local(self) -> None:
+        """The same, and take the edits out of the content at once: the owner's state may come much later."""
+        self.drop_local()
+        with suppress(CrdtError):  # a document that the app checked out; the owner's state replaces it
+            self.replica.undo_local()
 
     def fail(self, error: LorogoError) -> None:
         """For good: nothing more is sent."""

@@ -31,6 +31,8 @@ from lorogo_transport.logs import get_logger
 
 log = get_logger(__name__)
 
+_COUNTER_MAX = 2**31 - 1
+
 Spans = dict[int, tuple[int, int]]  # peer -> first counter and the one after the last
 
 
@@ -91,6 +93,16 @@ class LocalReplica:
                 self.doc.commit()
             else:
                 self.doc.commit_with(commit_msg=message)
+
+    def undo_local(self) -> None:
+        """Take back every edit that was made in this replica; its history keeps them. Raises CrdtError."""
+        with crdt.guard():
+            doc = self.doc
+            doc.commit()
+            others = doc.oplog_vv
+            others.shrink_to_exclude(IdSpan(doc.peer_id, CounterSpan(0, _COUNTER_MAX)))
+            doc.revert_to(doc.vv_to_frontiers(others))
+            doc.commit()
 
     def version(self) -> crdt.Version:
         return self._replica.version()

@@ -85,15 +85,16 @@ class Session:
     def commit(self, message: str | None = None) -> None:
         """Commit what is open in the document; it is sent in the background, in order.
 
-        Raises ReadOnly, OfflineBufferFull (the edit stays open), or what failed for good.
+        Raises ReadOnly (the edit is taken out of `doc`), OfflineBufferFull (the edit stays open), or what
+        failed for good.
         """
         self._check_open()
         mirror = self._mirror
         if mirror.read_only:
             if mirror.replica.open_edits or mirror.need.fresh:
-                mirror.drop_local()
+                mirror.undo_local()
                 self._room.wake()
-                raise ReadOnly(f"the session of {self.document_id} is read-only; the edit is dropped")
+                raise ReadOnly(f"the session of {self.document_id} is read-only; the edit is taken back")
             return
         self._raise_failure()
         if mirror.outbox.full:

@@ -365,8 +365,30 @@ async def test_a_read_only_session_sends_nothing(world: MemoryNats, owner: FakeO
         type_in(session.doc, "forbidden")
         with pytest.raises(ReadOnly):
             session.commit()
+        assert text_of(session) == ""  # at once, not with the next sync
         await owner.edit("allowed")
         await eventually(lambda: text_of(session) == "allowed")
+        assert owner.received == []
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_a_dropped_edit_is_out_of_the_document_when_the_error_is_raised(
+    world: MemoryNats, owner: FakeOwner, committed: bool
+) -> None:
+    """What others wrote stays, and a second edit goes the same way."""
+    await owner.edit("theirs")
+    async with client_of(world) as client, client.open("doc", read_only=True) as session:
+        for _ in range(2):
+            session.doc.get_text("t").insert(2, "forbidden")
+            session.doc.get_map("more").insert("key", 1)
+            if committed:
+                session.doc.commit()
+            with pytest.raises(ReadOnly, match="the edit is taken back"):
+                session.commit()
+            assert text_of(session) == "theirs"
+            assert session.doc.get_map("more").get_deep_value() == {}
+        await eventually(lambda: not session._mirror.need.fresh)
+        assert text_of(session) == "theirs"
         assert owner.received == []
 
 
