@@ -35,6 +35,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
 BAD_INPUT = 2
+_LIST = frozenset({"list", "ls"})  # words for what `lorogo status` does
 
 app = typer.Typer(
     name="lorogo",
@@ -467,7 +468,9 @@ def _usage(error: typer.TyperException, arguments: Sequence[str]) -> int:
     where = "lorogo" if context is None else context.command_path
     if hidden(words) != words:  # it quotes a secret, whole or in part
         words = next((told for one in arguments if (told := itself(one))), hidden(words))
-    _complain(f"{words.rstrip('.')}; see `{where} --help`")
+    lists = where.endswith(" doc") and not _LIST.isdisjoint(arguments)
+    instead = "`lorogo status` lists documents; " if lists else ""
+    _complain(f"{words.rstrip('.')}; {instead}see `{where} --help`")
     return BAD_INPUT
 
 

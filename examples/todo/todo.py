@@ -7,6 +7,7 @@ It keeps a copy in the folder `ana.store`, so it works without a network, too.
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -106,6 +107,7 @@ async def main() -> None:
     options.add_argument("document")
     options.add_argument("name")
     given = options.parse_args()
+    logging.basicConfig(filename=f"{given.name}.log")  # warnings of the client, kept out of the list
     nats = os.environ.get("LOROGO_NATS", "nats://127.0.0.1:4222")
     async with (
         lorogo_client.connect(nats, store=f"{given.name}.store") as client,

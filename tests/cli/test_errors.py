@@ -30,6 +30,7 @@ pytestmark = pytest.mark.nats
         (["doc", "get", ""], "it is empty"),
         (["doc", "set", "x", "title", "Hello"], "'Hello' is not JSON; .*quotes"),
         (["doc", "set", "x", "a..b", "1"], "'a..b' is not a path"),
+        (["doc", "list"], "No such command 'list'; `lorogo status` lists documents; see `lorogo doc --help`"),
         (["doc", "get", "x", "--at", "yesterday"], "'yesterday' is neither a time"),
         (["doc", "get", "x", "--at", "v!"], "'v!' is not a version"),
         (["doc", "revert", "x", "-10parsecs"], "is neither a time"),

@@ -1,9 +1,13 @@
 """examples/todo: the list, what may be typed, and the files as the tutorial has them; it runs them, too."""
 
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
 import pytest
 from loro import ExportMode, LoroDoc
 
-from tests.examples.running import EXAMPLES, module
+from tests.examples.running import EXAMPLES, SECONDS, module, program, said, serving
 from tests.handbook.following import shown_files
 from tests.handbook.markdown import HANDBOOK, blocks
 
@@ -20,6 +24,21 @@ def test_the_tutorial_has_both_files_whole() -> None:
     assert shown.keys() == {"items.py", "todo.py"}
     for name, text in shown.items():
         assert text == (EXAMPLES / "todo" / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.nats
+async def test_the_screen_shows_the_list_alone(tmp_path: Path) -> None:
+    """What the client logs, such as a lost connection, is in a file and not between lines of the list."""
+    async with AsyncExitStack() as app_stack:
+        async with serving(tmp_path) as url:
+            started = program("todo/todo.py", "groceries", "ana", folder=tmp_path, LOROGO_NATS=url)
+            app = await app_stack.enter_async_context(started)
+            await said(app, "groceries: saved (ana)")
+        await said(app, "groceries: offline")
+        async with asyncio.timeout(SECONDS):
+            _, errors = await app.communicate(b"quit\n")
+    assert errors == b""
+    assert "connection to NATS lost" in (tmp_path / "ana.log").read_text(encoding="utf-8")
 
 
 def test_lines_edit_the_list() -> None:

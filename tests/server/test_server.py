@@ -290,6 +290,19 @@ async def test_what_is_no_version_changes_nothing(
     assert await probe.value(unique) == {"body": "text"}
 
 
+async def test_a_revert_leaves_younger_roots_empty(serve: Serve, probe: Probe, unique: str) -> None:
+    """Loro has no operation that removes a root: the content is that of the version, beside empty roots."""
+    await serve()
+    await probe.start(unique)
+    await probe.accept(unique, Writer().type("text"))
+    before = (await probe.call("version", unique))["frontiers"]
+    young = [{"op": "add", "path": "/list", "value": [1]}, {"op": "add", "path": "/map", "value": {"k": 1}}]
+    await probe.call("patch", unique, operations=young)
+    await probe.call("revert", unique, at=before)
+    assert await probe.value(unique) == {"body": "text", "list": [], "map": {}}
+    assert (await probe.call("get", unique, at=before))["value"] == {"body": "text"}
+
+
 async def test_compaction_spares_what_is_unfinished_or_waits(serve: Serve, probe: Probe, unique: str) -> None:
     """A purge stops before the first chunk of an unfinished update: it can still become whole."""
     await serve()
