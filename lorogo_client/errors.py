@@ -184,7 +184,7 @@ class NotServed(ClientError):
     _remedy: ClassVar[str] = "a server is started with: lorogo serve"
 
     def __init__(self, document_id: str, why: str) -> None:
-        super().__init__(f"nobody serves {document_id}: {why}; {self._remedy}")
+        super().__init__(f"no server serves {document_id}: {why}; {self._remedy}")
         self.document_id = document_id
 
 

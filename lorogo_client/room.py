@@ -101,7 +101,7 @@ class Room:
 
     @property
     def full(self) -> ServerFull | None:
-        """That the disk of the server is full, if that is why nobody serves the document."""
+        """That the disk of the server is full, if no server serves the document because of it."""
         return self.hindrance if isinstance(self.hindrance, ServerFull) else None
 
     @property

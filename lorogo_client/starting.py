@@ -148,7 +148,7 @@ class Starter:
         `creates`: a document that does not exist is created; else it raises NoSuchDocument.
         Raises NotServed after `timeout`, DocumentFailed, Disconnected.
         """
-        attempt = _Attempt(self, document_id, told=listening, creates=creates)
+        attempt = _Attempt(self, document_id, listening=listening, creates=creates)
         if listening:
             self._attempts.setdefault(document_id, set()).add(attempt)
         try:
@@ -173,12 +173,12 @@ class Starter:
 class _Attempt:
     """One call of `served`."""
 
-    def __init__(self, starter: Starter, document_id: str, *, told: bool, creates: bool) -> None:
-        """`told`: of every status, so that it need not subscribe."""
+    def __init__(self, starter: Starter, document_id: str, *, listening: bool, creates: bool) -> None:
+        """`listening`: it gets every status, so that it need not subscribe."""
         self._creates = creates
         self._starter = starter
         self._document_id = document_id
-        self._subscribes = not told
+        self._subscribes = not listening
         self._listening = False
         self._changed = asyncio.Event()
         self._subscription: Subscription | None = None

@@ -41,7 +41,7 @@ class Sealer:
         self._failed = failed
         self._fail = fail
         self._full = full
-        self._stuck: DiskFull | None = None  # until somebody says that there is room
+        self._stuck: DiskFull | None = None  # until there is room again
         self._after_seal = after_seal
         self._jobs = threading.Condition()
         self._seals: deque[OpenSegment] = deque()
@@ -106,7 +106,7 @@ class Sealer:
             sealed.set_exception(error)
 
     def refuse(self, error: LogError) -> None:
-        """Whoever waits for a seal is told that it does not come now; the seals themselves are still due."""
+        """Fail the waiting futures: their seals do not come now. The seals themselves are still due."""
         with self._jobs:
             waiting, self._unsealed = self._unsealed, deque(Future() for _ in self._unsealed)
         for sealed in waiting:

@@ -619,7 +619,7 @@ class Writer:
     # -- a full disk ----------------------------------------------------------------------------------
 
     def _stop_or_pause(self, error: Exception, pending: Pending | None = None) -> None:
-        """A write failed: wait for room if the disk is full and somebody wants that, else stop for good."""
+        """A write failed: wait for room if the disk is full and the caller wants that, else stop for good."""
         if isinstance(error, DiskFull) and self._failure.full is not None:
             self._pause(error, pending)
         else:
@@ -635,8 +635,8 @@ class Writer:
     def _pause(self, error: DiskFull, pending: Pending | None = None) -> None:
         """Nothing is taken until there is room; with the engine in hand.
 
-        The segment ends at its last acknowledged frame, on the disk, before anybody is told: what waited is
-        not in the log, and no half of it lies before what is appended later.
+        The segment ends at its last acknowledged frame, on the disk, before a caller gets the error: what
+        waited is not in the log, and no half of it lies before what is appended later.
         """
         try:
             self.engine.cut(self.engine.active)
@@ -675,7 +675,7 @@ class Writer:
                 self.engine.fill(self.engine.active)
         except DiskFull:
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - whatever it is, no caller may wait for ever
             self._fail(error)
             return
         with self._lock:

@@ -34,7 +34,7 @@ def overlap(doc: LoroDoc, meta: ImportBlobMetadata) -> Overlap:
 def contradicts(
     doc: LoroDoc, update: bytes, meta: ImportBlobMetadata, shared: Overlap, *, exact: bool
 ) -> bool | None:
-    """Whether the document has other content under the shared ids; None: that cannot be told.
+    """Whether the document has other content under the shared ids; None: unknown.
 
     The update is decoded on stand-ins for what it builds on. Loro looks up the elements that operations of
     movable lists name, and raises its errors; `exact`: decode it on the document's own history.

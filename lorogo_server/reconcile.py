@@ -1,6 +1,6 @@
 """Reconciliation: what the journals hold and the stream has lost is brought back (docs/JOURNAL.md).
 
-At the start, after each reconnect, when the epoch changed, and on a timer; a document that somebody waits for
+At the start, after each reconnect, when the epoch changed, and on a timer; a document that a load waits for
 is brought back at once, and a pass under way stands still meanwhile (`bring_back`, recovery.py). One pass:
 
     read the journals on from where the last pass ended, into a table of documents
@@ -120,9 +120,9 @@ class Reconciler:
         self._looking = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._read_for: deque[str] = deque(maxlen=_DOUBTS_MAX)
-        self._asked: dict[str, asyncio.Future[Brought]] = {}  # documents that somebody waits for
+        self._asked: dict[str, asyncio.Future[Brought]] = {}  # documents that loads wait for
         self._asked_some = asyncio.Event()
-        self._quiet = asyncio.Event()  # nobody waits for a document: a pass may go on
+        self._quiet = asyncio.Event()  # no load waits for a document: a pass may go on
         self._quiet.set()
         self._written = b""
         self._remembered: Known | None = None
@@ -356,7 +356,7 @@ class Reconciler:
         """
         try:
             row, there = await self._settled_life(lives, name, there)
-        except Exception as error:  # noqa: BLE001  # told; the others must not wait for it
+        except Exception as error:  # noqa: BLE001  # logged; the others must not wait for it
             await self._leave_out(name, error)
             return None
         if (
@@ -426,7 +426,7 @@ class Reconciler:
             elif created and (created != state.created_ns or state.last_sequence < last):
                 why = "the snapshots went back, or are others"
             if not table.met(self._context.transport.bus.broker_id) and not why:
-                why = "nats-server was started anew"  # it may count messages that it cannot read any more
+                why = "nats-server was restarted"  # it may count messages that it cannot read any more
                 lost = False
             table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
             if why:
@@ -627,7 +627,7 @@ class Reconciler:
             self._count(name)
         return rounds
 
-    # --- what somebody waits for ------------------------------------------------------------------
+    # --- what a load waits for --------------------------------------------------------------------
 
     def own_journals(self) -> tuple[str, ...]:
         """The log ids of this server's partitions that hold a record, hex."""
@@ -664,7 +664,7 @@ class Reconciler:
         return await asyncio.shield(asked)
 
     async def run_asked(self) -> None:
-        """Bring back the documents that somebody waits for, until cancelled."""
+        """Bring back the documents that loads wait for, until cancelled."""
         while True:
             await self._asked_some.wait()
             self._asked_some.clear()

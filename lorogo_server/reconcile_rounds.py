@@ -34,7 +34,7 @@ class Rounds:
         before_each: Callable[[], Awaitable[object]],
         whole: Callable[[str], None],
     ) -> None:
-        """`leave_out` tells of a document that cannot be mended; raises if the fault is not its own.
+        """`leave_out` reports a document that cannot be repaired; raises if the fault is not its own.
 
         `before_each` is awaited before each portion of a document. `whole` is called when the document
         includes all that the journals hold of it.

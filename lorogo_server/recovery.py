@@ -4,7 +4,7 @@ Invariant: while NATS may have lost data, no document is loaded before the journ
 every other server that answers, were compared with the stream and what it lacked was published again.
 
 A *doubt* begins when the streams are not what this server knew (`Reconciler.look_for_doubt`), and ends when
-every known journal was compared since. Without a doubt `recover()` returns at once and asks nobody.
+every known journal was compared since. Without a doubt `recover()` returns at once and asks no other server.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Recovery:
         self._spawn = spawn
         self._doubt = ""  # "": the streams are what they were
         self._why = ""
-        self._lost = False  # something is surely lost; else NATS was only started anew
+        self._lost = False  # something is surely lost; else NATS was only restarted
         self._since = 0.0
         self._own_settled = True
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
@@ -124,7 +124,7 @@ class Recovery:
                     await self._ask()
 
     async def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering other servers."""
         for subscription in self._subscriptions:
             with suppress(TransportError):
                 await subscription.close()

@@ -3,7 +3,7 @@
     DATA/worker-K/revocations    8 bytes xxh64, then JSON: {"format": 1, "entries": {key: {...}, ...}}
 
 Each closed server keeps one. Whatever the bucket lacks of it is written back. A bucket without the marker
-`complete` lets nobody in (lorogo_transport/revocations.py); who may set the marker is decided by `judge`.
+`complete` refuses every token (lorogo_transport/revocations.py); `judge` decides who may set the marker.
 """
 
 import asyncio

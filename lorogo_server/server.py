@@ -389,7 +389,7 @@ class Server:
             self._tasks.spawn(self._watch_inits())
 
     def _journal_has_room(self) -> None:
-        """The documents are taken again when somebody asks; a load journals what the journal lacks."""
+        """The documents are taken again with the next init; a load journals what the journal lacks."""
         if not self._stopping:
             self._tasks.spawn(self._settle_inits())
 

@@ -162,7 +162,7 @@ class Portion:
 
 
 class Taster:
-    """The server's end: starts the processes, and asks. Whoever asks waits for the answer."""
+    """The server's end: starts the processes, and asks. The caller waits for the answer."""
 
     def __init__(self, *, seconds: float = _SECONDS, spare: bool = True) -> None:
         """`spare`: keep a second parent ready, for those who cannot wait until Python has started."""

@@ -7,8 +7,8 @@ Who could not read it for five minutes lets nobody in by it.
 
 NATS may lose the bucket, so servers keep copies of the list on their disks and bring them back
 (lorogo_server/revocation_copy.py). The key `complete` is set once they did: a bucket without it may lack
-anything, and lets nobody in. A server writes into `kept_{server id}` up to which sequence its disk has the
-list. An entry that was read once refuses until its key is removed, also if the bucket loses it.
+anything, and every token is refused. A server writes into `kept_{server id}` up to which sequence its disk
+has the list. An entry that was read once refuses until its key is removed, also if the bucket loses it.
 Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`, `$JS.API.STREAM.MSG.GET.KV_loro-revoked` and
 `loro.revoked.*`; revoking also `$KV.loro-revoked.*` and `$JS.API.STREAM.MSG.DELETE.KV_loro-revoked`.
 """
@@ -99,7 +99,7 @@ class Revocations:
 
     @property
     def known(self) -> bool:
-        """Whether the complete list was read once: before, nobody can say what is not revoked."""
+        """Whether the complete list was read once: before, it is unknown what is not revoked."""
         return self._known
 
     @property

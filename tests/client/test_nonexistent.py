@@ -98,7 +98,7 @@ async def test_one_sentence_for_every_wrong_version(client: Client, version: str
 
 
 async def test_a_message_in_the_wal_is_a_document(client: Client) -> None:
-    """Somebody wrote, and no server has taken the document yet: a read starts it."""
+    """A client wrote, and no server has taken the document yet: a read starts it."""
     await client.transport.stream(subjects.WAL_STREAM).append(subjects.wal("sent"), b"not an update")
     assert (await client.document("sent").get())["value"] == {}
     await client.document("sent").delete(purge=True)

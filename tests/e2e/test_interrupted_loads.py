@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 async def _want(url: str, document_id: str) -> None:
-    """Somebody who wants the document, however often it is not served."""
+    """A client that opens the document again and again, however often it is not served."""
     while True:
         with suppress(LorogoError):
             async with (

@@ -112,7 +112,7 @@ async def test_calls_and_replies_of_several_windows_arrive_whole(stack: Stack, n
 
 
 async def test_a_document_goes_back_and_its_history_is_there(stack: Stack, name: str) -> None:
-    """Patch, history, a version of before, revert, compact, status."""
+    """Patch, history, an older version, revert, compact, status."""
     async with stack.client() as client:
         document = client.document(name)
         await document.patch([{"op": "add", "path": "/t", "value": "one"}])

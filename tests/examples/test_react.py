@@ -99,7 +99,7 @@ def test_its_types_are_right_and_it_builds(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_two_windows_and_python_share_a_list(tmp_path: Path) -> None:
-    """What one adds, ticks off, moves or removes, the others see; the server has it; nobody else is asked.
+    """What one adds, ticks off, moves or removes, the others see; the server has it; no other host is asked.
 
     The development build of React mounts every component twice (StrictMode): no error may be left uncaught.
     """

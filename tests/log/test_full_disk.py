@@ -26,7 +26,7 @@ class Waiting:
         self.disk = disk
         self.hands = LoopWorkers()
         disk.workers = self.hands
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.failed: list[LogFailedError] = []
         self.acknowledged: list[int] = []
         self.log = BlockingLog(
@@ -41,7 +41,7 @@ class Waiting:
         )
 
     def _full(self, error: DiskFullError | None) -> None:
-        self.told.append("goes on" if error is None else "full")
+        self.reported.append("goes on" if error is None else "full")
 
     def append(self, number: int) -> bool:
         """Whether it was acknowledged."""
@@ -107,8 +107,8 @@ def test_wherever_a_write_finds_no_room_the_log_waits_and_goes_on(fault: Fault, 
                 if one.failed:  # by the background, as the last of all
                     raise one.failed[0]
                 assert one.stats().full is None
-                if one.told:
-                    assert one.told == ["full", "goes on"], (call, one.told)
+                if one.reported:
+                    assert one.reported == ["full", "goes on"], (call, one.reported)
                     paused += 1
                 one.log.close()
             except LogFailedError as error:
@@ -130,7 +130,7 @@ def test_wherever_a_write_finds_no_room_the_log_waits_and_goes_on(fault: Fault, 
 
 @pytest.mark.parametrize("fault", ["enospc", "edquot", "eio"])
 def test_a_sync_that_fails_stops_the_log_for_good(fault: Fault) -> None:
-    """Whatever the error of a sync says, nobody knows what is on the disk: nothing is tried again."""
+    """Whatever the error of a sync says, it is unknown what is on the disk: nothing is tried again."""
     stopped = 0
     for call, kind in enumerate(KINDS, 1):
         if kind not in ("sync", "sync directory"):
@@ -148,7 +148,7 @@ def test_a_sync_that_fails_stops_the_log_for_good(fault: Fault) -> None:
             one.log.close()
         except LogFailedError:
             stopped += 1
-            assert one.told == []
+            assert one.reported == []
             with pytest.raises(LogError):
                 one.log.append("late")
     assert stopped > 10
@@ -168,7 +168,7 @@ def test_a_tail_that_cannot_be_cut_stops_the_log_for_good(step: int, kind: str) 
     with pytest.raises(LogFailedError):
         one.append(1)
     assert disk.kinds[-1] == kind
-    assert one.told == [] and len(one.failed) == 1
+    assert one.reported == [] and len(one.failed) == 1
     one.work()
     with pytest.raises(LogFailedError):
         one.append(2)
@@ -189,7 +189,7 @@ def test_a_log_waits_until_two_segments_fit() -> None:
     disk.room = (2 * 4096, MIB)
     one.work()
     assert one.append(1)
-    assert one.told == ["full", "goes on"]
+    assert one.reported == ["full", "goes on"]
     disk.plan = {disk.calls + 1: "short"}
     disk.room = (1023, 4096)
     assert not one.append(2)
@@ -219,7 +219,7 @@ def test_a_disk_that_stays_full_is_tried_again_and_leaves_nothing_behind() -> No
     disk.plan.clear()
     one.work()
     assert one.append(1)
-    assert one.told == ["full", "goes on"]
+    assert one.reported == ["full", "goes on"]
     one.log.close()
     assert numbers(disk) == [0, 1]
 
@@ -274,11 +274,11 @@ def test_threads_wait_and_go_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the writer's own threads: appends are refused while the disk is full, and taken when it is not."""
     monkeypatch.setattr(limits, "FULL_SECONDS", 0.01)
     disk = SimDisk()
-    told: list[str] = []
+    reported: list[str] = []
     went_on = threading.Event()
 
     def full(error: DiskFullError | None) -> None:
-        told.append("goes on" if error is None else "full")
+        reported.append("goes on" if error is None else "full")
         if error is None:
             went_on.set()
 
@@ -294,6 +294,6 @@ def test_threads_wait_and_go_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
         end()
         assert went_on.wait(10)
         assert log.append(["after", VALUE]) == durable + 1
-        assert told == ["full", "goes on"]
+        assert reported == ["full", "goes on"]
         assert log.rotate()
     assert recover(disk, Recovery.STRICT).damage == []

@@ -150,7 +150,7 @@ def test_the_test_that_drives_a_figure_names_it(figure: str, test: str) -> None:
 
 
 async def test_every_figure_of_a_server_has_a_row(tmp_path: Path) -> None:
-    """A figure that nothing changes is an error that nobody sees: each is driven by a test."""
+    """A figure that nothing changes is an error that no operator sees: each is driven by a test."""
     async with fleet(tmp_path) as world:
         server = await world.server("one", archive=f"file://{tmp_path}/archive")
         assert set(server.stats()) == set(SERVER) | FIXED

@@ -123,7 +123,7 @@ async def test_the_client_is_given_the_real_cause(world: Full) -> None:
 
 
 async def test_another_server_takes_the_documents_and_every_init(world: Full) -> None:
-    """Who cannot journal is in nobody's way: with another server, inits are not heard by the full one."""
+    """A server that cannot journal takes no init while another server is there."""
     one, disk = await world.server("one")
     await world.probe.start("doc")
     await world.fill(one, disk)

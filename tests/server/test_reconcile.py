@@ -1427,7 +1427,7 @@ async def test_a_suspicion_keeps_nothing_of_a_journal_out(world: World) -> None:
     taster = Suspicious(suspects=True)
     line = world.nats.connect("server")
     data = world.data / "worker-0"
-    async with Server(  # nobody owns it: an owner would refuse it on the suspicion
+    async with Server(  # it has no owner: an owner would refuse it on the suspicion
         line, QUICK, clock=world.clock, data=data, taster=taster, takes_inits=False
     ) as server:
         await reconciled(server)

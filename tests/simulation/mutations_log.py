@@ -15,7 +15,7 @@ LOG: tuple[Mutation, ...] = (
         "Engine._write",
         "sync or first",
         "first",
-        "a commit is on the disk before anybody is told",
+        "a commit is on the disk before it is acknowledged",
         _POWER,
     ),
     Mutation(
@@ -31,7 +31,7 @@ LOG: tuple[Mutation, ...] = (
         "write_all",
         "done != size",
         "not done",
-        "a record that found no room is not told to be on the disk",
+        "a record that found no room is not acknowledged",
         Wish(
             kinds=("stream-gone", "stream-rewind", "disk-full", "server-kill", "client-kill"),
             every=2.0,

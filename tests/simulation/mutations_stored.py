@@ -60,7 +60,7 @@ STORED: tuple[Mutation, ...] = (
             except TransportError:
                 raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored") from error
         """,
-        "a swap of which nobody knows the outcome is looked up before anything is purged",
+        "a swap with an unknown outcome is looked up before anything is purged",
         _LOSSY,
         begin=42,
     ),

@@ -184,7 +184,7 @@ async def test_a_list_that_was_never_read_is_not_known() -> None:
 
 
 async def test_what_happened_while_the_connection_was_lost_is_read_after() -> None:
-    """Missed copies are made up for; a list that came back without its marker and entries lets nobody in."""
+    """Missed copies are made up for; a list without its marker and entries refuses every token."""
     world, clock = MemoryNats(), HandClock()
     async with world.connect() as ours, world.connect() as theirs:
         await make_list(ours)
