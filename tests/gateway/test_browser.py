@@ -205,11 +205,15 @@ async def test_who_looks_writes_nothing(browser: Browser, place: Stack) -> None:
 
 @pytest.mark.deep
 async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, place: Stack) -> None:
+    """Before it the page has no address to share, and does not ask to share it."""
     async with httpx.AsyncClient(base_url=place.web) as http:
         ana = await visit(browser, place.web)
         await state(ana.page, "new")
         await expect(editor(ana.page)).to_be_visible()
         assert (await http.get("/v1/documents")).json()["documents"] == []
+        await expect(ana.page.locator("#invite")).to_contain_text(
+            "The first letter gives this document its address"
+        )
         await type_words(ana.page, "first", 3)
         await state(ana.page, "saved")
         async with asyncio.timeout(10):
@@ -219,6 +223,7 @@ async def test_a_new_document_is_made_with_its_first_edit(browser: Browser, plac
     ben = await visit(browser, ana.page.url)
     await state(ben.page, "saved")
     assert "first2" in await same_text(ana.page, ben.page)
+    await expect(ana.page.locator("#invite")).to_contain_text("Open this address in a second window")
 
 
 @pytest.mark.deep

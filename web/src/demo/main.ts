@@ -155,7 +155,8 @@ function open(id: string, isNew: boolean, who: Who): void {
       edited: (view) => showText(view),
       others: (roots) => showOtherRoots(id, roots),
       begun: () => {
-        if (location.pathname !== pathOf(id)) history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
+        if (!hasAddress()) history.replaceState(null, "", `${pathOf(id)}${location.search}${location.hash}`);
+        showInvitation();
       },
       closed: (why, unsaved, text) => closed(why, unsaved, text),
     });
@@ -164,11 +165,19 @@ function open(id: string, isNew: boolean, who: Who): void {
     return made;
   };
 
+  const hasAddress = (): boolean => location.pathname === pathOf(id);
+  const showInvitation = (): void => {
+    byId("invite").textContent = hasAddress()
+      ? "Open this address in a second window, or send it to someone: you will see each other type."
+      : "The first letter gives this document its address. Send the link to someone: you will see each other type.";
+  };
+
   const showText = (view: NonNullable<Session["view"]>): void => {
     toolbar.show(view, session.editable);
     document.body.classList.toggle("read-only", !session.editable);
     byId("empty").hidden = !isEmpty(view.state.doc);
     byId("invitation").hidden = !session.editable;
+    showInvitation();
     byId("nothing").hidden = session.editable;
     view.dom.setAttribute("aria-readonly", String(!session.editable));
   };
