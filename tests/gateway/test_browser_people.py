@@ -20,6 +20,20 @@ LINES = """editor => {
   const caret = editor.querySelector("[data-testid=their-caret]").getBoundingClientRect();
   return { above: rows.filter(bottom => bottom < caret.top + caret.height / 2).at(-1), top: label.top };
 }"""
+WORDS = """button => {
+  const words = document.createElement("span");
+  words.textContent = button.textContent;
+  const style = getComputedStyle(button);
+  words.style.font = style.font;
+  words.style.whiteSpace = "pre";
+  words.style.position = "absolute";
+  document.body.append(words);
+  const range = new Range();
+  range.selectNodeContents(button);
+  const widths = [range.getBoundingClientRect().width, words.getBoundingClientRect().width];
+  words.remove();
+  return widths;
+}"""
 BOX = """element => { const { top, bottom, left, right } = element.getBoundingClientRect();
   return [top, bottom, left, right]; }"""
 
@@ -106,6 +120,15 @@ async def test_the_name_at_a_caret_leaves_the_line_above_readable(browser: Brows
     await expect(editor(ben.page).locator("p [data-testid=their-caret]")).to_have_count(1)
     rows = await editor(ben.page).evaluate(LINES)
     assert rows["top"] >= rows["above"] - 1
+
+
+async def test_the_words_of_restore_have_one_space(browser: Browser, place: Stack) -> None:
+    """On a wide screen the button says "Restore this version", as wide as these words."""
+    ana = await opened(browser, place, "restore")
+    await written(ana, "one line")
+    await ana.page.locator("#history-toggle").click()
+    wide, narrow = await ana.page.locator("#history-restore").evaluate(WORDS)
+    assert wide == pytest.approx(narrow, abs=1)
 
 
 async def test_the_history_of_a_phone_has_one_row_and_keeps_its_height(
