@@ -404,3 +404,30 @@ def test_a_repetition_is_not_imported_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Replica, "_prepare", lambda *_, **__: prepared.append(True))
     assert reader.apply(update, foreign=True, new=True) == Applied(False)
     assert not prepared
+
+
+def test_scattered_edits_take_smaller_steps() -> None:
+    """Letters that are each an edit of their own cost more than a run: they stop more often."""
+    long, counts = 3 * steps.STEP_OPERATIONS, []
+    for scattered in (True, False):
+        writer, reader = replica(1), Replica(lazy=True)
+        body = writer.doc.get_text("t")
+        if scattered:
+            for _ in range(long):
+                body.insert(0, "x")
+        else:
+            body.insert(0, "x" * long)
+        writer.doc.commit()
+        reader.apply(everything(writer), foreign=True, new=True, settle=False)
+        counts.append(len(list(reader.settling())))
+    # the last step is for attach
+    assert counts == [(long - 1) // steps.STEP_EDITS, (long - 1) // steps.STEP_OPERATIONS]
+
+
+def test_a_long_run_of_a_movable_list_is_not_detached() -> None:
+    """Loro looks at the whole list at each step, so it is worked out with the import."""
+    writer, reader = replica(1), Replica(lazy=True)
+    update = _pushed(writer, "movable list", steps.STEP_OPERATIONS + 1)
+    reader.apply(update, foreign=True, new=True, settle=False)
+    assert not reader.doc.is_detached()
+    assert reader.value() == writer.value()

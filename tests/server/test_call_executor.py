@@ -13,7 +13,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_executor, parts, patching, reading
+from lorogo_server import call_executor, parts, patching, queries, reading
 from lorogo_server.call_executor import CallExecutor, Meter, OverBudget
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK
@@ -86,6 +86,14 @@ async def test_a_long_document_is_read_beside_the_loop(monkeypatch: pytest.Monke
         assert ran == [True, False]
 
 
+async def test_a_query_is_answered_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JSONPath expression on a small value may take a second, too."""
+    ran = where_it_ran(monkeypatch, queries, "query")
+    async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
+        assert (await probe.call("get", "doc", paths=["$.n"]))["matches"] == [[]]
+    assert ran == [False]
+
+
 async def test_long_work_starts_again_on_a_copy_of_its_own() -> None:
     """Long work starts again on a copy of the document as it is when a thread is free."""
     executor, doc = CallExecutor(), LoroDoc()
@@ -106,6 +114,21 @@ async def test_long_work_starts_again_on_a_copy_of_its_own() -> None:
     assert len(copies) == 2  # the thread has one of its own, made when its turn came
     with pytest.raises(OverBudget):
         await executor.run(work, on_loop=copy, copy=copy, units_max=LOOP_WORK_MAX)
+
+
+async def test_a_thread_gives_the_lock_up_every_few_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a thread pauses, so that the loop need not wait for the interpreter's lock."""
+    paused: list[bool] = []  # on the loop
+    main = threading.main_thread()
+    monkeypatch.setattr(call_executor, "_pause", lambda: paused.append(threading.current_thread() is main))
+
+    def work(_: Replica, meter: Meter) -> None:
+        for _number in range(LOOP_WORK_MAX // 1024 + 1):
+            meter.spend(1024)
+
+    await CallExecutor().run(work, on_loop=Replica, copy=Replica)
+    assert len(paused) >= LOOP_WORK_MAX // (call_executor._PAUSE_UNITS + 1024)
+    assert not any(paused)
 
 
 async def test_short_queries_do_not_wait_for_long_calls() -> None:
@@ -144,9 +167,16 @@ async def test_a_cancelled_call_keeps_its_thread_until_the_work_ends() -> None:
     behind = asyncio.ensure_future(executor.in_thread(lambda: 2, units=LOOP_WORK_MAX + 1))
     for _ in range(5):
         await asyncio.sleep(0)
+    assert executor._long.locked()
     assert not behind.done()
     free.set()
     assert await behind == 2
+
+
+@pytest.mark.parametrize("value", ["x" * 1024, b"x" * 1024, {"k" * 1024: 1}, [["x" * 1024]]])
+def test_a_value_costs_at_least_its_characters(value: object) -> None:
+    """Texts, bytes and keys, however deep they are."""
+    assert call_executor.cost(value) >= 1024
 
 
 @pytest.mark.parametrize("value", [{"$bytes": "AAAA" * LOOP_WORK_MAX}, {"k" * 1024: 1}])

@@ -361,6 +361,15 @@ def test_a_patch_above_its_budget_ends_early(operations: list[object]) -> None:
         apply_patch(sample(), operations, Meter(LOOP_WORK_MAX).spend)
 
 
+@pytest.mark.parametrize("path", ["", "/large", "/large/0"])
+def test_a_test_spends_the_units_of_what_it_reads(path: str) -> None:
+    """However short the expected value is: the document is read before it is compared."""
+    doc = sample()
+    apply_patch(doc, [op("add", "/large", [[0] * 10_000])])
+    with pytest.raises(OverBudget):
+        apply_patch(doc, [op("test", path, 0)], Meter(LOOP_WORK_MAX).spend)
+
+
 def test_an_operation_spends_its_units_before_it_writes() -> None:
     """A copy above the budget leaves no trace: a value that doubles is not built to be thrown away."""
     doc = sample()
