@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
@@ -312,6 +312,36 @@ def test_a_suspect_is_tried_twice_and_nothing_accepted_is_refused_without_proof(
     with pytest.raises((InvalidUpdate, TooLong)) if refused else nullcontext():
         taster.taste(b"update", accepted=accepted)
     assert taster.careful == ([False] if second is None else [False, True])
+
+
+def test_a_new_update_that_takes_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has 0.15 s of CPU for it. What may have been accepted is decoded however long it takes."""
+    slow = f"""
+import time
+from lorogo_server import tasting
+
+def decode(_):
+    ends = time.process_time() + {3 * tasting.DECODE_SECONDS}
+    while time.process_time() < ends:
+        pass
+
+tasting.crdt.try_decoding = decode
+tasting.main()
+"""
+    popen = subprocess.Popen
+
+    def started(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        return popen([*command[:-1], slow], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    taster = Taster(seconds=60.0, spare=False)
+    taster.start()
+    try:
+        taster.taste(b"x")
+        with pytest.raises(TooLong, match="split the change"):
+            taster.taste(b"x", bounded=True)
+    finally:
+        taster.stop()
 
 
 def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
