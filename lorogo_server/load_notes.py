@@ -3,7 +3,8 @@
 A process that is killed for want of memory cannot say which document it was loading. So each load is
 noted on the disk before it begins. A document that was the only load at the end of a process has a
 *lone end*; two or more lone ends count as failures of the document, one may be chance
-(docs/decisions/0022).
+(docs/decisions/0022). The end of a process with several loads is a *shared end* of each; it counts as no
+failure. A document with several shared ends is loaded alone, so that the next end has one cause.
 
     DATA/journal/loads    JSON: {"format": 1, "loading": [id, ...], "records": {id: [...], ...}}
 
@@ -26,6 +27,7 @@ log = get_logger(__name__)
 _NAME = "loads"
 _FORMAT = 1
 _LONE_ENDS_MIN = 2  # that count
+_SHARED_ENDS_MIN = 4  # from here on a document is loaded alone
 _RECORDS_MAX = 10_000  # the oldest are dropped
 
 
@@ -37,6 +39,7 @@ class LoadRecord:
     trace_id: str = ""  # of the last failure
     lone_ends: int = 0
     restarts: int = 0  # of the retry count
+    shared_ends: int = 0
 
     def with_lone_end(self) -> "LoadRecord":
         """After one more lone end; the first counts together with the second."""
@@ -59,6 +62,9 @@ class LoadNotes:
         self._saving = asyncio.Lock()
         self._changes = self._saved = 0
         self._scheduled = False  # a save is about to begin
+        self._entry = asyncio.Lock()  # loads begin in the order in which they ask
+        self._alone = ""  # the document that is loaded alone now
+        self._ended = asyncio.Event()
 
     async def open(self, directory: Directory, spawn: Callable[[Work], None]) -> None:
         """Read the notes of the last process in this directory, and judge how it ended."""
@@ -71,6 +77,10 @@ class LoadNotes:
             log.warning(
                 "the last process ended while it loaded this document alone", document=document_id, times=lone
             )
+        else:
+            for document_id in loading:
+                record = self._of(document_id)
+                self._put(document_id, replace(record, shared_ends=record.shared_ends + 1))
         if loading:
             self._changes += 1
             await self.save()  # or the next start would judge the same end again
@@ -81,8 +91,21 @@ class LoadNotes:
         return Failures(record.failures, record.trace_id)
 
     async def begin(self, document_id: str, failures: Failures) -> None:
-        """Note a load; the note is written when this returns. `failures`: of the document so far."""
-        self._loading.add(document_id)
+        """Note a load when it may begin; the note is written when this returns.
+
+        `failures`: of the document so far. Whatever comes of this, `end` must follow.
+        """
+        async with self._entry:
+            alone = self._of(document_id).shared_ends >= _SHARED_ENDS_MIN
+            while self._alone or (alone and self._loading):
+                self._ended.clear()
+                await self._ended.wait()
+            self._loading.add(document_id)
+            if alone:
+                self._alone = document_id
+                log.warning(
+                    "a document is loaded alone: processes ended within its loads", document=document_id
+                )
         if failures.count:
             self._put(
                 document_id,
@@ -94,6 +117,9 @@ class LoadNotes:
     def end(self, document_id: str) -> None:
         """The load is over, however it ended."""
         self._loading.discard(document_id)
+        if self._alone == document_id:
+            self._alone = ""
+        self._ended.set()
         self._changed()
 
     def failed(self, document_id: str, failures: Failures) -> None:

@@ -1,9 +1,13 @@
 """A server notes its loads on its disk: which documents it loads, and which of them failed."""
 
+import asyncio
+import random
+
 import pytest
 
 from lorogo_log import MemoryStorage, replace_file
 from lorogo_protocol.lease import NO_FAILURES, Failures
+from lorogo_protocol.limits import RETRIES_MAX
 from lorogo_server.load_notes import LoadNotes, LoadRecord
 from lorogo_transport.tasks import Tasks
 
@@ -40,6 +44,61 @@ async def test_the_only_load_at_two_ends_of_a_process_has_failed(ends: int, fail
     for _ in range(ends):
         await disk.process("a")
     assert (await disk.process()).failures("a").count == failures
+
+
+async def _reached(notes: LoadNotes, *names: str) -> list[str]:
+    """Which of these documents are loaded when all of them ask in this order, and none ends."""
+    asked = [asyncio.ensure_future(notes.begin(name, notes.failures(name))) for name in names]
+    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    await notes.save()
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+    return sorted(notes._loading)
+
+
+@pytest.mark.parametrize(("ends", "loaded"), [(3, ["a", "b", "c"]), (4, ["a"])])
+async def test_after_several_shared_ends_a_document_is_loaded_alone(ends: int, loaded: list[str]) -> None:
+    """No other load is in progress then; those that waited for it are not noted."""
+    disk = Disk()
+    for _ in range(ends):
+        await disk.process("a", "b")
+    assert await _reached(await disk.process(), "a", "b", "c") == loaded
+
+
+async def test_a_document_that_is_loaded_alone_waits_for_the_loads_in_progress() -> None:
+    """Loads that ask later wait behind it, so that it is not put off for ever."""
+    disk = Disk()
+    for _ in range(4):
+        await disk.process("a", "b")
+    notes = await disk.process("c")
+    waiting = [asyncio.ensure_future(notes.begin(name, NO_FAILURES)) for name in ("a", "d")]
+    for ended, loading in (("c", {"a"}), ("a", {"d"})):
+        assert notes._loading == {ended}
+        notes.end(ended)
+        await waiting.pop(0)
+        assert notes._loading == loading
+    notes.end("d")
+    await disk.tasks.idle()
+
+
+async def test_documents_that_end_processes_together_fail_and_healthy_ones_do_not() -> None:
+    """Two that end every process that loads them, and a healthy one beside them, in any order."""
+    disk, rng = Disk(), random.Random(1)
+    names, deadly, condemned = ["a", "b", "healthy"], {"a", "b"}, set[str]()
+    processes = 0
+    while not deadly <= condemned:
+        processes += 1
+        assert processes < 50
+        notes = await disk.process()
+        condemned |= {name for name in names if notes.failures(name).count > RETRIES_MAX}
+        asked = [name for name in rng.sample(names, len(names)) if name not in condemned]
+        loading = await _reached(notes, *asked)
+        if loading == ["healthy"]:
+            notes.end("healthy")
+            notes.forget("healthy")
+            await disk.tasks.idle()
+    assert condemned == deadly
 
 
 async def test_an_end_is_judged_once() -> None:
