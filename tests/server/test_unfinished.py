@@ -11,7 +11,8 @@ from lorogo_protocol.chunks import Assembler, Chunk
 from lorogo_protocol.limits import KIB, MIB
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_server import ServerSettings, backlog
+from lorogo_server import ServerSettings, backlog, host
+from lorogo_server.host import Host
 from lorogo_server.level import Level
 from lorogo_transport.ports import StreamState, Subscription
 from lorogo_transport.wire import Handler
@@ -94,6 +95,34 @@ async def test_a_flooded_document_is_read_and_not_heard(
     }
     await probe.accept(unique, writer.type("end"))
     assert heard[subjects.committed(unique)] > 1
+    assert await probe.value(unique) == {"body": writer.text}
+
+
+async def test_a_flooded_document_is_read_in_rounds(
+    serve: Serve, probe: Probe, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds its calls and its compaction have their turn."""
+    monkeypatch.setattr(backlog, "_RATE_BYTES_MAX", 1000)
+    monkeypatch.setattr(host, "_ROUND_BYTES_MAX", 1000)
+    server = await serve(TIGHT)
+    await probe.start(unique)
+    flooded, read_on, rounds = server.hosts[unique], Host.read_to_the_end, list[int]()
+
+    async def counted(one: Host, *, bytes_max: int | None = None) -> None:
+        before = one.loaded.intake.seen_bytes
+        await read_on(one, bytes_max=bytes_max)
+        rounds.append(one.loaded.intake.seen_bytes - before)
+
+    monkeypatch.setattr(Host, "read_to_the_end", counted)
+    writer = Writer()
+    parts = [probe.split(writer.type("letters ")) for _ in range(50)]
+    async with flooded.busy:
+        for part in parts:
+            await probe.put(unique, part)
+    for _ in parts:
+        assert isinstance(await probe.answer(), Ack)
+    assert sum(rounds) > 2000
+    assert max(rounds) < 2000
     assert await probe.value(unique) == {"body": writer.text}
 
 
