@@ -193,8 +193,8 @@ class Replica:
                 return Applied(False)  # nobody has tried to decode it, and there is nothing to gain
         if not self._has_what_it_needs(needs):
             return Unready()  # before its ids are compared: what it waits for may explain them
-        if foreign and not accepted and self._check_ids(update, needs):
-            return Applied(False)  # to import it would decode it once more
+        if foreign and not accepted and self._is_repetition(update, needs):
+            return Applied(False)
         if self.lazy:
             contents = blocks.contents(update)
             length = steps.operations(needs.partial_end_vv.sub_iter(needs.partial_start_vv))
@@ -225,26 +225,40 @@ class Replica:
             if self._has_what_it_needs(meta):
                 self._check_ids(update, meta)
 
-    def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> bool:
-        """Return whether the document has all of it, and it was compared. Raises OperationIdsReused.
+    def _is_repetition(self, update: bytes, meta: ImportBlobMetadata) -> bool:
+        """Whether the document has all of it. Raises OperationIdsReused.
 
-        What cannot be compared counts as equal: trimmed history, movable lists on top of a long one.
+        Then it is not imported: that would decode it once more, and a panic over another update would be
+        blamed on it, although it was accepted before.
+        """
+        same = self._check_ids(update, meta)
+        if same is False or not self.doc.oplog_vv.includes_vv(meta.partial_end_vv):
+            return False
+        return same or self.covers(update)
+
+    def _check_ids(self, update: bytes, meta: ImportBlobMetadata) -> bool | None:
+        """Return whether the document has the same under the ids that both have. Raises OperationIdsReused.
+
+        None: it cannot be compared and counts as equal (trimmed history, movable lists on top of a long one).
+        False: the update does not decode; the import gives the reason.
         """
         if not (shared := operation_ids.overlap(self.doc, meta)):
-            return False
+            return None
+        same: bool | None = False
         for exact in (False, True):
             try:
                 with guard():
                     found = operation_ids.contradicts(self.doc, update, meta, shared, exact=exact)
             except CrdtError:
-                continue  # if the update is invalid, the import gives the reason
+                continue
             if found:
                 raise OperationIdsReused(
                     "the document has other content under its operation ids: start over under a new peer id"
                 )
             if found is False:
-                return bool(self.doc.oplog_vv.includes_vv(meta.partial_end_vv))
-        return False
+                return True
+            same = None
+        return same
 
     def takes(self, update: bytes) -> bool:
         """Whether the limits let the update in, if it were `foreign`."""

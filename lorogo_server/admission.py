@@ -43,13 +43,16 @@ async def _problem(waiting: Unvalidated, taste: Taste) -> CrdtError | None:
 
 
 async def _settled(intake: Intake, effects: list[Effect]) -> list[Effect]:
-    """The effects, when the state is worked out; if Loro panics, the update that came last is the culprit."""
+    """The effects, when the state is worked out; if Loro panics, the last new update is the culprit."""
     try:
         with contextlib.closing(intake.replica.settling()) as settling:
             for _ in settling:
                 await asyncio.sleep(0)
     except CrdtPanic as error:
-        last = max(place for place, one in enumerate(effects) if isinstance(one, Accepted))
+        added = [place for place, one in enumerate(effects) if isinstance(one, Accepted) and one.new]
+        if not added:
+            raise  # another update is the culprit: a checked load finds it
+        last = added[-1]
         culprit = effects[last]
         assert isinstance(culprit, Accepted)
         return [*effects[:last], poisoned(culprit, error)]

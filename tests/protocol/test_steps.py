@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loro import ExpandType, LoroDoc
 
-from lorogo_protocol import crdt, steps
+from lorogo_protocol import crdt, operation_ids, steps
 from lorogo_protocol.crdt import Applied, Replica, nothing_known, vector_items
-from lorogo_protocol.errors import TooLong
+from lorogo_protocol.errors import InvalidUpdate, TooLong
 from tests.protocol.support import everything, replica, text, typed
 
 _ACTS = st.lists(
@@ -395,15 +395,24 @@ def test_a_new_snapshot_into_a_document_with_content_is_bounded(
     assert _refused(reader, writer.snapshot()) is refused
 
 
-def test_a_repetition_is_not_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is decoded once, to compare its operations."""
-    update = typed(replica(1), "hello")
-    reader = Replica(lazy=True)
-    reader.apply(update, foreign=True)
+@pytest.mark.parametrize("how", ["compared", "too much to compare", "trimmed"])
+def test_a_repetition_is_not_imported_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """It was accepted before: no panic over another update is blamed on it. Junk is still junk."""
+    writer = replica(1)
+    update = typed(writer, "hello")
+    typed(writer, "!")
+    reader = Replica.from_snapshot(
+        writer.shallow_snapshot(writer.frontiers()) if how == "trimmed" else writer.snapshot(), lazy=True
+    )
+    if how == "too much to compare":
+        monkeypatch.setattr(operation_ids, "contradicts", lambda *_, **__: None)
     prepared: list[bool] = []
     monkeypatch.setattr(Replica, "_prepare", lambda *_, **__: prepared.append(True))
     assert reader.apply(update, foreign=True, new=True) == Applied(False)
     assert not prepared
+    junk = update[:-1] + bytes([update[-1] ^ 1])
+    with pytest.raises(InvalidUpdate):
+        reader.apply(junk, foreign=True, new=True)
 
 
 def test_scattered_edits_take_smaller_steps() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from loro import LoroDoc
 
-from lorogo_protocol import chunks, steps
+from lorogo_protocol import chunks, operation_ids, steps
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_server import Server
 from lorogo_server.admission import admit
@@ -66,6 +66,28 @@ async def test_a_panic_in_a_step_refuses_the_update(
     (effect,) = await admit(_intake(), long_update, 0.0, taste=untasted)
     assert isinstance(effect, Poisoned)
     assert effect.refused.sequences == (1,)
+
+
+async def test_a_repetition_is_not_refused_for_a_panic_over_another_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reconciliation leaves out what an owner refused as invalid: an update that was ACKed must not be."""
+    intake, update = _intake(), Writer().type("x" * 20_000)
+
+    def sent(sequence: int, log_id: str) -> Stored:
+        (part,) = chunks.split(update, log_id, chunk_bytes_max=100_000)
+        return Stored("s", sequence, sequence, part.data, part.headers())
+
+    def panics(_: Replica) -> None:
+        raise CrdtPanic("a forged update is in the history")
+
+    (first,) = await admit(intake, sent(1, "one"), 0.0, taste=untasted)
+    assert isinstance(first, Accepted)
+    monkeypatch.setattr(Replica, "_steps", panics)
+    monkeypatch.setattr(operation_ids, "contradicts", lambda *_, **__: None)  # too many peers to compare
+    (again,) = await admit(intake, sent(2, "another"), 0.0, taste=untasted)
+    assert isinstance(again, Accepted)
+    assert not again.new
 
 
 class _Waiting(Taster):
