@@ -151,6 +151,8 @@ def test_a_sync_that_fails_stops_the_log_for_good(fault: Fault) -> None:
             assert one.reported == []
             with pytest.raises(LogError):
                 one.log.append("late")
+        else:
+            assert disk.calls < call, f"{kind} {call} failed, and the log went on"
     assert stopped > 10
 
 
