@@ -11,6 +11,7 @@ from lorogo_server.lease import Lease
 from lorogo_server.renewals import Renewals
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.tasks import Work
+from tests.server.worlds import World
 
 
 class StillClock:
@@ -135,3 +136,22 @@ async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
     lines = [line for line in caplog.messages if "in doubt" in line]
     assert len(lines) == 2
     assert all("documents=10" in line for line in lines)
+
+
+async def test_leases_that_a_reconnect_does_not_confirm_are_one_line_of_the_log(
+    memory: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server asks for every lease then; the log gets their number."""
+    server, _ = await memory.server()
+    for number in range(3):
+        await memory.probe.start(f"doc-{number}")
+
+    async def unconfirmed(_: Lease) -> None:
+        raise Disconnected("there is no connection")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.INFO, logger="lorogo_server"):
+        patch.setattr(Lease, "confirm", unconfirmed)
+        await server._owning.confirm()
+    lines = [line for line in caplog.messages if "in doubt" in line]
+    assert len(lines) == 1
+    assert "documents=3" in lines[0]
