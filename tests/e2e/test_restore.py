@@ -14,14 +14,17 @@ import lorogo_client
 from lorogo_cli.versions import show_time
 from lorogo_client import Client
 from lorogo_log import BlockingLog
+from lorogo_protocol import revocation
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord, encode
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, revocation_copy
 from lorogo_server.restore_scratch import decode
 from lorogo_server.restore_sources import find
 from lorogo_transport import jetstream
+from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.revocations import Revocations
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.server.support import Writer
 
@@ -204,6 +207,27 @@ async def test_a_damaged_segment_costs_only_what_was_in_it(tmp_path: Path) -> No
         async with serving(nats, tmp_path / "fresh") as client:
             assert await text_of(client, "hurt") == "one two three "
             assert await text_of(client, "well") == "four "
+
+
+@pytest.mark.nats
+async def test_revocations_come_back_with_the_documents(tmp_path: Path) -> None:
+    """The list of revoked tokens is complete again: what the servers' disks have of it is refused."""
+    data = tmp_path / "data"
+    async with empty_nats(tmp_path / "old") as nats, serving(nats, data) as client:
+        await write(client, "minutes", ["one "])
+    revoked = revocation.of_token(1_700_000_000.0, None)
+    (data / "revocations").write_bytes(revocation_copy.encode({"tok_a": revoked}))
+    async with empty_nats(tmp_path / "new") as nats:
+        said(
+            await asyncio.to_thread(
+                lorogo, "restore", "--journal", str(data), "--nats", nats.url, cwd=tmp_path
+            )
+        )
+        async with await jetstream.connect(nats.url) as transport:
+            listed = Revocations(transport, SystemClock())
+            await listed.read()
+            assert listed.complete
+            assert set(listed.entries) == {"tok_a"}
 
 
 @pytest.mark.nats
