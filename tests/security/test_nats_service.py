@@ -21,7 +21,7 @@ from lorogo_transport.nats_tls import TlsFiles, name_files
 from tests.certificates import Authority
 from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
-from tests.transport.support import make_list
+from tests.transport.support import Collector, make_list
 
 pytestmark = pytest.mark.nats
 
@@ -232,3 +232,25 @@ async def test_all_of_it_over_tls(tmp_path: Path) -> None:
                 with pytest.raises(NotAuthorized):
                     await connect(url, token=token)
             assert (service.counts.allowed, service.counts.denied) == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["gateway", "operator"])
+async def test_only_servers_say_what_owners_say(
+    lonely: tuple[str, dict[str, str], KeySource], name: str
+) -> None:
+    """Neither a gateway nor a person vouches for updates, accepts them, or moves a status by a message."""
+    url, found, _ = lonely
+    heard = Collector()
+    async with (
+        await connect(url, seed=found["server"]) as server,
+        await connect(url, seed=found[name]) as other,
+    ):
+        await server.bus.subscribe("loro.>", heard)
+        await server.bus.barrier()
+        for subject in (subjects.vouched, subjects.accepted, subjects.committed, subjects.status):
+            await other.bus.publish(subject("d1"), b"forged")
+        await other.bus.publish(subjects.awareness("d1"), b"fine")
+        await heard.wait(1)
+        await other.bus.barrier()
+        await server.bus.barrier()
+    assert heard.bodies == [b"fine"]
