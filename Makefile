@@ -30,7 +30,7 @@ endif
 # Two shells may set up at once: where flock exists, the second waits for the first.
 LOCKED := $(if $(shell command -v flock 2>/dev/null),flock Makefile,)
 
-.PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse neighbours shapes bench audit sbom dist release image-here \
+.PHONY: help run pages install test test-deep lint format settings lock clean browser wheel fuzz simulate abuse neighbours shapes large-calls bench audit sbom dist release image-here \
   docs reference \
   check-format check-types check-arrows check-web check-coverage check-tests
 
@@ -209,6 +209,9 @@ neighbours: $(VENV)/.dev ## others' ACKs while one client sends updates that are
 
 shapes: $(VENV)/.dev ## the search for updates that stop a server: the longest stretch on the loop of each; a few minutes
 	@$(BIN)/python bench/shapes.py
+
+large-calls: $(VENV)/.dev ## others' ACKs while one client makes calls on large documents; a few minutes
+	@$(BIN)/python bench/large_calls.py
 
 abuse: $(VENV)/.dev ## a gateway against floods, slow and hostile clients by the thousand; a few minutes, not a part of `make test`
 	@$(BIN)/python bench/abuse.py
