@@ -46,6 +46,7 @@ async def _settled(intake: Intake, effects: list[Effect]) -> list[Effect]:
     """The effects, when the state is worked out; if Loro panics, the last new update is the culprit."""
     try:
         with contextlib.closing(intake.replica.settling()) as settling:
+            await asyncio.sleep(0)  # the import took its time
             for _ in settling:
                 await asyncio.sleep(0)
     except CrdtPanic as error:

@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loro import LoroDoc
 
 from lorogo_protocol import chunks, operation_ids, steps
-from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
 from lorogo_server import Server
 from lorogo_server.admission import admit
 from lorogo_server.history import History
@@ -52,6 +54,30 @@ async def test_others_run_between_two_steps_of_an_import(long_update: Stored) ->
     assert turns >= _STEPS
     assert not intake.replica.is_due
     assert intake.first_needed() is None
+
+
+async def test_others_run_between_an_import_and_its_first_step(
+    long_update: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import into the history and the first step may each take long."""
+    events, walk = list[str](), steps.walk
+
+    def walked(doc: LoroDoc, step: int) -> Iterator[None]:
+        events.append("step")
+        yield from walk(doc, step)
+
+    monkeypatch.setattr(steps, "walk", walked)
+    intake = _intake()
+    imported = intake.replica.apply
+
+    def applied(*arguments: Any, **options: Any) -> Applied | Unready:
+        events.append("import")
+        asyncio.get_running_loop().call_soon(events.append, "other")
+        return imported(*arguments, **options)
+
+    monkeypatch.setattr(intake.replica, "apply", applied)
+    await admit(intake, long_update, 0.0, taste=untasted)
+    assert events == ["import", "other", "step"]
 
 
 async def test_a_panic_in_a_step_refuses_the_update(
