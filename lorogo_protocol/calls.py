@@ -4,7 +4,7 @@
 deep or too long, is MalformedMessage, never a crash.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import msgpack
@@ -46,8 +46,28 @@ class Refused(LorogoError):
         self.code = reason.value
 
 
+class Encoded(Mapping[str, object]):
+    """A body that is bytes already: a large value is packed where it was read. Members decode it."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def __getitem__(self, name: str) -> object:
+        return decode(self.packed)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(decode(self.packed))
+
+    def __len__(self) -> int:
+        return len(decode(self.packed))
+
+
 def encode(body: Body) -> bytes:
     """The body as bytes; InvalidRequest-like Refused if a value cannot travel."""
+    if isinstance(body, Encoded):
+        return body.packed
     try:
         packed: bytes = msgpack.packb(dict(body), use_bin_type=True)
     except (TypeError, ValueError, OverflowError) as error:

@@ -36,6 +36,7 @@ from lorogo_protocol.errors import (
 from lorogo_protocol.frontiers import heads
 from lorogo_protocol.limits import (
     EDITS_BESIDE_MAX,
+    EDITS_MAX,
     MARKS_MAX,
     MERGED_OPERATIONS_MAX,
     RUN_BESIDE_OPERATIONS_MAX,
@@ -342,6 +343,11 @@ class Replica:
         have = self.doc.oplog_vv
         if needs.mode != EncodedBlobMode.Updates or have.includes_vv(needs.partial_end_vv):
             return
+        if contents.edits > EDITS_MAX:
+            raise TooLong(
+                f"it holds {contents.edits} edits: at most {EDITS_MAX} are taken at once;"
+                " split the change into smaller commits"
+            )
         missing = needs.partial_end_vv.sub_iter(needs.partial_start_vv)
         length = steps.operations(missing)
         begins = self.doc.frontiers_to_vv(needs.start_frontiers)
@@ -511,13 +517,9 @@ class Replica:
 
     def at(self, frontiers: bytes) -> "Replica":
         """A read-only copy as of these heads. Raises HistoryTrimmed if they are not known."""
-        with guard():
-            wanted = self._known(frontiers)
-            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
-                raise HistoryTrimmed("that version is not in this document's history")
-            copy = self.settled().fork()
-            copy.checkout(wanted)  # fork_at is not implemented on shallow documents
-            return Replica(copy)
+        copy = self.fork()
+        copy.check_out(frontiers)  # fork_at is not implemented on shallow documents
+        return copy
 
     def revert_to(self, frontiers: bytes) -> None:
         """Bring the content back to these heads, as a new change."""
@@ -527,6 +529,25 @@ class Replica:
                 raise HistoryTrimmed("that version is not in this document's history")
             self.settled().revert_to(wanted)
             self.doc.commit()
+
+    def write_as(self, peer: int) -> None:
+        """Give its next changes another peer id: for the copy of a replica that a forked process has."""
+        with guard():
+            self.settled().peer_id = peer
+
+    @property
+    def operations(self) -> int:
+        """How many operations it ever had, trimmed ones included."""
+        with guard():
+            return steps.operations(self.doc.oplog_vv.sub_iter(VersionVector()))
+
+    def check_out(self, frontiers: bytes) -> None:
+        """Show the content as of these heads, here. Raises HistoryTrimmed if they are not known."""
+        with guard():
+            wanted = self._known(frontiers)
+            if wanted is None or self.doc.frontiers_to_vv(wanted) is None:
+                raise HistoryTrimmed("that version is not in this document's history")
+            self.settled().checkout(wanted)
 
     def fork(self) -> "Replica":
         """An independent copy."""

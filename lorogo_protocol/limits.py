@@ -18,9 +18,14 @@ UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times i
 PATCH_OPERATIONS_MAX = 10_000  # of a JSON Patch
 PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.py): about 2 s in a thread
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
+# A document above one of these is read, exported, reverted and patched by a child process: on the event loop
+# that takes up to 0.2 s at these (a tree), and more above them (lorogo_server/child_process.py)
+LOOP_OPERATIONS_MAX = 15_000  # of a document, ever; above it a child process works on it
+LOOP_DOCUMENT_BYTES_MAX = 2 * MIB  # of a document; above it a child process works on it
 # Of a new update, where Loro works it out at once and not in steps: each takes less than 250 ms
 UNSTEPPED_OPERATIONS_MAX = 20_000  # that change trees or movable lists
 TREE_BESIDE_OPERATIONS_MAX = 2_000  # that change trees, beside anything that their writer had not seen
+EDITS_MAX = 200_000  # of any kind; a paste is one
 EDITS_BESIDE_MAX = 50_000  # beside anything that their writer had not seen; a paste is one
 MERGED_OPERATIONS_MAX = 200_000  # of several peers; or of one, beside as many that it had not seen
 RUN_BESIDE_OPERATIONS_MAX = 2_000_000  # of one peer, beside anything that it had not seen

@@ -5,12 +5,15 @@ journal durable, confirm the lease, check the epoch, purge. Every step but the l
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lorogo_protocol import subjects
+from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.bounds import first_needed
+from lorogo_server.child_process import EXPORT_SECONDS, Work
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -125,7 +128,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             host.doubts_snapshot = False
         async with host.busy:
             try:
-                mark = _mark(host)
+                mark = await _mark(host)
             except CrdtPanic as error:
                 host.broken(str(error))
                 raise CompactionFailed("the document is being loaded afresh") from error
@@ -151,8 +154,8 @@ def _still_ours(host: Host) -> None:
         raise CompactionFailed("the lease is in doubt")
 
 
-def _mark(host: Host) -> _Mark:
-    """Export and adopt the new trim line; no await, so nothing comes between."""
+async def _mark(host: Host) -> _Mark:
+    """Export and adopt the new trim line; its caller holds `busy`, so nothing comes between."""
     loaded, clock = host.loaded, host.context.clock
     intake = loaded.intake
     if intake.deleted:
@@ -166,9 +169,13 @@ def _mark(host: Host) -> _Mark:
     intake.history.thin(now_ns)
     oldest = intake.history.at(horizon_ns, frontiers)
     if oldest is None or replica.vector_of(oldest.frontiers) is None:
-        data = replica.snapshot()
+        export: Work = replica.snapshot
     else:
-        data = replica.shallow_snapshot(oldest.frontiers)
+        export = partial(replica.shallow_snapshot, oldest.frontiers)
+    if host.is_large:
+        data = await _exported(host, replica, export)
+    else:
+        data = export()
     fresh = Replica.from_snapshot(data, lazy=True)
     if fresh.frontiers() != frontiers and fresh.version().vector != replica.version().vector:
         raise CompactionFailed("the snapshot does not hold what the document holds")
@@ -189,6 +196,25 @@ def _mark(host: Host) -> _Mark:
     )
     needed = first_needed(loaded, host.answers)
     return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch, host.answers.life)
+
+
+async def _exported(host: Host, replica: Replica, export: Work) -> bytes:
+    """Export in a child process: other documents go on, this one waits. Raises CompactionFailed."""
+    stands = _stands(host)
+    try:
+        children, document_id = host.context.children, host.document_id
+        data = await children.run(document_id, lambda: export, cpu_seconds=EXPORT_SECONDS)
+    except Refused as error:
+        raise CompactionFailed(str(error)) from None
+    if host.loaded.intake.replica is not replica or _stands(host) != stands:
+        raise CompactionFailed("the document changed while it was exported")
+    return data
+
+
+def _stands(host: Host) -> tuple[object, ...]:
+    """What must not change between an export and the mark of it."""
+    intake = host.loaded.intake
+    return intake.replica.version(), intake.head, intake.deleted, host.epoch, host.answers.life
 
 
 async def _learn_other_snapshot(host: Host) -> None:

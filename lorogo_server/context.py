@@ -10,6 +10,7 @@ from lorogo_protocol import subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
 from lorogo_server.call_executor import CallExecutor
+from lorogo_server.child_process import ChildProcesses
 from lorogo_server.epoch import Epochs
 from lorogo_server.foretaste import Foretaste
 from lorogo_server.journal import Journal
@@ -96,6 +97,7 @@ class Context:
     recover: Callable[[str], Awaitable[tuple[str, ...]]] = _nothing_absent
     level: Level = field(default_factory=Level)
     executor: CallExecutor = field(default_factory=CallExecutor)
+    children: ChildProcesses = field(default_factory=ChildProcesses)
     rights: Rights = field(default_factory=Rights)
     load_notes: LoadNotes = field(default_factory=LoadNotes)
     taste: Taste = untasted

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
+from lorogo_protocol.limits import LOOP_DOCUMENT_BYTES_MAX, LOOP_OPERATIONS_MAX
 from lorogo_server import bounds
 from lorogo_server.admission import admit
 from lorogo_server.answers import Answers
@@ -185,6 +186,14 @@ class Host:
     def is_settled(self) -> bool:
         """Whether the document in memory is what is stored, as far as we know."""
         return not self._reload
+
+    @property
+    def is_large(self) -> bool:
+        """Whether Loro's calls on the whole document take too long for the loop."""
+        intake = self.loaded.intake
+        return (
+            intake.document_bytes > LOOP_DOCUMENT_BYTES_MAX or intake.replica.operations > LOOP_OPERATIONS_MAX
+        )
 
     def waiting(self) -> tuple[int, int, int]:
         """What is queued here: messages, their bytes, and ACKs that wait for disks."""

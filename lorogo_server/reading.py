@@ -89,8 +89,8 @@ def _nodes(tree: LoroTree, parent: TreeID | None, depth: int, spend: Spend) -> l
     """The nodes below a node, in the shape that Loro's own value has."""
     if depth > DEPTH_MAX:
         raise TooDeep
+    spend(CONTAINER_UNITS * (tree.children_num(parent) or 0))  # before Loro gives all of them
     nodes = tree.children(parent) or []
-    spend(CONTAINER_UNITS * len(nodes))
     return [
         {
             "id": _name(node),

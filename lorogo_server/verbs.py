@@ -6,7 +6,7 @@ from functools import partial
 
 from lorogo_protocol import crdt, ids, reasons, subjects
 from lorogo_protocol.calls import Refused, maybe, need
-from lorogo_protocol.crdt import CrdtPanic, Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.errors import (
     CrdtError,
     InvalidDocumentId,
@@ -14,18 +14,19 @@ from lorogo_protocol.errors import (
     TooLong,
     TooManyPeers,
 )
-from lorogo_protocol.limits import PATCH_WORK_MAX
+from lorogo_protocol.limits import LOOP_OPERATIONS_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.shown_version import show_version, unknown_version
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.wire import WIRE, later
-from lorogo_server import compaction, deletion, patching, queries, reading
+from lorogo_server import compaction, deletion, large_document, patching, queries, reading
 from lorogo_server.call_executor import Meter, OverBudget
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.journal import JournalStopped
+from lorogo_server.large_document import PATCH_TOO_LARGE, added, no_version, without_later_roots
 from lorogo_server.lease import LeaseLost
 from lorogo_server.reading import TooDeep
 from lorogo_transport.errors import StorageFull, WrongLastSequence
@@ -35,7 +36,6 @@ Arguments = Mapping[str, object]
 
 _SUBMIT_SECONDS = 30.0
 _HISTORY_MAX = 1000
-_PATCH_TOO_LARGE = "the patch as a whole reads or writes too much; send it as several patches"
 _COUNTED_TOGETHER = 50  # versions, before others on the loop get a turn
 
 
@@ -86,9 +86,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
     generation = maybe(arguments, "generation", int)
     here = replica.version()
     facts: dict[str, object] = {
-        "frontiers": here.frontiers,
-        "vector": here.vector,
-        "sequence": intake.head,
+        **_stands(here, intake.head),
         "lease": host.lease.token,
         "generation": host.loaded.facts.generation,
         "presence": host.visitors.presence.encode_all(),
@@ -103,12 +101,21 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
             if known is None:
                 return {**facts, "mode": "vector"}
         if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
-            return {**facts, "mode": "snapshot", "payload": host.visitors.snapshot_of(replica)}
+            exported = await large_document.export(host)
+            stands = _stands(exported.version, exported.sequence)
+            return {**facts, **stands, "mode": "snapshot", "payload": exported.data}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
+        if host.is_large and replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
+            payload, here, sequence = await large_document.updates_since(host, known)
+            return {**facts, **_stands(here, sequence), "mode": "updates", "payload": payload}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
     except InvalidUpdate as error:
         raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
+
+
+def _stands(here: Version, sequence: int) -> dict[str, object]:
+    return {"frontiers": here.frontiers, "vector": here.vector, "sequence": sequence}
 
 
 async def _version(host: Host, arguments: Arguments) -> Answer:
@@ -158,6 +165,12 @@ async def _status(host: Host, _: Arguments) -> Answer:
 
 
 async def _get(host: Host, arguments: Arguments) -> Answer:
+    paths = maybe(arguments, "paths", list)
+    if paths is not None and not all(isinstance(path, str) for path in paths):
+        raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
+    if host.is_large:
+        wanted = None if arguments.get("at") is None else _wanted(host, arguments)
+        return await large_document.read(host, wanted, paths)
     replica = _as_of(host, arguments)
     try:
         value, frontiers, units = await host.context.executor.run(
@@ -167,12 +180,9 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
     if arguments.get("at") is not None:
         frontiers = _wanted(host, arguments)
-        value = _without_later_roots(value)
-    paths = maybe(arguments, "paths", list)
+        value = without_later_roots(value)
     if paths is None:
         return {"value": value, "frontiers": frontiers}
-    if not all(isinstance(path, str) for path in paths):
-        raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
     try:
         matches = await host.context.executor.in_thread(partial(queries.query, value, paths), units=units)
         return {"matches": matches, "frontiers": frontiers}
@@ -184,12 +194,6 @@ def _read(replica: Replica, meter: Meter) -> tuple[object, bytes, int]:
     """The whole value, the heads that it has, and the units that reading it took."""
     value = queries.to_json(reading.document_value(replica.settled(), meter.spend))
     return value, replica.frontiers(), meter.spent
-
-
-def _without_later_roots(value: object) -> object:
-    """Loro shows a root that was made later as an empty one: leave those out."""
-    assert isinstance(value, dict)
-    return {name: root for name, root in value.items() if root not in ("", [], {})}
 
 
 async def _patch(host: Host, arguments: Arguments) -> Answer:
@@ -206,16 +210,19 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
 
     async with host.editing:
         try:
-            update = await host.context.executor.run(
-                partial(_patched, operations=operations),
-                on_loop=copy,
-                copy=copy,
-                units_max=PATCH_WORK_MAX,
-            )
+            if host.is_large:
+                update = await large_document.patch(host, operations, check_version)
+            else:
+                update = await host.context.executor.run(
+                    partial(_patched, operations=operations),
+                    on_loop=copy,
+                    copy=copy,
+                    units_max=PATCH_WORK_MAX,
+                )
         except CrdtPanic:
             raise
         except OverBudget:
-            raise Refused(Reason.PATCH_FAILED, _PATCH_TOO_LARGE) from None
+            raise Refused(Reason.PATCH_FAILED, PATCH_TOO_LARGE) from None
         except (patching.PatchError, CrdtError) as error:
             raise Refused(Reason.PATCH_FAILED, str(error)) from None
         check_version()  # a patch that ran in a thread took a while
@@ -226,7 +233,7 @@ def _patched(fork: Replica, meter: Meter, operations: list[object]) -> bytes | N
     """The update that the patch makes; None if it changes nothing."""
     before = fork.version().vector
     patching.apply_patch(fork.doc, operations, meter.spend)
-    return _added(fork, before)
+    return added(fork, before)
 
 
 async def _revert(host: Host, arguments: Arguments) -> Answer:
@@ -234,18 +241,15 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
     async with host.editing:
         wanted = _wanted(host, arguments)
+        if host.is_large:
+            return await _submit(host, await large_document.revert(host, wanted))
         replica = host.loaded.intake.replica
         fork = replica.fork()
         try:
             fork.revert_to(wanted)
         except CrdtError:
-            raise _unknown(wanted) from None
-        return await _submit(host, _added(fork, replica.version().vector))
-
-
-def _added(fork: Replica, before: bytes) -> bytes | None:
-    """What the fork has more than that version, as an update; None if it has no more."""
-    return None if fork.version().vector == before else fork.updates_since(before)
+            raise no_version(wanted) from None
+        return await _submit(host, added(fork, replica.version().vector))
 
 
 async def _submit(host: Host, update: bytes | None) -> Answer:
@@ -292,7 +296,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
     context = host.context
     if target == host.document_id:
         raise Refused(Reason.CONFLICT, f"{target} cannot be forked onto itself; choose a new id")
-    data, frontiers = _content(host, arguments)
+    data, frontiers = await _content(host, arguments)
     most = context.settings.document_bytes_max
     if 0 < most < len(data):
         raise Refused(Reason.DOCUMENT_FULL, f"it has {len(data)} bytes, and a document may have {most}")
@@ -312,7 +316,7 @@ async def _fork(host: Host, arguments: Arguments) -> Answer:
 
 
 async def _export(host: Host, arguments: Arguments) -> Answer:
-    data, frontiers = _content(host, arguments)
+    data, frontiers = await _content(host, arguments)
     return {"payload": data, "frontiers": frontiers}
 
 
@@ -359,7 +363,7 @@ def _wanted(host: Host, arguments: Arguments) -> bytes:
     at = arguments.get("at")
     if isinstance(at, bytes):
         if not crdt.is_version(at):
-            raise _unknown(at)
+            raise no_version(at)
         return at
     if isinstance(at, int) and not isinstance(at, bool):
         intake = host.loaded.intake
@@ -378,26 +382,23 @@ def _as_of(host: Host, arguments: Arguments) -> Replica:
     try:
         return replica.at(wanted)
     except CrdtError:  # also HistoryTrimmed: the history no longer lists it
-        raise _unknown(wanted) from None
+        raise no_version(wanted) from None
 
 
-def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
+async def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
     """A snapshot of the document, now or as of `at`, and its frontiers."""
-    replica = host.loaded.intake.replica
     if arguments.get("at") is None:
-        data = host.visitors.snapshot_of(replica)  # shared by all who wait for their reply
-        return data, replica.frontiers()
+        exported = await large_document.export(host)
+        return exported.data, exported.version.frontiers
     wanted = _wanted(host, arguments)
-    replica = replica.fork()
+    if host.is_large:
+        return await large_document.export_at(host, wanted)
+    replica = host.loaded.intake.replica.fork()
     try:
         replica.revert_to(wanted)
     except CrdtError as error:
-        raise _unknown(wanted) from error
+        raise no_version(wanted) from error
     return replica.snapshot(), replica.frontiers()
-
-
-def _unknown(frontiers: bytes) -> Refused:
-    return Refused(Reason.UNKNOWN_VERSION, unknown_version(show_version(frontiers)))
 
 
 _VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {

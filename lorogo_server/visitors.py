@@ -111,12 +111,22 @@ class Visitors:
     def snapshot_of(self, replica: Replica) -> bytes:
         """The whole document; many newcomers at once share one export."""
         vector = replica.version().vector
-        if self._exported is None or self._exported[0] != vector:
-            self._exported = (vector, replica.snapshot())
-            # It is let go again soon; not at once, if the last sweep was long ago.
-            self._next_sweep = max(self._next_sweep, self._context.clock.now() + _SWEEP_SECONDS)
-            self._wake()
-        return self._exported[1]
+        if (known := self.exported(vector)) is not None:
+            return known
+        data = replica.snapshot()
+        self.keep_exported(vector, data)
+        return data
+
+    def exported(self, vector: bytes) -> bytes | None:
+        """The last export, if it is that version's."""
+        return self._exported[1] if self._exported is not None and self._exported[0] == vector else None
+
+    def keep_exported(self, vector: bytes, data: bytes) -> None:
+        """Share this export for a while."""
+        self._exported = (vector, data)
+        # It is let go again soon; not at once, if the last sweep was long ago.
+        self._next_sweep = max(self._next_sweep, self._context.clock.now() + _SWEEP_SECONDS)
+        self._wake()
 
     def rest_seconds(self) -> float:
         """How long they can be left alone; presence and exports wake whoever waits when they begin."""

@@ -399,4 +399,6 @@ def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
 
 def _size(facts: calls.Body) -> int:
     """About how many bytes a reply has: its long members."""
+    if isinstance(facts, calls.Encoded):
+        return len(facts.packed)
     return 1024 + sum(len(value) for value in facts.values() if isinstance(value, bytes | str))

@@ -164,3 +164,12 @@ def test_a_refusal_carries_its_reason() -> None:
 def test_every_verb_is_one_subject_token() -> None:
     assert len(set(calls.VERBS)) == len(calls.VERBS)
     assert all(verb.isascii() and verb.isalpha() and verb.islower() for verb in calls.VERBS)
+
+
+def test_a_packed_body_travels_as_it_is() -> None:
+    """A body that was packed elsewhere is not packed again, and its members can be read."""
+    packed = calls.encode({"value": [1, 2], "frontiers": b"f"})
+    body = calls.Encoded(packed)
+    assert calls.encode(body) is packed
+    assert dict(body) == {"value": [1, 2], "frontiers": b"f"}
+    assert (len(body), body["value"]) == (2, [1, 2])

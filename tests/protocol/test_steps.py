@@ -255,6 +255,20 @@ def test_a_new_update_of_a_tree_or_a_movable_list_is_bounded(kind: str, number: 
     assert _refused(Replica(lazy=True), _pushed(replica(1), kind, number)) is (number > 50 and kind != "list")
 
 
+@pytest.mark.parametrize(("number", "refused"), [(100, False), (101, True)])
+def test_the_edits_of_a_new_update_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, number: int, refused: bool
+) -> None:
+    """Loro imports them into the history at once. What may have been ACKed is taken as before."""
+    monkeypatch.setattr(crdt, "EDITS_MAX", 100)
+    monkeypatch.setattr(steps, "STEP_OPERATIONS", 10)
+    writer = replica(1)
+    for key in range(number):
+        writer.doc.get_map("map").insert(str(key), key)
+    writer.doc.commit()
+    assert _refused(Replica(lazy=True), everything(writer)) is refused
+
+
 @pytest.mark.usefixtures("small_limits")
 @pytest.mark.parametrize(("first", "second", "refused"), [(50, 50, False), (60, 50, True)])
 def test_a_new_update_of_several_peers_is_bounded(first: int, second: int, refused: bool) -> None:

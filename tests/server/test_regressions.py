@@ -266,9 +266,9 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
     probe, begun = memory.probe, list[bool]()
     mark = compaction._mark
 
-    def marked(of: Host) -> compaction._Mark:
+    async def marked(of: Host) -> compaction._Mark:
         begun.append(of.answers.trimming)
-        return mark(of)
+        return await mark(of)
 
     monkeypatch.setattr(compaction, "_mark", marked)
     facts = host.loaded.facts

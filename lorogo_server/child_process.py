@@ -1,0 +1,187 @@
+"""Long calls to Loro, done by a forked copy of the server process on its copy of one document.
+
+Loro holds the interpreter's lock during a call, so a thread does not help, and some calls take seconds on a
+large document: the first export of a tree of 400,000 nodes 4 s, a revert of 2,000,000 pushes 70 s (0004 in
+docs/decisions). The child has the document as it was when the child was forked; memory is copied on write.
+
+    loop:   fork ─▶ serves all documents ─────────────────────────▶ the answer
+    child:       └▶ closes every other file ─▶ works ─▶ pipe ─▶ ends
+
+The loop thread forks, and it has the interpreter's lock: no other thread is inside Loro then, so none of
+Loro's locks is held in the child. The child calls Loro and writes to its pipe, and nothing else: no logging,
+no event loop, no clean-up. It ends by itself when its CPU seconds are over or its reader is gone.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import NoReturn
+from weakref import WeakValueDictionary
+
+from lorogo_protocol import calls
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.crdt import CrdtPanic
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+#: CPU seconds of a child
+CALL_SECONDS = 10
+EXPORT_SECONDS = 300  # of a whole document, which nothing can split
+_CHILDREN_MAX = 4  # at once, of different documents
+_REST = 2  # times what a fork took, before the next one: forks take a third of the loop's time at most
+_NICE = 2
+_PIECE_BYTES = 1024 * 1024
+_DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
+_WRITE_SECONDS = 300  # for the parent to read it; then the child ends
+
+Work = Callable[[], bytes]
+
+
+class ChildProcesses:
+    """The children of one server: four at most, and one of each document."""
+
+    __slots__ = ("_documents", "_forking", "_rest_until", "_slots", "_threads")
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_CHILDREN_MAX)
+        self._forking = asyncio.Lock()
+        self._rest_until = 0.0
+        self._threads = ThreadPoolExecutor(_CHILDREN_MAX, "lorogo-child")  # each waits for a child
+        self._documents: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, document_id: str, work: Callable[[], Work], *, cpu_seconds: int) -> bytes:
+        """Return the bytes that the work returns in a child.
+
+        `work` is called on the loop, right before the fork, and returns what the child does. Raises Refused
+        and CrdtPanic as the child does; Refused also when the child ends early, or its CPU seconds are over.
+        """
+        lock = self._documents.setdefault(document_id, asyncio.Lock())
+        async with lock, self._slots:
+            async with self._forking:
+                loop = asyncio.get_running_loop()
+                await asyncio.sleep(self._rest_until - loop.time())
+                began = time.perf_counter()
+                todo = work()
+                try:
+                    child = _Child(todo, cpu_seconds)
+                except OSError as error:  # no memory, or too many processes
+                    log.warning("cannot fork, so the loop does the work", problem=str(error))
+                    return todo()
+                self._rest_until = loop.time() + _REST * (time.perf_counter() - began)
+                reaping = loop.run_in_executor(self._threads, child.reap)
+            try:
+                outcome, code = await asyncio.shield(reaping)
+            except asyncio.CancelledError:
+                child.kill()
+                raise
+        return _answer(outcome, code, cpu_seconds)
+
+
+def _answer(outcome: bytes, code: int, cpu_seconds: int) -> bytes:
+    kind, rest = outcome[:1], outcome[1:]
+    if code == -signal.SIGXCPU:
+        raise Refused(
+            Reason.TOO_LARGE,
+            f"it takes more than {cpu_seconds} s of CPU on a document of this size;"
+            " export the document and do it on a replica",
+        )
+    if code or not kind:
+        raise Refused(Reason.FAILED, f"the process that worked on it ended with code {code}; ask again")
+    if kind == _DONE:
+        return rest
+    if kind == _REFUSED:
+        facts = calls.decode(rest)
+        raise Refused(Reason(str(facts["reason"])), str(facts["message"]))
+    if kind == _PANIC:
+        raise CrdtPanic(rest.decode(errors="replace"))
+    raise Refused(Reason.FAILED, rest.decode(errors="replace"))
+
+
+class _Child:
+    """One child, and the end of its pipe."""
+
+    def __init__(self, work: Work, cpu_seconds: int) -> None:
+        self._reading, writing = os.pipe()
+        self._lock = threading.Lock()
+        self._reaped = False
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of threads; see above why this child does not meet their locks.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._pid = os.fork()
+        except OSError:
+            os.close(self._reading)
+            os.close(writing)
+            raise
+        if not self._pid:
+            _work(work, writing, cpu_seconds)
+        os.close(writing)
+
+    def reap(self) -> tuple[bytes, int]:
+        """Wait for the child's end; what it wrote, and its exit code."""
+        pieces = []
+        try:
+            while piece := os.read(self._reading, _PIECE_BYTES):
+                pieces.append(piece)
+        finally:
+            os.close(self._reading)
+            # Not reaped yet, so the id is its own while `kill` uses it.
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+            with self._lock:
+                self._reaped = True
+                code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return b"".join(pieces), code
+
+    def kill(self) -> None:
+        """End it early; `reap` returns then."""
+        with self._lock:
+            if not self._reaped:
+                os.kill(self._pid, signal.SIGKILL)
+
+
+# --- the child ------------------------------------------------------------------------------------
+
+
+def _work(work: Work, writing: int, cpu_seconds: int) -> NoReturn:
+    code = 1
+    try:
+        gc.disable()  # it would write to every page
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU):
+            signal.signal(number, signal.SIG_DFL)
+        # The journal's lock and the connection to NATS end with the server, not with its child.
+        os.closerange(3, writing)
+        os.closerange(writing + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
+        with suppress(OSError):
+            os.nice(_NICE)
+        outcome = memoryview(_outcome(work))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_WRITE_SECONDS)
+        while outcome:
+            outcome = outcome[os.write(writing, outcome) :]
+        code = 0
+    finally:
+        os._exit(code)  # nothing of the server's is cleaned up here
+
+
+def _outcome(work: Work) -> bytes:
+    try:
+        return _DONE + work()
+    except Refused as no:
+        return _REFUSED + calls.encode({"reason": no.reason.value, "message": str(no)})
+    except CrdtPanic as error:
+        return _PANIC + str(error).encode()
+    except Exception as error:  # noqa: BLE001  # the parent raises it
+        return _FAILED + f"{type(error).__name__}: {error}".encode()

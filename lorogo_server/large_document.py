@@ -1,0 +1,203 @@
+"""What calls do on a large document, in a child process: each would take long on the event loop.
+
+`Host.is_large` says which documents are large. The child has a copy of the document to itself, so it edits
+and checks out that copy without forking it, under a peer id of its own.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lorogo_protocol import calls
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.limits import PATCH_WORK_MAX
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.shown_version import show_version, unknown_version
+from lorogo_server import patching, queries, reading
+from lorogo_server.call_executor import Meter, OverBudget, unmetered
+from lorogo_server.child_process import CALL_SECONDS, EXPORT_SECONDS, Work
+from lorogo_server.host import Host
+from lorogo_server.reading import TooDeep
+
+PATCH_TOO_LARGE = "the patch as a whole reads or writes too much; send it as several patches"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A snapshot of a document, and where the document stood then."""
+
+    data: bytes
+    version: Version
+    sequence: int
+
+
+class _Exported(Exception):
+    """The snapshot is here already."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+async def run(host: Host, work: Callable[[Replica], Work], *, cpu_seconds: int = CALL_SECONDS) -> bytes:
+    """Return what the work returns in a child. `work` gets the document right before the fork."""
+
+    def begin() -> Work:
+        if not (host.is_up and host.lease.valid()):
+            raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
+        return work(host.loaded.intake.replica)
+
+    return await host.context.children.run(host.document_id, begin, cpu_seconds=cpu_seconds)
+
+
+async def export(host: Host) -> Export:
+    """A snapshot of the document as it is now, of any size; many newcomers at once share one."""
+    intake, visitors = host.loaded.intake, host.visitors
+    if not host.is_large:
+        return Export(visitors.snapshot_of(intake.replica), intake.replica.version(), intake.head)
+    stands = intake.replica.version(), intake.head
+
+    def begin(replica: Replica) -> Work:
+        nonlocal stands
+        stands = replica.version(), host.loaded.intake.head
+        if (known := visitors.exported(stands[0].vector)) is not None:
+            raise _Exported(known)
+        return replica.snapshot
+
+    try:
+        data = await run(host, begin, cpu_seconds=EXPORT_SECONDS)
+    except _Exported as known:
+        data = known.data
+    else:
+        visitors.keep_exported(stands[0].vector, data)
+    return Export(data, *stands)
+
+
+async def export_at(host: Host, wanted: bytes) -> tuple[bytes, bytes]:
+    """A snapshot whose content is that of the wanted version, and its heads."""
+    packed = await run(host, lambda replica: partial(_content_at, replica, wanted))
+    facts = calls.decode(packed)
+    return calls.need(facts, "payload", bytes), calls.need(facts, "frontiers", bytes)
+
+
+async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]:
+    """What the document has and the vector has not, and where the document stands with it."""
+    stands = host.loaded.intake.replica.version(), host.loaded.intake.head
+
+    def begin(replica: Replica) -> Work:
+        nonlocal stands
+        stands = replica.version(), host.loaded.intake.head
+        return partial(replica.updates_since, vector)
+
+    return await run(host, begin, cpu_seconds=EXPORT_SECONDS), *stands
+
+
+async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) -> calls.Body:
+    """The answer to `get`, packed by the child."""
+    return calls.Encoded(await run(host, lambda replica: partial(_read, replica, wanted, paths)))
+
+
+async def revert(host: Host, wanted: bytes) -> bytes | None:
+    """The update that brings the content of the wanted version back; None if it changes nothing."""
+    return await run(host, lambda replica: partial(_reverted, replica, wanted)) or None
+
+
+async def patch(host: Host, operations: list[object], check: Callable[[], None]) -> bytes | None:
+    """The update that the patch makes; None if it changes nothing. `check` is called before the fork."""
+
+    def begin(replica: Replica) -> Work:
+        check()
+        return partial(_patched, replica, operations)
+
+    return await run(host, begin) or None
+
+
+# --- in the child ---------------------------------------------------------------------------------
+
+
+def _read(replica: Replica, wanted: bytes | None, paths: Sequence[str] | None) -> bytes:
+    frontiers = replica.frontiers() if wanted is None else wanted
+    try:
+        if wanted is not None:
+            _at(replica, wanted)
+        doc = replica.settled() if wanted is None else replica.doc  # to settle it would leave the version
+        value = queries.to_json(reading.document_value(doc, unmetered))
+    except TooDeep as error:
+        raise Refused(Reason.TOO_LARGE, str(error)) from None
+    if wanted is not None:
+        value = without_later_roots(value)
+    if paths is None:
+        return calls.encode({"value": value, "frontiers": frontiers})
+    try:
+        return calls.encode({"matches": queries.query(value, paths), "frontiers": frontiers})
+    except (queries.QueryError, TooDeep) as error:
+        raise Refused(Reason.INVALID_REQUEST, str(error)) from None
+
+
+def _at(replica: Replica, wanted: bytes) -> None:
+    try:
+        replica.check_out(wanted)
+    except CrdtPanic:
+        raise
+    except CrdtError:  # also HistoryTrimmed: the history no longer lists it
+        raise no_version(wanted) from None
+
+
+def _content_at(replica: Replica, wanted: bytes) -> bytes:
+    replica.write_as(_new_peer())
+    try:
+        replica.revert_to(wanted)
+    except CrdtPanic:
+        raise
+    except CrdtError:
+        raise no_version(wanted) from None
+    return calls.encode({"payload": replica.snapshot(), "frontiers": replica.frontiers()})
+
+
+def _reverted(replica: Replica, wanted: bytes) -> bytes:
+    before = replica.version().vector
+    replica.write_as(_new_peer())
+    try:
+        replica.revert_to(wanted)
+    except CrdtPanic:
+        raise
+    except CrdtError:
+        raise no_version(wanted) from None
+    return added(replica, before) or b""
+
+
+def _patched(replica: Replica, operations: list[object]) -> bytes:
+    before = replica.version().vector
+    replica.write_as(_new_peer())
+    try:
+        patching.apply_patch(replica.settled(), operations, Meter(PATCH_WORK_MAX).spend)
+        return added(replica, before) or b""
+    except CrdtPanic:
+        raise
+    except OverBudget:
+        raise Refused(Reason.PATCH_FAILED, PATCH_TOO_LARGE) from None
+    except (patching.PatchError, CrdtError) as error:
+        raise Refused(Reason.PATCH_FAILED, str(error)) from None
+
+
+def _new_peer() -> int:
+    """From the kernel: children would draw the same numbers from a generator that the fork copied."""
+    return secrets.randbits(63)
+
+
+def added(replica: Replica, before: bytes) -> bytes | None:
+    """What the replica has more than that version, as an update; None if it has no more."""
+    return None if replica.version().vector == before else replica.updates_since(before)
+
+
+def no_version(frontiers: bytes) -> Refused:
+    """The refusal of a version that the document does not have."""
+    return Refused(Reason.UNKNOWN_VERSION, unknown_version(show_version(frontiers)))
+
+
+def without_later_roots(value: object) -> object:
+    """Loro shows a root that was made later as an empty one: leave those out."""
+    assert isinstance(value, dict)
+    return {name: root for name, root in value.items() if root not in ("", [], {})}

@@ -1,0 +1,174 @@
+"""Calls on a large document: a child process does them, and other documents are served meanwhile."""
+
+import asyncio
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loro import LoroDoc
+
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.reasons import Reason
+from lorogo_server import host, reading
+from tests.server.support import Probe, Writer
+from tests.server.worlds import World
+
+_SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every document with more than three operations is large."""
+    monkeypatch.setattr(host, "LOOP_OPERATIONS_MAX", 3)
+
+
+@pytest.fixture
+def pids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[int]]:
+    """The processes in which Loro exported, reverted, read or checked out a whole document."""
+    file = tmp_path / "pids"
+    file.touch()
+
+    def noting(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def noted(*arguments: object, **options: object) -> object:
+            with file.open("a") as to:
+                to.write(f"{os.getpid()}\n")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for name in ("snapshot", "shallow_snapshot", "fork", "revert_to", "check_out", "write_as"):
+        noting(Replica, name)
+    noting(reading, "roots_of")
+    return lambda: {int(line) for line in file.read_text().split()}
+
+
+async def written(memory: World) -> tuple[Probe, bytes]:
+    """A document that reads "hello, world", and its version when it read "hello"."""
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("hello"))
+    early = (await probe.call("version", "doc"))["frontiers"]
+    assert isinstance(early, bytes)
+    await probe.accept("doc", writer.type(", world"))
+    return probe, early
+
+
+async def test_no_call_works_on_a_large_document_on_the_loop(
+    memory: World, pids: Callable[[], set[int]]
+) -> None:
+    """Reading, querying, exporting, forking, patching, reverting and compacting it happen in children."""
+    await memory.server()
+    probe, early = await written(memory)
+    before = await probe.call("version", "doc")
+    assert await probe.value("doc") == {"body": "hello, world"}
+    assert (await probe.call("get", "doc", paths=["$.body"]))["matches"] == [["hello, world"]]
+    assert (await probe.call("get", "doc", at=early))["value"] == {"body": "hello"}
+    synced = await probe.call("sync", "doc")
+    assert synced["mode"] == "snapshot"
+    assert (synced["frontiers"], synced["sequence"]) == (before["frontiers"], before["sequence"])
+    assert _text(synced["payload"]) == "hello, world"
+    assert _text((await probe.call("export", "doc", at=early))["payload"]) == "hello"
+    await probe.call("fork", "doc", to="copy")
+    assert (await probe.call("version", "doc"))["vector"] == before["vector"]  # none of them edits it
+    await probe.call("patch", "doc", operations=[{"op": "replace", "path": "/body", "value": "bye"}])
+    await probe.call("revert", "doc", at=early)
+    await probe.call("compact", "doc")
+    assert await probe.value("doc") == {"body": "hello"}
+    assert os.getpid() not in pids()
+    assert len(pids()) >= 9
+
+
+def _text(snapshot: object) -> str:
+    assert isinstance(snapshot, bytes)
+    doc = LoroDoc()
+    doc.import_(snapshot)
+    return str(doc.get_text("body").to_string())
+
+
+async def test_other_documents_are_served_while_a_child_works(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update of another document is ACKed before the export of a large one ends."""
+    await memory.server()
+    probe, _ = await written(memory)
+    await probe.start("neighbour")
+    going = mmap.mmap(-1, 1)  # shared with the child
+    snapshot = Replica.snapshot
+
+    def slow(replica: Replica) -> bytes:
+        deadline = time.monotonic() + _SECONDS
+        while not going[0] and time.monotonic() < deadline:
+            os.sched_yield()
+        return snapshot(replica)
+
+    monkeypatch.setattr(Replica, "snapshot", slow)
+    exporting = asyncio.ensure_future(probe.call("export", "doc"))
+    async with asyncio.timeout(_SECONDS):
+        await probe.accept("neighbour", Writer().type("x"))
+        assert not exporting.done()
+        going[0] = 1
+        assert _text((await exporting)["payload"]) == "hello, world"
+
+
+async def test_two_patches_by_children_have_different_peers(memory: World) -> None:
+    """A forked process inherits the state of random generators, and yet draws a peer id of its own."""
+    server, _ = await memory.server()
+    probe, _ = await written(memory)
+    for number in range(3):
+        operations = [{"op": "add", "path": f"/map{number}", "value": {"a": number}}]
+        await probe.call("patch", "doc", operations=operations)
+    replica = server.hosts["doc"].loaded.intake.replica
+    assert len(replica.doc.oplog_vv.sub_iter(LoroDoc().oplog_vv)) == 4
+
+
+async def test_refusals_of_children_say_what_is_wrong(memory: World) -> None:
+    """A patch that fails, a wrong path and an unknown version have the reasons that small documents give."""
+    await memory.server()
+    probe, _ = await written(memory)
+    wrong: list[tuple[str, dict[str, object], Reason]] = [
+        ("patch", {"operations": [{"op": "remove", "path": "/none"}]}, Reason.PATCH_FAILED),
+        ("get", {"paths": ["$["]}, Reason.INVALID_REQUEST),
+        ("get", {"at": b"\x01\x07\x09"}, Reason.UNKNOWN_VERSION),
+        ("revert", {"at": b"\x01\x07\x09"}, Reason.UNKNOWN_VERSION),
+        ("export", {"at": b"\x01\x07\x09"}, Reason.UNKNOWN_VERSION),
+    ]
+    for verb, arguments, reason in wrong:
+        with pytest.raises(Refused) as refused:
+            await probe.call(verb, "doc", **arguments)
+        assert refused.value.reason is reason, verb
+
+
+async def test_a_patch_of_a_large_document_checks_its_version(memory: World) -> None:
+    """`if_frontiers` is compared when the child is forked."""
+    await memory.server()
+    probe, early = await written(memory)
+    operations = [{"op": "replace", "path": "/body", "value": "bye"}]
+    with pytest.raises(Refused) as refused:
+        await probe.call("patch", "doc", operations=operations, if_frontiers=early)
+    assert refused.value.reason is Reason.CONFLICT
+
+
+async def test_newcomers_of_a_large_document_share_an_export(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that sync at once make one child export."""
+    await memory.server()
+    probe, _ = await written(memory)
+    forks = list[int]()
+    fork = os.fork
+
+    def counted() -> int:
+        forks.append(1)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", counted)
+    async with asyncio.timeout(_SECONDS):
+        synced = await asyncio.gather(*(probe.call("sync", "doc") for _ in range(5)))
+    assert {one["mode"] for one in synced} == {"snapshot"}
+    assert len(forks) == 1
