@@ -35,11 +35,11 @@ from lorogo_transport.logs import get_logger
 log = get_logger(__name__)
 
 #: CPU seconds of a child
-CALL_SECONDS = 10
+CALL_SECONDS = 60
 EXPORT_SECONDS = 300  # of a whole document, which nothing can split
 _CHILDREN_MAX = 4  # at once, of different documents
 _REST = 2  # times what a fork took, before the next one: forks take a third of the loop's time at most
-_NICE = 2
+_NICE = 10  # the loop goes first
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
 _WRITE_SECONDS = 300  # for the parent to read it; then the child ends
