@@ -17,7 +17,6 @@ from lorogo_protocol.errors import (
 from lorogo_protocol.limits import LOOP_OPERATIONS_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
-from lorogo_protocol.shown_version import show_version, unknown_version
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.wire import WIRE, later
 from lorogo_server import compaction, deletion, large_document, patching, queries, reading
