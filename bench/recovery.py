@@ -3,9 +3,10 @@
 python bench/recovery.py [--dir DIR] [--documents 200] [--updates 20000] [--servers 1] [--readers 200]
 
 `lorogo serve` ACKs so many updates. Then every process is killed, the files of NATS are removed, and NATS and
-the servers start again, while readers open documents at once. Printed: updates brought back per second
-(from the first server that answers to the last update that came back), how many documents were served
-without ACKed content, and how long a reader waited.
+the servers start again, while readers open documents at once; the other documents are read at the end.
+Printed: updates brought back per second (from the first server that answers until the servers count all of
+them as published again, which NATS has confirmed), the CPU of servers and nats-server meanwhile, how many
+documents were served without ACKed content, and how long a reader waited.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -25,6 +28,7 @@ import nanoid
 import uvloop
 from loro import LoroDoc
 
+from lorogo_bench.usage import usage
 from lorogo_client import Client, connect
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
@@ -110,22 +114,31 @@ async def read(client: Client, name: str, began: float) -> tuple[str, int, float
             return name, -1, time.perf_counter() - began
 
 
-async def watch(transport: JetStreamTransport, wanted: int) -> tuple[float, float, int]:
-    """When servers were first found, when the WAL had so many updates again, and how many it had."""
-    first = last = 0.0
-    have, still = 0, time.perf_counter()
-    wal = transport.stream(subjects.WAL_STREAM)
-    while time.perf_counter() - still < _WAIT_SECONDS:
-        with suppress(Exception):
-            if not first and await server_stats(transport.bus, first_seconds=0.2, gather_seconds=0.05):
-                first = time.perf_counter()
-            now = (await wal.state()).messages
-            if now > have:
-                have, last = now, time.perf_counter()
-            if have >= wanted:
-                break
+async def watch(transport: JetStreamTransport, wanted: int, pids: Sequence[int]) -> "Watched":
+    """Wait until the servers have published so many updates again."""
+    seen, ends = Watched(), time.perf_counter() + _WAIT_SECONDS
+    while seen.updates < wanted and time.perf_counter() < ends:
+        with suppress(LorogoError):
+            answers = await server_stats(transport.bus, first_seconds=0.2, gather_seconds=0.02)
+            now, cpu = time.perf_counter(), sum(usage(pid).cpu_seconds or 0.0 for pid in pids)
+            if answers and not seen.first:
+                seen.first, seen.cpu_first = now, cpu
+            updates = sum(int(one.stats["republished"]) for one in answers)
+            if updates > seen.updates:
+                seen.updates, seen.last, seen.cpu_last = updates, now, cpu
         await asyncio.sleep(0.02)
-    return first or last, last, have
+    return seen
+
+
+@dataclass(slots=True)
+class Watched:
+    """When servers were first found, when the last update was back, and the CPU seconds at both times."""
+
+    first: float = 0.0
+    last: float = 0.0
+    updates: int = 0
+    cpu_first: float = 0.0
+    cpu_last: float = 0.0
 
 
 async def start(client: Client, name: str) -> None:
@@ -160,17 +173,21 @@ async def run(folder: Path, documents: int, updates: int, servers: int, readers:
         running[:] = [serve(nats.url, home) for home in homes]
         async with await dial(nats.url, name="bench") as transport, connect(transport) as client:
             began = time.perf_counter()
-            watching = asyncio.create_task(watch(transport, documents * each))
+            pids = [nats.pid, *(process.pid for process in running)]
+            watching = asyncio.create_task(watch(transport, documents * each, pids))
             found = await asyncio.gather(*(read(client, name, began) for name in names[:readers]))
-            first, last, have = await watching
+            seen = await watching
+            waits = sorted(wait for *_, wait in found)
+            found += await asyncio.gather(*(read(client, name, began) for name in names[readers:]))
     missing = [(name, letters) for name, letters, _ in found if letters < each]
-    waits = sorted(wait for *_, wait in found)
-    rate = have / max(last - first, 1e-9)
-    print(f"{have:,} updates brought back in {last - first:.2f} s: {rate:,.0f} a second")
-    if found:
-        print(f"served without ACKed content: {len(missing)} of {len(found)} documents")
+    seconds, have = seen.last - seen.first, max(seen.updates, 1)
+    rate, cpu = have / max(seconds, 1e-9), (seen.cpu_last - seen.cpu_first) / have
+    print(f"{seen.updates:,} updates brought back in {seconds:.2f} s: {rate:,.0f} a second")
+    print(f"CPU of servers and nats-server: {1e6 * cpu:.0f} microseconds for each")
+    print(f"served without ACKed content: {len(missing)} of {len(found)} documents")
+    if waits:
         print(f"a reader waited {waits[len(waits) // 2]:.1f} s (median), {waits[-1]:.1f} s (max)")
-    good = rate >= _GOAL_PER_SECOND and not missing
+    good = rate >= _GOAL_PER_SECOND and not missing and seen.updates >= documents * each
     print(f"goal: {_GOAL_PER_SECOND:,} a second, none incomplete: {'met' if good else 'MISSED'}")
     print(f"load average: {os.getloadavg()[0]:.1f}")
     return int(not good)
