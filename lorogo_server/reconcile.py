@@ -84,6 +84,7 @@ class Brought:
 
     whole: bool  # the stream includes all that the journals here hold, or what is left can never come back
     changed: bool = False  # something was published or stored
+    compared: bool = True  # else NATS or a disk failed meanwhile: ask again
 
 
 class Reconciler:
@@ -133,7 +134,7 @@ class Reconciler:
     def watch(self, on_doubt: Callable[[str, bool], None], on_settled: Callable[[], None]) -> None:
         """Call `on_doubt` when NATS may have lost data: why, and whether it surely did.
 
-        `on_settled` is called when a pass that began since then has compared every document.
+        `on_settled` is called when a pass that began since then has found every document whole.
         """
         self._on_doubt, self._on_settled = on_doubt, on_settled
 
@@ -199,7 +200,9 @@ class Reconciler:
             pause = self._context.settings.reconcile_every_seconds
             try:
                 self._running, self._progress = why, ""
-                if await self.reconcile() and not self._unread:
+                compared = await self.reconcile()
+                # A document that is left to its owner's memory is not stored yet, and its owner may change.
+                if compared and not self._unread and not self._mending:
                     self._on_settled()
                 self._passes += 1
                 self._finished_ns = self._context.clock.wall_ns()
@@ -677,7 +680,7 @@ class Reconciler:
                 self._log.error("not brought back", documents=len(asked), exc_info=error)
             for future in asked.values():
                 if not future.done():
-                    future.set_result(Brought(whole=False))
+                    future.set_result(Brought(whole=False, compared=False))
             if not self._asked:
                 self._quiet.set()
 

@@ -22,6 +22,7 @@ from lorogo_server.context import Context
 from lorogo_server.host import Host
 from lorogo_server.reconcile import Brought, Reconciler
 from lorogo_transport.errors import TransportError
+from lorogo_transport.headers import STATUS
 from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Listening, Message, Subscription
 from lorogo_transport.tasks import Work
@@ -29,9 +30,11 @@ from lorogo_transport.tasks import Work
 log = get_logger(__name__)
 
 _FILE = "journals"
+_NO_RESPONDERS = "503"
 _ANNOUNCE_SECONDS = 1.0
 _ASK_SECONDS = 1.0  # then the same is asked again: a message may be lost
 _ALIVE_SECONDS = 5.0  # a server that said so long ago that it works on it is silent
+_UNKNOWN_SECONDS = 1.0  # after a doubt began, for servers that this one has never met to say that they exist
 _SILENT_SECONDS = 2.0  # that silent servers are waited for, if nothing is surely lost
 _KEPT_NS = 30 * 24 * 3600 * 1_000_000_000  # a journal away for longer cannot bring back trimmed history
 _KNOWN_MAX = 1024
@@ -82,6 +85,7 @@ class Recovery:
         self._known: dict[str, KnownJournal] = {}  # those of others
         self._announced: tuple[str, ...] = ()  # journals of ours that others know
         self._alive: set[str] = set()  # journals whose server answers, as far as we know
+        self._alone = False  # no other server was there when this one started, and none came since
         self._waits: dict[str, _Wait] = {}
         self._answering: set[tuple[str, str, str, int]] = set()
         self._connections = 1  # and how many of them were compared with what we knew
@@ -108,7 +112,9 @@ class Recovery:
         self._siblings = await asyncio.to_thread(self._reconciler.sibling_journals)
         bus = self._context.transport.bus
         self._inbox = await bus.subscribe(bus.new_inbox(), self._on_answer)
-        self._subscriptions = [self._inbox, await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask)]
+        self._subscriptions = [self._inbox]
+        await self._ask()  # before this server listens itself: NATS says so if no other server is there
+        self._subscriptions.append(await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask))
         await self.check()
         await self._ask()
 
@@ -138,6 +144,7 @@ class Recovery:
         """The streams may be others when it is back."""
         self._connections += 1
         self._alive.clear()
+        self._alone = False
 
     async def check(self) -> None:
         """Compare the streams with what we knew, once per connection. Raises TransportError."""
@@ -188,6 +195,7 @@ class Recovery:
 
     def _note(self, message: Ask | Answer) -> None:
         """Remember which journals there are."""
+        self._alone = False
         now_ns, new = self._context.clock.wall_ns(), False
         settled = isinstance(message, Answer) and message.settled and message.doubt == self._doubt
         own = self._own
@@ -244,7 +252,9 @@ class Recovery:
         await self._ask(document_id, wait.round)
         try:
             async with asyncio.timeout(max(0.0, deadline - self._context.clock.now())):
-                return await self._brought(self._doubt, document_id)
+                while not (brought := await self._brought(self._doubt, document_id)).compared:  # noqa: ASYNC110  # NATS failed: no event says when it works
+                    await asyncio.sleep(_ASK_SECONDS)
+                return brought
         except (TimeoutError, OSError) as error:
             self._log.warning("own journals not merged", document=document_id, problem=repr(error))
             return None
@@ -265,6 +275,8 @@ class Recovery:
 
     def _waited_for(self, wait: _Wait, asked_first: float) -> bool:
         now = self._context.clock.now()
+        if not self._alone and now < self._since + _UNKNOWN_SECONDS:
+            return True
         patience = self._context.settings.recover_seconds_max if self._lost else _SILENT_SECONDS
         patient = now < self._since + patience  # servers have so long to come back, not each document
         early = now < asked_first + _SILENT_SECONDS
@@ -285,6 +297,10 @@ class Recovery:
         self._announced = own
 
     def _on_answer(self, message: Message) -> None:
+        if message.headers.get(STATUS) == _NO_RESPONDERS:
+            self._alone = not self._alive
+            self._wake_waits()
+            return
         try:
             answer = recovery.decode_answer(message.data)
         except MalformedMessage as error:
@@ -298,9 +314,12 @@ class Recovery:
                     wait.done[name] = answer
                 else:
                     wait.working[name] = self._context.clock.now()
-        for wait in self._waits.values():
-            wait.news.set()  # another document's answer may say that all is settled
+        self._wake_waits()  # another document's answer may say that all is settled
         self._look_at_incomplete(answer)
+
+    def _wake_waits(self) -> None:
+        for wait in self._waits.values():
+            wait.news.set()
 
     def _look_at_incomplete(self, message: Ask | Answer) -> None:
         """A server that was absent is there: what its journals hold is merged, then the mark goes."""
@@ -330,8 +349,7 @@ class Recovery:
     async def _answer(self, ask: Ask, reply: str) -> None:
         answer = Answer(self._context.server_id, self._own, ask.doubt, ask.document, ask.round)
         key = (ask.server, ask.doubt, ask.document, ask.round)
-        if ask.document:
-            await self._say(answer, reply)
+        await self._say(answer, reply)  # at once: this server exists, and works on it
         if key in self._answering:
             return
         self._answering.add(key)
@@ -342,6 +360,8 @@ class Recovery:
             return  # it is asked again
         finally:
             self._answering.discard(key)
+        if not brought.compared:
+            return  # it is asked again
         settled = self._checked == self._connections and (not self._doubt or self._own_settled)
         done = replace(answer, done=True, whole=brought.whole, changed=brought.changed, settled=settled)
         await self._say(done, reply)

@@ -21,6 +21,12 @@ HELD = Wish(
     settings={"compact_every_seconds": 4.0, "idle_seconds": 300.0},
     others={"servers": 2, "think_seconds": 0.3, "documents": 1},
 )
+_LOST = Wish(
+    kinds=("stream-gone", "stream-rewind", "everything-gone", "server-kill"),
+    every=3.0,
+    settings={"reconcile_every_seconds": 60.0},
+    others={"think_seconds": 0.3},
+)
 
 OWNER: tuple[Mutation, ...] = (
     Mutation(
@@ -189,5 +195,14 @@ OWNER: tuple[Mutation, ...] = (
         "reconciliation brings back every update that the stream lost",
         Wish(kinds=("stream-rewind", "stream-hole", "stream-gone", "server-kill", "client-kill"), every=3.0),
         begin=3,
+    ),
+    Mutation(
+        "served-before-recovery",
+        "Host._first_load",
+        "await self._recover()",
+        "",
+        "a document that NATS may have lost is brought back before it is served",
+        _LOST,
+        begin=5,
     ),
 )

@@ -15,6 +15,7 @@ from lorogo_transport.statuses import Statuses
 from tests.simulation import chance
 from tests.simulation.checks import Checker, Violation, all_checkers
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
+from tests.simulation.checks.served import Served, ServedWhole
 from tests.simulation.loop import BEGIN, SimLoop
 from tests.simulation.machine import DATA, Machine
 from tests.simulation.people import Person, Rogue
@@ -68,6 +69,7 @@ class World:
         self.checkers: list[Checker] = [
             *all_checkers(self, ahead=self.ahead),
             on_disk,
+            ServedWhole(self.record, platters, self),
         ]
         self.record.checkers = self.checkers
 
@@ -91,6 +93,25 @@ class World:
         """Whether that server's wall clock is, or was, ahead of the broker's."""
         jumps = "clock-jump" in self.plan.kinds
         return jumps or any(one.name == line and one.clock.offset_ns > 0 for one in self.machines)
+
+    def served(self, line: str, document: str) -> Served | None:
+        """The document in the memory of a server; None: it is not loaded there, or deleted."""
+        server = next((one.server for one in self.machines if one.name == line), None)
+        host = None if server is None else server.hosts.get(document)
+        if host is None or host._loaded is None or host.loaded.intake.deleted:
+            return None
+        ends = crdt.counters(host.loaded.intake.replica.version().vector)
+        return Served(ends, bool(host.incomplete))
+
+    def connection(self, line: str) -> object | None:
+        """The connection over which a server answers now; None: it does not."""
+        machine = next(one for one in self.machines if one.name == line)
+        server, process = machine.server, machine.process
+        if server is None or process is None or machine.line is None or server.recovery is None:
+            return None
+        bus = machine.line._bus
+        answers = process.runs and server.ready and bus.connected and not bus._line.silent
+        return (id(server), server.recovery._connections) if answers else None
 
     def crashed(self, who: str, error: BaseException) -> None:
         """Something ended with an exception that is nobody's plan."""
