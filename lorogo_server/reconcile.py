@@ -690,6 +690,7 @@ class Reconciler:
         lives = Lives(self._context, self.table, places)
         lost: list[str] = []
         for name, future in asked.items():
+            self._unread_now.discard(name)  # whether it can be read now
             living = await self._living(lives, name, await self._stored_of(name))
             complete = True
             if living is not None and living[0].ends:
@@ -697,7 +698,8 @@ class Reconciler:
             if not complete:
                 lost.append(name)
             elif not future.done():
-                future.set_result(Brought(whole=name not in self._unread, changed=living is None))
+                read = name not in self._unread_now
+                future.set_result(Brought(whole=read, changed=living is None, compared=read))
 
         def whole(name: str) -> None:
             if not asked[name].done():
@@ -708,7 +710,9 @@ class Reconciler:
             for name in lost:
                 if not asked[name].done():
                     left = name in rounds.waiting or name in rounds.failed
-                    asked[name].set_result(Brought(whole=not left, changed=name in rounds.changed))
+                    read = name not in self._unread_now
+                    brought = Brought(whole=not left, changed=name in rounds.changed, compared=read)
+                    asked[name].set_result(brought)
 
     async def _stored_of(self, name: str) -> Stored:
         head = await self._context.snapshots.head(name)
