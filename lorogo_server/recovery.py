@@ -58,6 +58,7 @@ class _Wait:
     done: dict[str, Answer] = field(default_factory=dict)  # by journal, of this round
     working: dict[str, float] = field(default_factory=dict)  # when its server last said so
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Recovery:
@@ -223,13 +224,16 @@ class Recovery:
         """
         if self._checked != self._connections:
             await self.check()
-        if not self._doubt or document_id in self._waits:
+        while (other := self._waits.get(document_id)) is not None:
+            await other.over.wait()  # a part of it may be back already: that is no reason to load it
+        if not self._doubt:
             return ()
         wait = self._waits[document_id] = _Wait()
         try:
             return await self._merge(document_id, wait)
         finally:
             del self._waits[document_id]
+            wait.over.set()
 
     async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
         clock = self._context.clock
