@@ -20,8 +20,9 @@ PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
 # A document above one of these is read, exported, reverted and patched by a child process: on the event loop
 # that takes up to 0.2 s at these (a tree), and more above them (lorogo_server/child_process.py)
-LOOP_OPERATIONS_MAX = 15_000  # of a document, ever; above it a child process works on it
-LOOP_DOCUMENT_BYTES_MAX = 2 * MIB  # of a document; above it a child process works on it
+LOOP_OPERATIONS_MAX = 15_000  # of a document, ever; above it a child process makes the first call
+LOOP_DOCUMENT_BYTES_MAX = 2 * MIB  # of a document; above it a child process makes the first call
+LOOP_CALL_SECONDS_MAX = 0.05  # of a call on a whole document; the loop makes the next one like it
 # Of a new update, where Loro works it out at once and not in steps: each takes less than 250 ms
 UNSTEPPED_OPERATIONS_MAX = 20_000  # that change trees or movable lists
 TREE_BESIDE_OPERATIONS_MAX = 2_000  # that change trees, beside anything that their writer had not seen

@@ -18,7 +18,6 @@ import os
 import resource
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,7 @@ log = get_logger(__name__)
 #: CPU seconds of a child
 CALL_SECONDS = 60
 EXPORT_SECONDS = 300  # of a whole document, which nothing can split
-_CHILDREN_MAX = 4  # at once, of different documents
+_CHILDREN_MAX = 2  # at once, of different documents: for calls, and as many for exports
 _REST = 2  # times what a fork took, before the next one: forks take a third of the loop's time at most
 _NICE = 10  # the loop goes first
 _PIECE_BYTES = 1024 * 1024
@@ -48,43 +47,53 @@ Work = Callable[[], bytes]
 
 
 class ChildProcesses:
-    """The children of one server: four at most, and one of each document."""
+    """The children of one server.
 
-    __slots__ = ("_documents", "_forking", "_rest_until", "_slots", "_threads")
+    At most two of them make calls and two export, one of each document: a client that opens a document does
+    not wait for calls, which may take a minute.
+    """
+
+    __slots__ = ("_calls", "_documents", "_exports", "_forking", "_rest_until", "_threads")
 
     def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(_CHILDREN_MAX)
+        self._calls = asyncio.Semaphore(_CHILDREN_MAX)
+        self._exports = asyncio.Semaphore(_CHILDREN_MAX)
         self._forking = asyncio.Lock()
         self._rest_until = 0.0
-        self._threads = ThreadPoolExecutor(_CHILDREN_MAX, "lorogo-child")  # each waits for a child
-        self._documents: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._threads = ThreadPoolExecutor(2 * _CHILDREN_MAX, "lorogo-child")  # each waits for a child
+        self._documents: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = WeakValueDictionary()
 
-    async def run(self, document_id: str, work: Callable[[], Work], *, cpu_seconds: int) -> bytes:
-        """Return the bytes that the work returns in a child.
+    async def run(
+        self, document_id: str, work: Callable[[], Work], *, exports: bool = False
+    ) -> tuple[bytes, float]:
+        """Return the bytes that the work returns in a child, and the CPU seconds of the child.
 
+        `exports`: the work is an export of the document.
         `work` is called on the loop, right before the fork, and returns what the child does. Raises Refused
         and CrdtPanic as the child does; Refused also when the child ends early, or its CPU seconds are over.
         """
-        lock = self._documents.setdefault(document_id, asyncio.Lock())
-        async with lock, self._slots:
+        cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
+        lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
+        async with lock, self._exports if exports else self._calls:
             async with self._forking:
                 loop = asyncio.get_running_loop()
                 await asyncio.sleep(self._rest_until - loop.time())
-                began = time.perf_counter()
+                began = loop.time()
                 todo = work()
                 try:
                     child = _Child(todo, cpu_seconds)
                 except OSError as error:  # no memory, or too many processes
                     log.warning("cannot fork, so the loop does the work", problem=str(error))
-                    return todo()
-                self._rest_until = loop.time() + _REST * (time.perf_counter() - began)
+                    done = todo()
+                    return done, loop.time() - began
+                self._rest_until = loop.time() + _REST * (loop.time() - began)
                 reaping = loop.run_in_executor(self._threads, child.reap)
             try:
-                outcome, code = await asyncio.shield(reaping)
+                outcome, code, took = await asyncio.shield(reaping)
             except asyncio.CancelledError:
                 child.kill()
                 raise
-        return _answer(outcome, code, cpu_seconds)
+        return _answer(outcome, code, cpu_seconds), took
 
 
 def _answer(outcome: bytes, code: int, cpu_seconds: int) -> bytes:
@@ -127,8 +136,8 @@ class _Child:
             _work(work, writing, cpu_seconds)
         os.close(writing)
 
-    def reap(self) -> tuple[bytes, int]:
-        """Wait for the child's end; what it wrote, and its exit code."""
+    def reap(self) -> tuple[bytes, int, float]:
+        """Wait for the child's end; what it wrote, its exit code, and its CPU seconds."""
         pieces = []
         try:
             while piece := os.read(self._reading, _PIECE_BYTES):
@@ -139,8 +148,9 @@ class _Child:
             os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
             with self._lock:
                 self._reaped = True
-                code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        return b"".join(pieces), code
+                _, status, usage = os.wait4(self._pid, 0)
+        seconds = usage.ru_utime + usage.ru_stime
+        return b"".join(pieces), os.waitstatus_to_exitcode(status), seconds
 
     def kill(self) -> None:
         """End it early; `reap` returns then."""

@@ -13,7 +13,8 @@ from lorogo_protocol.crdt import Applied, CrdtPanic, Replica
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.bounds import first_needed
-from lorogo_server.child_process import EXPORT_SECONDS, Work
+from lorogo_server.call_costs import Call
+from lorogo_server.child_process import Work
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -172,10 +173,12 @@ async def _mark(host: Host) -> _Mark:
         export: Work = replica.snapshot
     else:
         export = partial(replica.shallow_snapshot, oldest.frontiers)
-    if host.is_large:
+    if host.needs_child(Call.COMPACT):
         data = await _exported(host, replica, export)
     else:
+        began = clock.now()
         data = export()
+        host.costs.took(Call.COMPACT, host.size, clock.now() - began)
     fresh = Replica.from_snapshot(data, lazy=True)
     if fresh.frontiers() != frontiers and fresh.version().vector != replica.version().vector:
         raise CompactionFailed("the snapshot does not hold what the document holds")
@@ -203,11 +206,12 @@ async def _exported(host: Host, replica: Replica, export: Work) -> bytes:
     stands = _stands(host)
     try:
         children, document_id = host.context.children, host.document_id
-        data = await children.run(document_id, lambda: export, cpu_seconds=EXPORT_SECONDS)
+        data, seconds = await children.run(document_id, lambda: export, exports=True)
     except Refused as error:
         raise CompactionFailed(str(error)) from None
     if host.loaded.intake.replica is not replica or _stands(host) != stands:
         raise CompactionFailed("the document changed while it was exported")
+    host.costs.took(Call.COMPACT, host.size, seconds)
     return data
 
 

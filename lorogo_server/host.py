@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
-from lorogo_protocol.limits import LOOP_DOCUMENT_BYTES_MAX, LOOP_OPERATIONS_MAX
 from lorogo_server import bounds
 from lorogo_server.admission import admit
 from lorogo_server.answers import Answers
 from lorogo_server.backlog import Backlog, Heard
+from lorogo_server.call_costs import Call, CallCosts, Size
 from lorogo_server.context import Context
 from lorogo_server.due import Due
 from lorogo_server.ending import EndedBefore, Ending
@@ -81,6 +81,7 @@ class Host:
         "closed",
         "compacting",
         "context",
+        "costs",
         "document_id",
         "doubts_snapshot",
         "due",
@@ -106,6 +107,7 @@ class Host:
         self.since_ns = context.clock.wall_ns()
         self.epoch = 0  # in which everything up to the follower's position was read
         self.due = Due(context.clock.now(), context.rng)
+        self.costs = CallCosts()
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
         self.doubts_snapshot = False  # the connection was lost: the stored one may be another's
         self.recovering = False  # waits for journals; nothing is loaded yet
@@ -188,12 +190,14 @@ class Host:
         return not self._reload
 
     @property
-    def is_large(self) -> bool:
-        """Whether Loro's calls on the whole document take too long for the loop."""
+    def size(self) -> Size:
+        """The document's size, by which the time of Loro's calls on it is bounded."""
         intake = self.loaded.intake
-        return (
-            intake.document_bytes > LOOP_DOCUMENT_BYTES_MAX or intake.replica.operations > LOOP_OPERATIONS_MAX
-        )
+        return Size(intake.replica.operations, intake.document_bytes)
+
+    def needs_child(self, call: Call | None = None) -> bool:
+        """Whether this call on the whole document may take too long for the loop. None: on an old version."""
+        return not self.costs.is_short(call, self.size)
 
     def waiting(self) -> tuple[int, int, int]:
         """What is queued here: messages, their bytes, and ACKs that wait for disks."""

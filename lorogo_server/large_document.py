@@ -1,11 +1,12 @@
 """What calls do on a large document, in a child process: each would take long on the event loop.
 
-`Host.is_large` says which documents are large. The child has a copy of the document to itself, so it edits
-and checks out that copy without forking it, under a peer id of its own.
+`Host.needs_child` says which calls are. The child has a copy of the document to itself, so it edits and
+checks out that copy without forking it, under a peer id of its own.
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +18,9 @@ from lorogo_protocol.limits import PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.shown_version import show_version, unknown_version
 from lorogo_server import patching, queries, reading
+from lorogo_server.call_costs import Call
 from lorogo_server.call_executor import Meter, OverBudget, unmetered
-from lorogo_server.child_process import CALL_SECONDS, EXPORT_SECONDS, Work
+from lorogo_server.child_process import Work
 from lorogo_server.host import Host
 from lorogo_server.reading import TooDeep
 
@@ -41,22 +43,46 @@ class _Exported(Exception):
         self.data = data
 
 
-async def run(host: Host, work: Callable[[Replica], Work], *, cpu_seconds: int = CALL_SECONDS) -> bytes:
+async def run(
+    host: Host,
+    work: Callable[[Replica], Work],
+    *,
+    call: Call | None = None,
+    exports: bool = False,
+) -> bytes:
     """Return what the work returns in a child. `work` gets the document right before the fork."""
+    size = host.size
 
     def begin() -> Work:
+        nonlocal size
+        size = host.size
         if not (host.is_up and host.lease.valid()):
             raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
         return work(host.loaded.intake.replica)
 
-    return await host.context.children.run(host.document_id, begin, cpu_seconds=cpu_seconds)
+    done, seconds = await host.context.children.run(host.document_id, begin, exports=exports)
+    if call is not None:
+        host.costs.took(call, size, seconds)
+    return done
+
+
+@contextmanager
+def measured(host: Host, call: Call) -> Iterator[None]:
+    """Measure a call that the loop or a thread makes."""
+    size, began = host.size, host.context.clock.now()
+    yield
+    host.costs.took(call, size, host.context.clock.now() - began)
 
 
 async def export(host: Host) -> Export:
     """A snapshot of the document as it is now, of any size; many newcomers at once share one."""
     intake, visitors = host.loaded.intake, host.visitors
-    if not host.is_large:
-        return Export(visitors.snapshot_of(intake.replica), intake.replica.version(), intake.head)
+    known = visitors.exported(intake.replica.version().vector)
+    if known is None and not host.needs_child(Call.EXPORT):
+        with measured(host, Call.EXPORT):
+            known = visitors.snapshot_of(intake.replica)
+    if known is not None:
+        return Export(known, intake.replica.version(), intake.head)
     stands = intake.replica.version(), intake.head
 
     def begin(replica: Replica) -> Work:
@@ -67,9 +93,9 @@ async def export(host: Host) -> Export:
         return replica.snapshot
 
     try:
-        data = await run(host, begin, cpu_seconds=EXPORT_SECONDS)
-    except _Exported as known:
-        data = known.data
+        data = await run(host, begin, call=Call.EXPORT, exports=True)
+    except _Exported as found:
+        data = found.data
     else:
         visitors.keep_exported(stands[0].vector, data)
     return Export(data, *stands)
@@ -91,12 +117,13 @@ async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]
         stands = replica.version(), host.loaded.intake.head
         return partial(replica.updates_since, vector)
 
-    return await run(host, begin, cpu_seconds=EXPORT_SECONDS), *stands
+    return await run(host, begin, exports=True), *stands
 
 
 async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) -> calls.Body:
     """The answer to `get`, packed by the child."""
-    return calls.Encoded(await run(host, lambda replica: partial(_read, replica, wanted, paths)))
+    call = Call.VALUE if wanted is None else None
+    return calls.Encoded(await run(host, lambda replica: partial(_read, replica, wanted, paths), call=call))
 
 
 async def revert(host: Host, wanted: bytes) -> bytes | None:
@@ -111,7 +138,7 @@ async def patch(host: Host, operations: list[object], check: Callable[[], None])
         check()
         return partial(_patched, replica, operations)
 
-    return await run(host, begin) or None
+    return await run(host, begin, call=Call.PATCH) or None
 
 
 # --- in the child ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 
 from lorogo_protocol import crdt, ids, reasons, subjects
@@ -20,6 +21,7 @@ from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.wire import WIRE, later
 from lorogo_server import compaction, deletion, large_document, patching, queries, reading
+from lorogo_server.call_costs import Call
 from lorogo_server.call_executor import Meter, OverBudget
 from lorogo_server.compaction import CompactionFailed
 from lorogo_server.facts import SnapshotFacts
@@ -105,7 +107,7 @@ async def _sync(host: Host, arguments: Arguments) -> Answer:
             return {**facts, **stands, "mode": "snapshot", "payload": exported.data}
         if frontiers == here.frontiers or known == here.vector:
             return {**facts, "mode": "current", "payload": b""}
-        if host.is_large and replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
+        if replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
             payload, here, sequence = await large_document.updates_since(host, known)
             return {**facts, **_stands(here, sequence), "mode": "updates", "payload": payload}
         return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
@@ -167,17 +169,18 @@ async def _get(host: Host, arguments: Arguments) -> Answer:
     paths = maybe(arguments, "paths", list)
     if paths is not None and not all(isinstance(path, str) for path in paths):
         raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
-    if host.is_large:
-        wanted = None if arguments.get("at") is None else _wanted(host, arguments)
-        return await large_document.read(host, wanted, paths)
+    now = arguments.get("at") is None
+    if host.needs_child(Call.VALUE if now else None):
+        return await large_document.read(host, None if now else _wanted(host, arguments), paths)
     replica = _as_of(host, arguments)
     try:
-        value, frontiers, units = await host.context.executor.run(
-            _read, on_loop=lambda: replica, copy=replica.fork
-        )
+        with large_document.measured(host, Call.VALUE) if now else nullcontext():
+            value, frontiers, units = await host.context.executor.run(
+                _read, on_loop=lambda: replica, copy=replica.fork
+            )
     except TooDeep as error:
         raise Refused(Reason.TOO_LARGE, str(error)) from None
-    if arguments.get("at") is not None:
+    if not now:
         frontiers = _wanted(host, arguments)
         value = without_later_roots(value)
     if paths is None:
@@ -209,15 +212,16 @@ async def _patch(host: Host, arguments: Arguments) -> Answer:
 
     async with host.editing:
         try:
-            if host.is_large:
+            if host.needs_child(Call.PATCH):
                 update = await large_document.patch(host, operations, check_version)
             else:
-                update = await host.context.executor.run(
-                    partial(_patched, operations=operations),
-                    on_loop=copy,
-                    copy=copy,
-                    units_max=PATCH_WORK_MAX,
-                )
+                with large_document.measured(host, Call.PATCH):
+                    update = await host.context.executor.run(
+                        partial(_patched, operations=operations),
+                        on_loop=copy,
+                        copy=copy,
+                        units_max=PATCH_WORK_MAX,
+                    )
         except CrdtPanic:
             raise
         except OverBudget:
@@ -240,7 +244,7 @@ async def _revert(host: Host, arguments: Arguments) -> Answer:
         raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
     async with host.editing:
         wanted = _wanted(host, arguments)
-        if host.is_large:
+        if host.needs_child():
             return await _submit(host, await large_document.revert(host, wanted))
         replica = host.loaded.intake.replica
         fork = replica.fork()
@@ -390,7 +394,7 @@ async def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
         exported = await large_document.export(host)
         return exported.data, exported.version.frontiers
     wanted = _wanted(host, arguments)
-    if host.is_large:
+    if host.needs_child():
         return await large_document.export_at(host, wanted)
     replica = host.loaded.intake.replica.fork()
     try:

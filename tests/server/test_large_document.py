@@ -13,7 +13,7 @@ from loro import LoroDoc
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.reasons import Reason
-from lorogo_server import host, reading
+from lorogo_server import call_costs, reading
 from tests.server.support import Probe, Writer
 from tests.server.worlds import World
 
@@ -22,8 +22,9 @@ _SECONDS = 20.0
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every document with more than three operations is large."""
-    monkeypatch.setattr(host, "LOOP_OPERATIONS_MAX", 3)
+    """Every document with more than three operations is large, and no call on it was short."""
+    monkeypatch.setattr(call_costs, "LOOP_OPERATIONS_MAX", 3)
+    monkeypatch.setattr(call_costs, "LOOP_CALL_SECONDS_MAX", -1.0)
 
 
 @pytest.fixture
