@@ -67,6 +67,10 @@ class CrdtPanic(CrdtError):
     code = "crdt-panic"
 
 
+class UnclearPanic(CrdtPanic):
+    """Loro panicked over one of several updates: only a load that tries each of them finds which."""
+
+
 def _ours(error: BaseException) -> CrdtError | None:
     """Our error for one of Loro's; None if it is not Loro's."""
     if type(error).__name__ == "PanicException":
@@ -139,7 +143,7 @@ class Replica:
     def __init__(self, doc: LoroDoc | None = None, *, lazy: bool = False) -> None:
         self.doc: LoroDoc = LoroDoc() if doc is None else doc
         self.lazy = lazy
-        self._unsettled_bytes = 0
+        self._unsettled_updates = self._unsettled_bytes = 0
         self._unsettled_operations = self._unsettled_edits = self._unsettled_marks = 0
 
     @classmethod
@@ -395,6 +399,7 @@ class Replica:
                 return
         if not self.doc.is_detached():
             self.doc.detach()
+        self._unsettled_updates += 1
         self._unsettled_bytes += size
 
     @property
@@ -406,19 +411,19 @@ class Replica:
         return self._unsettled_operations > _mark_step(self._unsettled_marks)
 
     def settling(self) -> Generator[None, None, None]:
-        """Work the state out if `is_due`, and yield between two steps. Raises CrdtPanic.
+        """Work the state out if `is_due`, and yield between two steps.
 
+        Raises CrdtPanic if the last update is the culprit, UnclearPanic if another one may be.
         The version is the new one from the first step on. `settled()` between two steps does the rest.
         """
         if not self.is_due:
             return
+        panic = UnclearPanic if self._unsettled_updates > 1 else CrdtPanic
         try:
             with guard():
                 yield from self._steps()
-        except CrdtPanic:
-            raise
         except CrdtError as error:  # an update is in the history that only a fresh document forgets
-            raise CrdtPanic(str(error)) from None
+            raise panic(str(error)) from None
 
     def _settle_what_is_in(self) -> None:
         for _ in self.settling():
@@ -431,15 +436,18 @@ class Replica:
                 scattered = self._unsettled_edits > self._unsettled_operations // 10
                 yield from steps.walk(doc, min(step, steps.STEP_EDITS) if scattered else step)
             doc.attach()
-        self._unsettled_bytes = self._unsettled_operations = 0
+        self._unsettled_updates = self._unsettled_bytes = self._unsettled_operations = 0
         self._unsettled_edits = self._unsettled_marks = 0
 
     def settled(self) -> LoroDoc:
-        """The document with its state worked out. Raises CrdtPanic if a forged update is in it."""
+        """The document with its state worked out. Raises UnclearPanic if a forged update is in it."""
         if self.lazy:
-            with guard():
-                for _ in self._steps():
-                    pass
+            try:
+                with guard():
+                    for _ in self._steps():
+                        pass
+            except CrdtPanic as error:
+                raise UnclearPanic(str(error)) from None
         return self.doc
 
     def covers(self, update: bytes) -> bool:

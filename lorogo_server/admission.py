@@ -9,7 +9,7 @@ waits: its host holds `busy`, and calls wait for that (`verbs.answer`).
 import asyncio
 import contextlib
 
-from lorogo_protocol.crdt import CrdtPanic
+from lorogo_protocol.crdt import CrdtPanic, UnclearPanic
 from lorogo_protocol.errors import CrdtError
 from lorogo_server.intake import Accepted, Effect, Intake, Unvalidated, poisoned
 from lorogo_server.tasting import Taste
@@ -23,6 +23,7 @@ async def admit(
 
     `accepted`: a journal has the update that ends with it. Then a suspicion does not count against it.
     `tasted`: the sandbox has decoded this message's data already, and nothing happened.
+    Raises CrdtPanic if Loro panics over an update that may be another one: load the document again, checked.
     """
     try:
         effects = intake.take(stored, now, accepted=accepted, tasted=tasted)
@@ -43,12 +44,14 @@ async def _problem(waiting: Unvalidated, taste: Taste) -> CrdtError | None:
 
 
 async def _settled(intake: Intake, effects: list[Effect]) -> list[Effect]:
-    """The effects, when the state is worked out; if Loro panics, the last new update is the culprit."""
+    """The effects, when the state is worked out; if Loro panics over the last new update, it is refused."""
     try:
         with contextlib.closing(intake.replica.settling()) as settling:
             await asyncio.sleep(0)  # the import took its time
             for _ in settling:
                 await asyncio.sleep(0)
+    except UnclearPanic:
+        raise  # to refuse this update would blame it for another
     except CrdtPanic as error:
         added = [place for place, one in enumerate(effects) if isinstance(one, Accepted) and one.new]
         if not added:

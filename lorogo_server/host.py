@@ -15,6 +15,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 
 from lorogo_protocol import subjects
+from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.lease import Reclaim
 from lorogo_server import bounds
@@ -638,7 +639,11 @@ class Host:
                 return await self._settle_doubt(copy)
             case Next():
                 taste, fine = self.context.taste, heard.is_fine
-                effects = await admit(loaded.intake, stored, now, taste=taste, tasted=fine)
+                try:
+                    effects = await admit(loaded.intake, stored, now, taste=taste, tasted=fine)
+                except CrdtPanic as error:
+                    self.broken(str(error))
+                    return True  # the load reads it again
                 follower.took(stored.sequence, stored.time_ns)
                 self.context.epochs.saw(stored.sequence, stored.time_ns)
                 self._heard_at = heard.at
@@ -688,6 +693,9 @@ class Host:
                 bytes_max=bytes_max,
             )
             read = True
+        except CrdtPanic as error:
+            self.broken(str(error))
+            raise
         finally:
             self._catch_up |= not read  # whoever asked: it is still to be read
             self._witness()  # before anything else is waited for: the stream may be another then

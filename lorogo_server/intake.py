@@ -13,7 +13,7 @@ from lorogo_protocol import chunks, reasons
 from lorogo_protocol import headers as h
 from lorogo_protocol.chunks import Assembled, Assembler, Repeated, Room
 from lorogo_protocol.chunks import Rejected as NotWhole
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,
@@ -303,6 +303,8 @@ class Intake:
         ended = self.history.before_apply(time_ns, self.replica.frontiers)
         try:
             applied = self._import(update, accepted=accepted)
+        except UnclearPanic:
+            raise
         except CrdtPanic as error:
             return [Poisoned(_refuse(update, Reason.INVALID_UPDATE, str(error), quarantine=True))]
         except CrdtError as error:
@@ -410,6 +412,8 @@ class Intake:
                     continue
                 try:
                     applied = self._import(waiting.update)
+                except UnclearPanic:
+                    raise
                 except CrdtPanic as error:
                     self._forget(key)
                     no = _refuse(waiting.update, Reason.INVALID_UPDATE, str(error), quarantine=True)

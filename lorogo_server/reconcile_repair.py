@@ -12,6 +12,7 @@ from typing import Self
 
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
+from lorogo_protocol.crdt import UnclearPanic
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.limits import UNFINISHED_BYTES_MAX, UPDATE_BYTES_MAX
@@ -113,7 +114,7 @@ class Repair:
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
-    async def load(self, document_id: str) -> Loaded:
+    async def load(self, document_id: str, *, checked: bool = False) -> Loaded:
         """The document as a fresh load sees it. Raises LoadFailed, TransportError."""
         context = self._context
         epoch = context.epochs.current
@@ -136,6 +137,7 @@ class Repair:
                     accepted=context.journal.covered(document_id),
                     taste=context.taste,
                     foretaste=context.foretaste,
+                    checked=checked,
                 )
             except SnapshotReplaced:
                 continue
@@ -194,9 +196,13 @@ class Repair:
         mended.waiting = len(scratch.held)
         return mended
 
-    async def _scratch(self, document_id: str, flight: "Flight") -> _Scratch:
+    async def _scratch(self, document_id: str, flight: "Flight", *, lazy: bool = True) -> _Scratch:
+        """`lazy`: False: each update shows at once what it does to the state."""
         await flight.confirmed()
-        loaded = await self.load(document_id)
+        loaded = await self.load(document_id, checked=not lazy)
+        if not lazy:
+            loaded.intake.replica.settled()
+            loaded.intake.replica.lazy = False
         refused = await self._refused(document_id)
         return _Scratch(document_id, loaded, loaded.follower.position, refused, flight)
 
@@ -247,12 +253,16 @@ class Repair:
         except CrdtError as error:
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
             return scratch
-        parts, effects, no = await self._offer(scratch, update, time_ns, update.log_id, fine=fine)
-        if no is not None and no.reason in _NOT_WHOLE:
-            # Chunks of another split are still in the WAL, or the id was used for other bytes since.
-            parts, effects, no = await self._offer(
-                scratch, update, time_ns, f"again-{update.digest}", fine=fine
-            )
+        try:
+            parts, effects, no = await self._offer(scratch, update, time_ns, update.log_id, fine=fine)
+            if no is not None and no.reason in _NOT_WHOLE:
+                # Chunks of another split are still in the WAL, or the id was used for other bytes since.
+                parts, effects, no = await self._offer(
+                    scratch, update, time_ns, f"again-{update.digest}", fine=fine
+                )
+        except UnclearPanic:
+            strict = await self._scratch(scratch.document_id, scratch.flight, lazy=False)
+            return await self._update(strict, update, time_ns, mended)
         if any(isinstance(effect, Poisoned) for effect in effects):
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)

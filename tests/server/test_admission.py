@@ -10,7 +10,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_protocol import chunks, operation_ids, steps
-from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, Unready
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_server import Server
 from lorogo_server.admission import admit
 from lorogo_server.history import History
@@ -19,6 +19,7 @@ from lorogo_server.tasting import Taster, untasted
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer
+from tests.server.worlds import World
 
 _STEPS = 20
 
@@ -114,6 +115,50 @@ async def test_a_repetition_is_not_refused_for_a_panic_over_another_update(
     (again,) = await admit(intake, sent(2, "another"), 0.0, taste=untasted)
     assert isinstance(again, Accepted)
     assert not again.new
+
+
+@pytest.mark.parametrize("length", [1, 300_000], ids=["behind its import", "before its import"])
+async def test_no_update_is_refused_for_a_panic_that_may_be_over_another(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Several updates wait to be worked out, and Loro panics: the host loads the document again."""
+    intake, writer = _intake(), Writer()
+
+    def sent(sequence: int, text: str) -> Stored:
+        (part,) = chunks.split(writer.type(text), f"id-{sequence}", chunk_bytes_max=1_000_000)
+        return Stored("s", sequence, sequence, part.data, part.headers())
+
+    def panics(_: Replica) -> None:
+        raise CrdtPanic("a forged update is in the history")
+
+    (first,) = await admit(intake, sent(1, "x"), 0.0, taste=untasted)
+    assert isinstance(first, Accepted)
+    monkeypatch.setattr(Replica, "_steps", panics)
+    monkeypatch.setattr(Replica, "is_due", property(lambda _: True))
+    with pytest.raises(UnclearPanic):
+        await admit(intake, sent(2, "y" * length), 0.0, taste=untasted)
+
+
+async def test_a_document_is_loaded_again_when_any_update_may_be_forged(memory: World) -> None:
+    """Nothing that was ACKed is refused, and edits go on: a load tries every update by itself."""
+    server, _ = await memory.server()
+    probe, writer = memory.probe, Writer()
+    await probe.start("doc")
+    await probe.accept("doc", writer.type("before "))
+    host = server.hosts["doc"]
+    real, broken = Replica._steps, host.loaded.intake.replica
+
+    def steps_of(replica: Replica) -> Iterator[None]:
+        if replica is broken:
+            raise CrdtPanic("a forged update is in the history")
+        yield from real(replica)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replica, "_steps", steps_of)
+        await probe.accept("doc", writer.type("x" * 300_000))
+        assert host.loaded.intake.replica is not broken
+        await probe.accept("doc", writer.type(" after"))
+    assert await probe.value("doc") == {"body": writer.text}
 
 
 class _Waiting(Taster):
