@@ -14,6 +14,7 @@ from lorogo_client.verdicts import Next, backoff, decide
 from lorogo_protocol.digest import digest
 from lorogo_protocol.replies import Ack, Nack, Reply
 
+MERGED_BYTES_MAX = 8 * 1024  # of commits that become one update: about a hundred keystrokes
 _SETTLED_MAX = 4096  # own log ids that are remembered to recognise their accepted copies
 
 
@@ -146,13 +147,16 @@ class Outbox:
         return self._commits
 
     def merge(self, join: Callable[[Sequence[bytes]], bytes]) -> None:
-        """Make as few updates as possible of what was never sent."""
+        """Make fewer updates of what was never sent, each small enough for an owner to take.
+
+        An owner refuses one update of many operations where it takes several (docs/PROTOCOL.md).
+        """
         if len(self._queue) < 2:
             return
         groups: list[list[Queued]] = [[]]
-        size = 0
+        size, bytes_max = 0, min(MERGED_BYTES_MAX, self._settings.update_bytes_max)
         for queued in self._queue:
-            if groups[-1] and size + len(queued.payload) > self._settings.update_bytes_max:
+            if groups[-1] and size + len(queued.payload) > bytes_max:
                 groups.append([])
                 size = 0
             groups[-1].append(queued)

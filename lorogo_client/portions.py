@@ -1,15 +1,24 @@
-"""What an owner lacks, as updates that it takes: one, or several in causal order if it is of many peers.
+"""What an owner lacks, as updates that it takes: one, or several in causal order if it is much.
 
-An owner refuses an update of too many peers (docs/PROTOCOL.md). A copy of a long-lived document may have
-more than that to send: after a loss it holds what others wrote, too.
+An owner refuses an update of too many peers or operations (docs/PROTOCOL.md). A copy of a long-lived document
+may have more than that to send: after a loss it holds what others wrote, too.
 """
 
 from collections.abc import Iterable, Iterator
 
 from loro import ID, CounterSpan, ExportMode, IdSpan, LoroDoc, VersionVector
 
-from lorogo_protocol import crdt
-from lorogo_protocol.limits import UPDATE_PEER_CHANGES_MAX, UPDATE_PEERS_MAX
+from lorogo_protocol import blocks, crdt, steps
+from lorogo_protocol.limits import (
+    EDITS_BESIDE_MAX,
+    TREE_BESIDE_OPERATIONS_MAX,
+    UNSTEPPED_MARKS_MAX,
+    UPDATE_PEER_CHANGES_MAX,
+    UPDATE_PEERS_MAX,
+)
+
+_SLOW_KINDS = {blocks.TREE, blocks.MOVABLE_LIST}
+_SLOW_OPERATIONS_MAX = min(TREE_BESIDE_OPERATIONS_MAX, UNSTEPPED_MARKS_MAX) // 2
 
 Span = tuple[int, int, int]  # peer, first counter, the counter behind the last
 
@@ -20,40 +29,59 @@ def portions(
     *,
     peers_max: int = UPDATE_PEERS_MAX,
     peer_changes_max: int = UPDATE_PEER_CHANGES_MAX,
+    operations_max: int | None = None,
 ) -> list[bytes]:
-    """Everything committed that the vector lacks. Raises CrdtError."""
+    """Everything committed that the vector lacks. Raises CrdtError.
+
+    `operations_max`: of one update; by default, by what the operations change.
+    """
     with crdt.guard():
         missing = doc.oplog_vv.sub_iter(theirs)
-        if len(missing) <= peers_max and doc.len_changes * len(missing) <= peer_changes_max:
-            return [doc.export(ExportMode.Updates(theirs))]
+        whole = doc.export(ExportMode.Updates(theirs))
+        if operations_max is None:
+            contents = blocks.contents(whole)
+            slow = contents.marks or not contents.kinds.isdisjoint(_SLOW_KINDS)
+            operations_max = _SLOW_OPERATIONS_MAX if slow else EDITS_BESIDE_MAX
+        few_peers = len(missing) <= peers_max and doc.len_changes * len(missing) <= peer_changes_max
+        if few_peers and steps.operations(missing) <= operations_max:
+            return [whole]
         return [
             doc.export(ExportMode.UpdatesInRange(group))
-            for group in _groups(_in_causal_order(doc, missing), peers_max, peer_changes_max)
+            for group in _groups(
+                _in_causal_order(doc, missing, operations_max), peers_max, peer_changes_max, operations_max
+            )
         ]
 
 
-def _in_causal_order(doc: LoroDoc, missing: Iterable[IdSpan]) -> list[Span]:
-    """The changes of these spans, each after all that it builds on: that has a lower Lamport time."""
+def _in_causal_order(doc: LoroDoc, missing: Iterable[IdSpan], length_max: int) -> list[Span]:
+    """The changes of these spans, each after all that it builds on: that has a lower Lamport time.
+
+    A change of more than `length_max` operations is cut.
+    """
     found: list[tuple[int, Span]] = []
     for span in missing:
         at, end = span.counter.start, span.counter.end
         while at < end:
             change = doc.get_change(ID(span.peer, at))
             assert change is not None
-            behind = min(change.id.counter + change.len, end)
+            behind = min(change.id.counter + change.len, end, at + length_max)
             found.append((change.lamport + at - change.id.counter, (span.peer, at, behind)))
             at = behind
     return [span for _, span in sorted(found)]
 
 
-def _groups(changes: Iterable[Span], peers_max: int, peer_changes_max: int) -> Iterator[list[IdSpan]]:
+def _groups(
+    changes: Iterable[Span], peers_max: int, peer_changes_max: int, operations_max: int
+) -> Iterator[list[IdSpan]]:
     group: dict[int, tuple[int, int]] = {}  # a peer's changes come one after another
-    count = 0
+    count = operations = 0
     for peer, first, behind in changes:
-        peers = len(group) + (peer not in group)
-        if group and (peers > peers_max or peers * (count + 1) > peer_changes_max):
+        peers, operations = len(group) + (peer not in group), operations + behind - first
+        if group and (
+            peers > peers_max or peers * (count + 1) > peer_changes_max or operations > operations_max
+        ):
             yield _spans(group)
-            group, count = {}, 0
+            group, count, operations = {}, 0, behind - first
         group[peer] = (group[peer][0] if peer in group else first, behind)
         count += 1
     yield _spans(group)

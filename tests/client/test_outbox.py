@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_client.outbox import Flight, Outbox
+from lorogo_client.outbox import MERGED_BYTES_MAX, Flight, Outbox
 from lorogo_client.settings import ClientSettings
 from lorogo_client.verdicts import Next, backoff, decide
 from lorogo_protocol.digest import digest
@@ -152,6 +152,17 @@ def test_merged_updates_stay_below_the_limit() -> None:
         outbox.add(b"x" * size)
     outbox.merge(b"".join)
     assert [len(payload) for payload in outbox.payloads()] == [8, 4, 10]
+
+
+def test_merged_updates_are_small_enough_for_an_owner() -> None:
+    """Offline edits of an hour are several updates: an owner refuses one of many operations."""
+    outbox = Outbox(ClientSettings())
+    for _ in range(1_000):
+        outbox.add(b"x" * 100)
+    outbox.merge(b"".join)
+    sizes = [len(payload) for payload in outbox.payloads()]
+    assert sum(sizes) == 100_000
+    assert max(sizes) <= MERGED_BYTES_MAX < max(sizes) + 100
 
 
 def test_a_full_buffer_says_so_and_takes_what_is_in_the_document_anyway() -> None:
