@@ -37,11 +37,11 @@ class Level:
             return self._left
 
     def document_share(self, settings: ServerSettings) -> int:
-        """What unfinished updates of one document may keep in the WAL: a quarter of it, or one update."""
+        """What unfinished updates of a document may keep in the WAL: a quarter of it, at least one update."""
         most = settings.unfinished_bytes_max
         if self.bytes_max <= 0:
             return most
-        return min(most, max(self.bytes_max // 4, min(settings.update_bytes_max, self.bytes_max // 2)))
+        return min(most, max(self.bytes_max // 4, settings.update_bytes_max))
 
     def see(self, state: StreamState) -> None:
         """Take a look; crossing the line is a line in the log."""

@@ -11,11 +11,12 @@ from lorogo_chaos.menu import WORDS
 from tests.pages import commands, table, unknown_options
 from tests.simulation import finding, mutations, test_seeds, world
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
+from tests.simulation.checks.served import ServedWhole
 from tests.simulation.story import Story
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "FAULTS.md").read_text(encoding="utf-8")
-CHECKERS = [*(checker.name for checker in Story().checkers), AnswersAreOnDisk.name]
+CHECKERS = [*(checker.name for checker in Story().checkers), AnswersAreOnDisk.name, ServedWhole.name]
 
 
 def test_every_fault_of_the_drill_is_there() -> None:

@@ -174,7 +174,8 @@ async def test_a_gateway_says_why_too(closed: Closed) -> None:
             await peer.join("plan")
             assert await peer.save(large, room="plan") is Status.APP_ERROR
         await change_wal(closed, max_bytes=ROOMY)
-        assert (await http.patch(where, json=patch, headers=media)).status_code == 200
+        answer = await http.patch(where, json=patch, headers=media)
+        assert answer.status_code == 200, answer.text
         async with connect(url, compression=None, max_size=None, additional_headers=bearer) as socket:
             peer = Peer(socket)
             await peer.join("plan")

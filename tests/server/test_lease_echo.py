@@ -8,6 +8,7 @@ import pytest
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Up, encode
+from lorogo_server import Server
 from lorogo_server.host import Host
 from lorogo_server.lease import Lease
 from lorogo_transport.ports import Message
@@ -27,13 +28,18 @@ class Muted:
 
 
 async def renewed(memory: World, statuses: Muted) -> tuple[Lease, Host]:
-    """A lease with a renewal on its way."""
+    """A lease with a renewal on its way, and the document's host."""
     server, _ = await memory.server()
     await memory.probe.start("doc")
+    return await renewal(server, statuses), server.hosts["doc"]
+
+
+async def renewal(server: Server, statuses: Muted) -> Lease:
+    """A lease of that server with a renewal on its way."""
     lease = lease_of(server, TOKEN, statuses)  # type: ignore[arg-type]  # what a renewal needs of them
     lease.up = True
     await lease.renew()
-    return lease, server.hosts["doc"]
+    return lease
 
 
 def copy(lease: Lease, value: bytes, sequence: str = "60", **others: str) -> Message:
@@ -52,9 +58,10 @@ def copy(lease: Lease, value: bytes, sequence: str = "60", **others: str) -> Mes
 
 async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) -> None:
     """The revision is ours, the lease lasts from when it was sent, and nothing is in doubt."""
+    server, _ = await memory.server()
+    await memory.probe.start("doc")
     statuses = Muted()
-    lease, host = await renewed(memory, statuses)
-    read, _ = await renewed(memory, Muted())
+    lease, read = await renewal(server, statuses), await renewal(server, Muted())
     assert lease.doubtful
     assert lease.echoed(copy(lease, statuses.value))
     entry = heard(copy(read, encode(Up(read.server_id, 0))))
@@ -63,7 +70,6 @@ async def test_what_comes_back_is_taken_as_if_it_had_been_read(memory: World) ->
     for one in (lease, read):
         assert (one.revision, one.doubtful, one.valid(), one.ended) == (60, False, True, False)
         assert one._followed
-    assert host is not None
 
 
 @dataclass(frozen=True)

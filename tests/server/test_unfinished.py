@@ -169,7 +169,7 @@ def test_an_unfinished_update_is_dropped_when_too_much_came_since() -> None:
 
 @pytest.mark.parametrize(
     ("wal", "share"),
-    [(-1, 256), (0, 256), (64, 32), (128, 64), (256, 64), (512, 128), (1024, 256), (8192, 256)],
+    [(-1, 256), (0, 256), (64, 64), (128, 64), (256, 64), (512, 128), (1024, 256), (8192, 256)],
 )
 def test_one_document_has_a_share_of_the_wal(wal: int, share: int) -> None:
     level = Level()
