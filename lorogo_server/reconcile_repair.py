@@ -5,10 +5,8 @@ the document, by the same code that a live owner judges it with.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
@@ -26,20 +24,18 @@ from lorogo_server.foretaste import ahead
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.ledger import Covered
 from lorogo_server.loading import Loaded, LoadFailed, load
+from lorogo_server.reconcile_publish import Publisher
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Ends, Row, includes
 from lorogo_server.tasting import SUSPECTED, Taste
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.logs import get_logger
-from lorogo_transport.ports import Stored, Stream
+from lorogo_transport.ports import Stored
 from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
-_PUBLISH_TRIES = 2
-_FLIGHT_MESSAGES = 256  # published and not confirmed yet: people's edits wait behind no more than that
-_FLIGHT_BYTES = 4 * 1024 * 1024
 _SLICE_SECONDS = 0.01  # of work on records, before others get a turn
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
@@ -80,7 +76,7 @@ class _Scratch:
     loaded: Loaded
     sequence: int
     refused: dict[tuple[str, str], str]  # for good, by an owner or by us: (log id, digest), and why
-    flight: "Flight"  # what was published of it, and is not confirmed yet
+    publisher: Publisher
     held: dict[tuple[str, str], list[chunks.Chunk]] = field(default_factory=dict)  # wait for others
 
     @property
@@ -152,11 +148,13 @@ class Repair:
 
         When it returns, the stream has confirmed what was published.
         """
-        async with Flight(self._context.wal, subjects.wal(document_id)) as flight:
-            return await self._mend(document_id, entries, row, flight)
+        async with Publisher(self._context, document_id, self._chunk_bytes) as publisher:
+            return await self._mend(document_id, entries, row, publisher)
 
-    async def _mend(self, document_id: str, entries: Sequence[Entry], row: Row, flight: "Flight") -> Mended:
-        scratch = await self._scratch(document_id, flight)
+    async def _mend(
+        self, document_id: str, entries: Sequence[Entry], row: Row, publisher: Publisher
+    ) -> Mended:
+        scratch = await self._scratch(document_id, publisher)
         mended = Mended(scratch.ends)
         if scratch.loaded.facts.deleted:
             mended.unjudged = len(entries)  # somebody deleted it just now; it may be restored
@@ -175,14 +173,13 @@ class Repair:
             and not row.forsakes(entry.record, entry.time_ns)
             and not covered(entry, mended.ends)
         ]
-        updates = [entry.record.digest for entry in wanted if isinstance(entry.record, UpdateRecord)]
-        await self._context.vouchers.give(document_id, updates)
         clock = self._context.clock
         turn_ends = clock.now() + _SLICE_SECONDS
         async for message, fine in ahead(_payloads(wanted), self._context.foretaste):
             entry = wanted[message.sequence]
             match entry.record:
                 case BaseRecord() as base if base.content:
+                    await publisher.publish()
                     scratch = await self._base(scratch, base, row, mended)
                 case UpdateRecord() as update:
                     scratch = await self._update(scratch, update, entry.time_ns, mended, fine=fine)
@@ -191,20 +188,21 @@ class Repair:
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS
-        await flight.confirmed()
+        await publisher.confirmed()
         mended.ends = scratch.ends
         mended.waiting = len(scratch.held)
         return mended
 
-    async def _scratch(self, document_id: str, flight: "Flight", *, lazy: bool = True) -> _Scratch:
+    async def _scratch(self, document_id: str, publisher: Publisher, *, lazy: bool = True) -> _Scratch:
         """`lazy`: False: each update shows at once what it does to the state."""
-        await flight.confirmed()
+        await publisher.confirmed()
         loaded = await self.load(document_id, checked=not lazy)
         if not lazy:
             loaded.intake.replica.settled()
             loaded.intake.replica.lazy = False
         refused = await self._refused(document_id)
-        return _Scratch(document_id, loaded, loaded.follower.position, refused, flight)
+        publisher.begin(loaded.intake.replica, refused.keys())
+        return _Scratch(document_id, loaded, loaded.follower.position, refused, publisher)
 
     async def _refused(self, document_id: str) -> dict[tuple[str, str], str]:
         """What was moved out of the WAL because it can never be accepted.
@@ -253,6 +251,8 @@ class Repair:
         except CrdtError as error:
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, str(error), mended)
             return scratch
+        publisher = scratch.publisher
+        await publisher.make_room(update)
         try:
             parts, effects, no = await self._offer(scratch, update, time_ns, update.log_id, fine=fine)
             if no is not None and no.reason in _NOT_WHOLE:
@@ -261,12 +261,14 @@ class Repair:
                     scratch, update, time_ns, f"again-{update.digest}", fine=fine
                 )
         except UnclearPanic:
-            strict = await self._scratch(scratch.document_id, scratch.flight, lazy=False)
+            await publisher.publish_each()  # the replica can merge nothing any more
+            strict = await self._scratch(scratch.document_id, publisher, lazy=False)
             return await self._update(strict, update, time_ns, mended)
         if any(isinstance(effect, Poisoned) for effect in effects):
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
-            return await self._scratch(scratch.document_id, scratch.flight)
+            await publisher.publish_each()  # the replica can merge nothing any more
+            return await self._scratch(scratch.document_id, publisher)
         if no is not None and no.reason is Reason.MISSING_DEPENDENCIES:
             scratch.held[parts[0].log_id, update.digest] = parts
             return scratch
@@ -279,14 +281,16 @@ class Repair:
             # unless the record lies. Its chunks would be ignored.
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, "it changes nothing", mended)
             return scratch
-        await self._publish(scratch.flight, parts)
+        publisher.add(parts)
         mended.published += 1
-        for effect in effects:  # what waited for it
-            if isinstance(effect, Accepted):
-                held = scratch.held.pop((effect.update.log_id, effect.update.digest), None)
-                if held is not None:
-                    await self._publish(scratch.flight, held)
-                    mended.published += 1
+        woken = [effect.update for effect in effects if isinstance(effect, Accepted)][1:]  # waited for it
+        for one in woken:
+            held = scratch.held.pop((one.log_id, one.digest), None)
+            if held is not None:
+                publisher.add(held)
+                mended.published += 1
+        if woken:
+            await publisher.publish_each()  # merged, they might be large
         return scratch
 
     async def _offer(
@@ -297,21 +301,6 @@ class Repair:
         taste, now = self._context.taste, self._context.clock.now()
         effects = await scratch.offer(parts, time_ns, now, taste=taste, fine=fine)
         return parts, effects, _refusal(effects, log_id)
-
-    async def _publish(self, flight: "Flight", parts: Sequence[chunks.Chunk]) -> None:
-        """All its chunks; once more, if an owner may have given up the first before the last was there."""
-        if len(parts) == 1:
-            await flight.send(parts[0])
-            return
-        clock = self._context.clock
-        for _ in range(_PUBLISH_TRIES):
-            await flight.confirmed()
-            began = clock.now()
-            for part in parts:
-                await flight.send(part)
-            await flight.confirmed()
-            if clock.now() - began < self._context.settings.unfinished_seconds / 2:
-                return
 
     def _doubts(self, document_id: str, update: UpdateRecord, why: str) -> bool:
         """Whether an owner refused what was ACKed only because processes ended over it: one more try."""
@@ -370,7 +359,6 @@ class Repair:
         if head is not None:
             update = _as_update(scratch.loaded.intake.replica, below, base)
             if update is not None and _fits(scratch.loaded.intake.replica, update):
-                await self._context.vouchers.give(document_id, [update.digest])
                 return await self._update(scratch, update, self._context.clock.wall_ns(), mended)
         merged = _merged(scratch.loaded.intake.replica, below, base)
         if merged is None:
@@ -389,7 +377,7 @@ class Repair:
     ) -> _Scratch:
         """Put a snapshot where the document's stands, if that is still the one which we have seen."""
         loaded, document_id = scratch.loaded, scratch.document_id
-        await scratch.flight.confirmed()
+        await scratch.publisher.confirmed()
         whole = crdt.Replica.from_snapshot(content, lazy=True)
         version = whole.version()
         facts = replace(
@@ -409,11 +397,11 @@ class Repair:
             )
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("a snapshot was not stored again", document=document_id, problem=str(error))
-            return await self._scratch(document_id, scratch.flight)
+            return await self._scratch(document_id, scratch.publisher)
         self._found.bases += 1
         mended.stored += 1
         log.warning("a lost snapshot is stored again", document=document_id, bytes=len(content))
-        after = await self._scratch(document_id, scratch.flight)
+        after = await self._scratch(document_id, scratch.publisher)
         if not includes(after.ends, crdt.counters(version.vector)) and not after.loaded.facts.deleted:
             raise LoadFailed(f"the snapshot of {document_id} that was stored is not what is read")
         return after
@@ -555,45 +543,3 @@ async def _payloads(entries: Sequence[Entry]) -> AsyncIterator[Stored]:
     for number, entry in enumerate(entries):
         data = entry.record.payload if isinstance(entry.record, UpdateRecord) else b""
         yield Stored("", number, entry.time_ns, data)
-
-
-class Flight:
-    """Publishes chunks of one document to the WAL, in order, with a bounded number of them unconfirmed."""
-
-    def __init__(self, wal: Stream, subject: str) -> None:
-        self._wal = wal
-        self._subject = subject
-        self._unconfirmed: deque[tuple[asyncio.Task[int], int]] = deque()
-        self._bytes = 0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        tasks = [task for task, _ in self._unconfirmed]
-        self._unconfirmed.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def send(self, part: chunks.Chunk) -> None:
-        """Send one chunk when there is room for it. Raises TransportError, of one that was sent before."""
-        size = len(part.data)
-        while self._unconfirmed and (
-            len(self._unconfirmed) >= _FLIGHT_MESSAGES or self._bytes + size > _FLIGHT_BYTES
-        ):
-            await self._confirm_first()
-        append = self._wal.append(self._subject, part.data, headers=part.headers())
-        self._unconfirmed.append((asyncio.create_task(append), size))
-        self._bytes += size
-
-    async def confirmed(self) -> None:
-        """Return when the stream has confirmed everything that was sent. Raises TransportError."""
-        while self._unconfirmed:
-            await self._confirm_first()
-
-    async def _confirm_first(self) -> None:
-        task, size = self._unconfirmed[0]
-        await task
-        self._unconfirmed.popleft()
-        self._bytes -= size

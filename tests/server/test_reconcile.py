@@ -29,7 +29,8 @@ from lorogo_server.host import Host
 from lorogo_server.journal import DiskJournal
 from lorogo_server.loading import LoadFailed
 from lorogo_server.reconcile import Reconciler
-from lorogo_server.reconcile_repair import Flight, Mended, Repair
+from lorogo_server.reconcile_publish import Publisher
+from lorogo_server.reconcile_repair import Mended, Repair
 from lorogo_server.reconcile_scan import Entry
 from lorogo_server.reconcile_table import Row
 from lorogo_server.recovery import Recovery
@@ -751,15 +752,15 @@ async def test_what_an_owner_removes_meanwhile_is_brought_back_by_the_next_pass(
     store = world.nats.store(WAL)
     store.remove(1)
     second = await world.server()
-    real = Repair._publish
+    real = Publisher._send
 
-    async def publish(self: Repair, flight: Flight, parts: Sequence[chunks.Chunk]) -> None:
+    async def send(self: Publisher, parts: Sequence[chunks.Chunk]) -> None:
         for sequence in (2, 3):
             store.remove(sequence)
-        await real(self, flight, parts)
+        await real(self, parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repair, "_publish", publish)
+        patch.setattr(Publisher, "_send", send)
         await reconciled(second)
     assert figures(second, "republished", "reconcile_mending") == (1, 1)
     await until(found_whole(second))

@@ -1,0 +1,152 @@
+"""Publishing lost updates of one document into the WAL again, many small ones as one message.
+
+A message costs its publisher, NATS and every load far more than a keystroke does. So updates that the scratch
+copy of the document took one after the other are published as one update, which holds their operations. Its
+id is its own: a sender that repeats one of them is answered by its operations (`Replica.apply`).
+An update that was journalled alone is published alone, under its own id, if it is large, if it waited for
+others, if the scratch copy is broken, or if a merged one was refused before.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Self
+
+from lorogo_protocol import chunks, subjects
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import UpdateRecord
+from lorogo_server.context import Context
+from lorogo_transport.ports import Stream
+
+_PUBLISH_TRIES = 2
+_FLIGHT_MESSAGES = 256  # published and not confirmed yet: people's edits wait behind no more than that
+_FLIGHT_BYTES = 4 * 1024 * 1024
+# Of a merged update. It is far below the limits of a new update (limits.py), whatever it holds: a peer has an
+# operation at least, and a mark has two.
+_MERGED_OPERATIONS_MAX = 1000
+_MERGED_BYTES_MAX = 32 * 1024
+
+Parts = Sequence[chunks.Chunk]  # of one update
+
+
+class Publisher:
+    """Publishes accepted updates of one document; `confirmed()` says that the stream has them all."""
+
+    def __init__(self, context: Context, document_id: str, chunk_bytes_max: int) -> None:
+        self._context = context
+        self._document_id = document_id
+        self._chunk_bytes_max = chunk_bytes_max
+        self._flight = Flight(context.wal, subjects.wal(document_id))
+        self._waiting: list[Parts] = []  # in the replica, and not published yet
+        self._operations = self._bytes = 0  # of those that wait
+        self._replica = Replica()
+        self._published = b""  # the replica's version vector without those that wait
+        self._refused: Collection[tuple[str, str]] = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._flight.cancel()
+
+    def begin(self, replica: Replica, refused: Collection[tuple[str, str]]) -> None:
+        """Publish what the replica takes from now on; `refused`: (log id, digest), for good."""
+        assert not self._waiting, "what waits is in another replica"
+        self._replica, self._refused = replica, refused
+
+    async def make_room(self, update: UpdateRecord) -> None:
+        """Publish what waits if this update, which the replica takes next, cannot be merged with it."""
+        operations = sum(end - first for _, first, end in update.spans)
+        if (
+            not operations
+            or self._operations + operations > _MERGED_OPERATIONS_MAX
+            or self._bytes + len(update.payload) > _MERGED_BYTES_MAX
+        ):
+            await self.publish()
+        if not self._waiting:
+            self._published = self._replica.version().vector
+        self._operations += operations or _MERGED_OPERATIONS_MAX
+        self._bytes += len(update.payload)
+
+    def add(self, parts: Parts) -> None:
+        """Publish it with the next: the replica has taken it. After `make_room`."""
+        self._waiting.append(parts)
+
+    async def publish(self) -> None:
+        """Publish what waits, as one update if possible. Raises TransportError."""
+        if len(self._waiting) > 1:
+            content = self._replica.updates_since(self._published)
+            log_id = f"merged-{digest(content)}"
+            merged = list(chunks.split(content, log_id, chunk_bytes_max=self._chunk_bytes_max, again=True))
+            if (log_id, merged[-1].digest) not in self._refused:
+                self._waiting = [merged]
+        await self.publish_each()
+
+    async def publish_each(self) -> None:
+        """Publish each that waits under its own id. Raises TransportError."""
+        waiting, self._waiting = self._waiting, []
+        self._operations = self._bytes = 0
+        await self._context.vouchers.give(self._document_id, [parts[-1].digest for parts in waiting])
+        for parts in waiting:
+            await self._send(parts)
+
+    async def confirmed(self) -> None:
+        """Publish what waits; return when the stream has confirmed it all. Raises TransportError."""
+        await self.publish()
+        await self._flight.confirmed()
+
+    async def _send(self, parts: Parts) -> None:
+        """All its chunks; once more, if an owner may have given up the first before the last was there."""
+        flight, clock = self._flight, self._context.clock
+        if len(parts) == 1:
+            await flight.send(parts[0])
+            return
+        for _ in range(_PUBLISH_TRIES):
+            await flight.confirmed()
+            began = clock.now()
+            for part in parts:
+                await flight.send(part)
+            await flight.confirmed()
+            if clock.now() - began < self._context.settings.unfinished_seconds / 2:
+                return
+
+
+class Flight:
+    """Publishes chunks of one document to the WAL, in order, with a bounded number of them unconfirmed."""
+
+    def __init__(self, wal: Stream, subject: str) -> None:
+        self._wal = wal
+        self._subject = subject
+        self._unconfirmed: deque[tuple[asyncio.Task[int], int]] = deque()
+        self._bytes = 0
+
+    async def cancel(self) -> None:
+        """Wait for no confirmation any more."""
+        tasks = [task for task, _ in self._unconfirmed]
+        self._unconfirmed.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send(self, part: chunks.Chunk) -> None:
+        """Send one chunk when there is room for it. Raises TransportError, of one that was sent before."""
+        size = len(part.data)
+        while self._unconfirmed and (
+            len(self._unconfirmed) >= _FLIGHT_MESSAGES or self._bytes + size > _FLIGHT_BYTES
+        ):
+            await self._confirm_first()
+        append = self._wal.append(self._subject, part.data, headers=part.headers())
+        self._unconfirmed.append((asyncio.create_task(append), size))
+        self._bytes += size
+
+    async def confirmed(self) -> None:
+        """Return when the stream has confirmed everything that was sent. Raises TransportError."""
+        while self._unconfirmed:
+            await self._confirm_first()
+
+    async def _confirm_first(self) -> None:
+        task, size = self._unconfirmed[0]
+        await task
+        self._unconfirmed.popleft()
+        self._bytes -= size
