@@ -68,9 +68,11 @@ class ChildProcesses:
     ) -> tuple[bytes, float]:
         """Return the bytes that the work returns in a child, and the CPU seconds of the child.
 
-        `exports`: the work is an export of the document.
+        `exports`: the work is an export of the document, and leaves the document as it is.
         `work` is called on the loop, right before the fork, and returns what the child does. Raises Refused
         and CrdtPanic as the child does; Refused also when the child ends early, or its CPU seconds are over.
+        If no process can be started, the loop makes an export; a call, which edits its copy of the document
+        or checks an old version out, is refused.
         """
         cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
         lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
@@ -83,7 +85,11 @@ class ChildProcesses:
                 try:
                     child = _Child(todo, cpu_seconds)
                 except OSError as error:  # no memory, or too many processes
-                    log.warning("cannot fork, so the loop does the work", problem=str(error))
+                    log.warning("cannot fork", document=document_id, problem=str(error))
+                    if not exports:  # here it would edit the document itself
+                        raise Refused(
+                            Reason.BUSY, f"the server cannot start a process for it: {error}; ask again"
+                        ) from error
                     done = todo()
                     return done, loop.time() - began
                 self._rest_until = loop.time() + _REST * (loop.time() - began)

@@ -156,12 +156,22 @@ async def test_a_cancelled_call_ends_its_child(forked: asyncio.Event) -> None:
     assert codes == [-signal.SIGKILL]
 
 
-async def test_without_a_fork_the_loop_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no process can be started, the call is answered all the same."""
+async def test_without_a_fork_the_loop_exports_and_makes_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no process can be started, the loop makes exports; calls are `busy`: they edit a child's copy."""
 
     def no_fork() -> int:
         raise BlockingIOError("too many processes")
 
     monkeypatch.setattr(os, "fork", no_fork)
-    done, _ = await ChildProcesses().run("doc", lambda: lambda: b"done")
+    children, made = ChildProcesses(), list[str]()
+
+    def call() -> bytes:
+        made.append("call")
+        return b"done"
+
+    done, _ = await children.run("doc", lambda: lambda: b"done", exports=True)
     assert done == b"done"
+    with pytest.raises(Refused, match="too many processes") as refused:
+        await children.run("doc", lambda: call)
+    assert refused.value.reason is Reason.BUSY
+    assert not made

@@ -173,3 +173,33 @@ async def test_newcomers_of_a_large_document_share_an_export(
         synced = await asyncio.gather(*(probe.call("sync", "doc") for _ in range(5)))
     assert {one["mode"] for one in synced} == {"snapshot"}
     assert len(forks) == 1
+
+
+async def test_without_a_fork_no_call_changes_a_large_document(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no process can be started, reverts, patches and reads are refused, and the document stays."""
+    server, _ = await memory.server()
+    probe, early = await written(memory)
+    before = await probe.call("version", "doc")
+
+    def no_fork() -> int:
+        raise BlockingIOError("too many processes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", no_fork)
+        calls: list[tuple[str, dict[str, object]]] = [
+            ("get", {}),
+            ("get", {"at": early}),
+            ("export", {"at": early}),
+            ("patch", {"operations": [{"op": "replace", "path": "/body", "value": "bye"}]}),
+            ("revert", {"at": early}),
+        ]
+        for verb, arguments in calls:
+            with pytest.raises(Refused) as refused:
+                await probe.call(verb, "doc", **arguments)
+            assert refused.value.reason is Reason.BUSY, verb
+        assert _text((await probe.call("sync", "doc"))["payload"]) == "hello, world"
+        await probe.call("compact", "doc")
+    assert server.hosts["doc"].loaded.intake.replica.version().vector == before["vector"]
+    assert await probe.value("doc") == {"body": "hello, world"}
