@@ -697,7 +697,8 @@ class Host:
             self.broken(str(error))
             raise
         finally:
-            self._catch_up |= not read  # whoever asked: it is still to be read
+            # The rest is still to be read, for any caller; without copies the next turn subscribes again.
+            self._catch_up |= not read or self._copies is None
             self._witness()  # before anything else is waited for: the stream may be another then
 
     async def _read_missing(self, *, bytes_max: int | None = None) -> None:

@@ -1,5 +1,6 @@
 """Chunks of updates that are never finished: their part of the WAL is bounded."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
@@ -124,6 +125,34 @@ async def test_a_flooded_document_is_read_in_rounds(
     assert sum(rounds) > 2000
     assert max(rounds) < 2000
     assert await probe.value(unique) == {"body": writer.text}
+
+
+async def test_a_flooded_document_is_heard_again_after_it_was_restored(
+    serve: Serve, probe: Probe, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restoration reads what was not heard; copies that come after it are heard."""
+    server = await serve(TIGHT)
+    await probe.start(unique)
+    writer = Writer()
+    await probe.accept(unique, writer.type("before "))
+    await probe.call("delete", unique)
+    deleted = server.hosts[unique]
+
+    async def waits() -> bool:
+        return deleted.compacting.locked()
+
+    async def not_heard() -> bool:
+        return deleted._copies is None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backlog, "_RATE_BYTES_MAX", 1000)
+        async with asyncio.TaskGroup() as group, deleted.busy:
+            group.create_task(probe.call("restore", unique))
+            await until(waits)  # for us, and so it is the next
+            await flood(probe, unique, 1)
+            await until(not_heard)
+    await probe.accept(unique, writer.type("behind"))
+    assert await probe.value(unique) == {"body": "before behind"}
 
 
 async def test_the_sender_of_a_dropped_update_is_answered(serve: Serve, probe: Probe, unique: str) -> None:
