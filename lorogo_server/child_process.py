@@ -19,9 +19,10 @@ import resource
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
@@ -44,6 +45,7 @@ _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
 _WRITE_SECONDS = 300  # for the parent to read it; then the child ends
 
 Work = Callable[[], bytes]
+Fork = Callable[[Callable[[], Work]], Awaitable[tuple[bytes, float]]]
 
 
 class ChildProcesses:
@@ -74,31 +76,43 @@ class ChildProcesses:
         If no process can be started, the loop makes an export; a call, which edits its copy of the document
         or checks an old version out, is refused.
         """
-        cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
+        async with self.turn(document_id, exports=exports) as fork:
+            return await fork(work)
+
+    @asynccontextmanager
+    async def turn(self, document_id: str, *, exports: bool = False) -> AsyncIterator[Fork]:
+        """Wait until the document may have a child, and keep its turn; what it gives is called as `run` is.
+
+        For a caller that holds a lock of the document while the child works, and not while it waits.
+        """
         lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
         async with lock, self._exports if exports else self._calls:
-            async with self._forking:
-                loop = asyncio.get_running_loop()
-                await asyncio.sleep(self._rest_until - loop.time())
-                began = loop.time()
-                todo = work()
-                try:
-                    child = _Child(todo, cpu_seconds)
-                except OSError as error:  # no memory, or too many processes
-                    log.warning("cannot fork", document=document_id, problem=str(error))
-                    if not exports:  # here it would edit the document itself
-                        raise Refused(
-                            Reason.BUSY, f"the server cannot start a process for it: {error}; ask again"
-                        ) from error
-                    done = todo()
-                    return done, loop.time() - began
-                self._rest_until = loop.time() + _REST * (loop.time() - began)
-                reaping = loop.run_in_executor(self._threads, child.reap)
+            yield partial(self._forked, document_id, exports)
+
+    async def _forked(self, document_id: str, exports: bool, work: Callable[[], Work]) -> tuple[bytes, float]:
+        cpu_seconds = EXPORT_SECONDS if exports else CALL_SECONDS
+        async with self._forking:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(self._rest_until - loop.time())
+            began = loop.time()
+            todo = work()
             try:
-                outcome, code, took = await asyncio.shield(reaping)
-            except asyncio.CancelledError:
-                child.kill()
-                raise
+                child = _Child(todo, cpu_seconds)
+            except OSError as error:  # no memory, or too many processes
+                log.warning("cannot fork", document=document_id, problem=str(error))
+                if not exports:  # here it would edit the document itself
+                    raise Refused(
+                        Reason.BUSY, f"the server cannot start a process for it: {error}; ask again"
+                    ) from error
+                done = todo()
+                return done, loop.time() - began
+            self._rest_until = loop.time() + _REST * (loop.time() - began)
+            reaping = loop.run_in_executor(self._threads, child.reap)
+        try:
+            outcome, code, took = await asyncio.shield(reaping)
+        except asyncio.CancelledError:
+            child.kill()
+            raise
         return _answer(outcome, code, cpu_seconds), took
 
 

@@ -4,6 +4,7 @@ The order is the point: mark and export, adopt the new trim line, store by compa
 journal durable, confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
 """
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_server import history
 from lorogo_server.bounds import first_needed
 from lorogo_server.call_costs import Call
-from lorogo_server.child_process import Work
+from lorogo_server.child_process import Fork, Work
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -127,9 +128,10 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
         if not await host.knows_snapshot():
             await _learn_other_snapshot(host)
             host.doubts_snapshot = False
-        async with host.busy:
+        # The child's turn comes first: `busy` is not held while exports of other documents take long.
+        async with _child_if_needed(host) as fork, host.busy:
             try:
-                mark = await _mark(host)
+                mark = await _mark(host, fork)
             except CrdtPanic as error:
                 host.broken(str(error))
                 raise CompactionFailed("the document is being loaded afresh") from error
@@ -155,8 +157,17 @@ def _still_ours(host: Host) -> None:
         raise CompactionFailed("the lease is in doubt")
 
 
-async def _mark(host: Host) -> _Mark:
-    """Export and adopt the new trim line; its caller holds `busy`, so nothing comes between."""
+def _child_if_needed(host: Host) -> AbstractAsyncContextManager[Fork | None]:
+    if host.needs_child(Call.COMPACT):
+        return host.context.children.turn(host.document_id, exports=True)
+    return nullcontext()
+
+
+async def _mark(host: Host, fork: Fork | None) -> _Mark:
+    """Export and adopt the new trim line; its caller holds `busy`, so nothing comes between.
+
+    `fork`: a child process exports; other documents go on, this one waits.
+    """
     loaded, clock = host.loaded, host.context.clock
     intake = loaded.intake
     if intake.deleted:
@@ -173,8 +184,8 @@ async def _mark(host: Host) -> _Mark:
         export: Work = replica.snapshot
     else:
         export = partial(replica.shallow_snapshot, oldest.frontiers)
-    if host.needs_child(Call.COMPACT):
-        data = await _exported(host, replica, export)
+    if fork is not None:
+        data = await _exported(host, replica, fork, export)
     else:
         began = clock.now()
         data = export()
@@ -201,12 +212,11 @@ async def _mark(host: Host) -> _Mark:
     return _Mark(data, facts, needed, intake.wal_bytes, intake.new_bytes, host.epoch, host.answers.life)
 
 
-async def _exported(host: Host, replica: Replica, export: Work) -> bytes:
-    """Export in a child process: other documents go on, this one waits. Raises CompactionFailed."""
+async def _exported(host: Host, replica: Replica, fork: Fork, export: Work) -> bytes:
+    """Export in a child process. Raises CompactionFailed."""
     stands = _stands(host)
     try:
-        children, document_id = host.context.children, host.document_id
-        data, seconds = await children.run(document_id, lambda: export, exports=True)
+        data, seconds = await fork(lambda: export)
     except Refused as error:
         raise CompactionFailed(str(error)) from None
     if host.loaded.intake.replica is not replica or _stands(host) != stands:

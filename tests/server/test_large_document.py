@@ -14,7 +14,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.reasons import Reason
 from lorogo_server import call_costs, reading
-from tests.server.support import Probe, Writer
+from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
 
 _SECONDS = 20.0
@@ -203,3 +203,43 @@ async def test_without_a_fork_no_call_changes_a_large_document(
         await probe.call("compact", "doc")
     assert server.hosts["doc"].loaded.intake.replica.version().vector == before["vector"]
     assert await probe.value("doc") == {"body": "hello, world"}
+
+
+async def test_a_document_is_served_while_its_compaction_waits_for_other_exports(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its updates are ACKed although exports of two other documents do not end."""
+    server, _ = await memory.server()
+    probe, _ = await written(memory)
+    writer = Writer()
+    for name in ("one", "two"):
+        await probe.start(name)
+        await probe.accept(name, Writer().type("large enough"))
+    going = mmap.mmap(-1, 1)  # shared with the children
+    snapshot = Replica.snapshot
+
+    def slow(replica: Replica) -> bytes:
+        deadline = time.monotonic() + _SECONDS
+        while not going[0] and time.monotonic() < deadline:
+            os.sched_yield()
+        return snapshot(replica)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "snapshot", slow)
+        exporting = [asyncio.ensure_future(probe.call("export", name)) for name in ("one", "two")]
+        exports = server.context.children._exports
+
+        async def none_left() -> bool:
+            return exports.locked()
+
+        async def waits() -> bool:
+            return server.hosts["doc"].compacting.locked()
+
+        await until(none_left)
+        compacting = asyncio.ensure_future(probe.call("compact", "doc"))
+        await until(waits)
+        async with asyncio.timeout(_SECONDS):
+            await probe.accept("doc", writer.type("x"))
+            assert not any(one.done() for one in (*exporting, compacting))
+            going[0] = 1
+            await asyncio.gather(*exporting, compacting)
