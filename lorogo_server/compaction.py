@@ -129,7 +129,7 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             await _learn_other_snapshot(host)
             host.doubts_snapshot = False
         # The child's turn comes first: `busy` is not held while exports of other documents take long.
-        async with _child_if_needed(host) as fork, host.busy:
+        async with child_if_needed(host, Call.COMPACT) as fork, host.busy:
             try:
                 mark = await _mark(host, fork)
             except CrdtPanic as error:
@@ -157,8 +157,9 @@ def _still_ours(host: Host) -> None:
         raise CompactionFailed("the lease is in doubt")
 
 
-def _child_if_needed(host: Host) -> AbstractAsyncContextManager[Fork | None]:
-    if host.needs_child(Call.COMPACT):
+def child_if_needed(host: Host, call: Call) -> AbstractAsyncContextManager[Fork | None]:
+    """The turn of a child that exports the document, to be waited for before `busy`; None: the loop may."""
+    if host.needs_child(call):
         return host.context.children.turn(host.document_id, exports=True)
     return nullcontext()
 

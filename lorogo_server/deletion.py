@@ -12,7 +12,8 @@ from lorogo_protocol import reasons, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import history
-from lorogo_server.compaction import purge
+from lorogo_server.call_costs import Call
+from lorogo_server.compaction import child_if_needed, purge
 from lorogo_server.facts import Floor, SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.lease import LeaseLost
@@ -23,15 +24,17 @@ from lorogo_transport.snapshots import SnapshotHead
 
 async def delete(host: Host) -> int:
     """Delete the document; returns when, in Unix nanoseconds. Deleting twice is no error."""
-    async with host.compacting, host.busy:
+    # The child's turn comes before `busy`, as in a compaction.
+    async with host.compacting, child_if_needed(host, Call.EXPORT) as fork, host.busy:
         loaded, context = host.loaded, host.context
         if loaded.intake.deleted:
             await _affirm(host)
             return loaded.facts.deleted_ns
+        replica = loaded.intake.replica
+        data = replica.snapshot() if fork is None else (await fork(lambda: replica.snapshot))[0]
         await host.lease.confirm()
         await _know_snapshot(host)
         deleted_ns = (await context.wal.state()).now_ns or context.clock.wall_ns()
-        replica = loaded.intake.replica
         frontiers = replica.frontiers()
         loaded.intake.history.thin(context.clock.wall_ns())
         facts = replace(
@@ -48,7 +51,7 @@ async def delete(host: Host) -> int:
         try:
             head = await context.snapshots.put(
                 host.document_id,
-                replica.snapshot(),
+                data,
                 facts.render(),
                 expected_revision=host.snapshot_revision,
             )

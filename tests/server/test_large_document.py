@@ -63,7 +63,7 @@ async def written(memory: World) -> tuple[Probe, bytes]:
 async def test_no_call_works_on_a_large_document_on_the_loop(
     memory: World, pids: Callable[[], set[int]]
 ) -> None:
-    """Reading, querying, exporting, forking, patching, reverting and compacting it happen in children."""
+    """Reading, exporting, forking, patching, reverting, compacting and deleting it happen in children."""
     await memory.server()
     probe, early = await written(memory)
     before = await probe.call("version", "doc")
@@ -81,8 +81,11 @@ async def test_no_call_works_on_a_large_document_on_the_loop(
     await probe.call("revert", "doc", at=early)
     await probe.call("compact", "doc")
     assert await probe.value("doc") == {"body": "hello"}
+    await probe.call("delete", "doc")
     assert os.getpid() not in pids()
-    assert len(pids()) >= 9
+    assert len(pids()) >= 10
+    await probe.call("restore", "doc")
+    assert await probe.value("doc") == {"body": "hello"}
 
 
 def _text(snapshot: object) -> str:
