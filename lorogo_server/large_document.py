@@ -164,10 +164,9 @@ def _read(replica: Replica, wanted: bytes | None, paths: Sequence[str] | None) -
 
 
 def _at(replica: Replica, wanted: bytes) -> None:
+    replica.settled()  # a panic here is over the document, one below over an old version of this copy
     try:
         replica.check_out(wanted)
-    except CrdtPanic:
-        raise
     except CrdtError:  # also HistoryTrimmed: the history no longer lists it
         raise no_version(wanted) from None
 
@@ -176,9 +175,7 @@ def _content_at(replica: Replica, wanted: bytes) -> bytes:
     replica.write_as(_new_peer())
     try:
         replica.revert_to(wanted)
-    except CrdtPanic:
-        raise
-    except CrdtError:
+    except CrdtError:  # as `_at`: the document is settled here
         raise no_version(wanted) from None
     return calls.encode({"payload": replica.snapshot(), "frontiers": replica.frontiers()})
 
@@ -188,9 +185,7 @@ def _reverted(replica: Replica, wanted: bytes) -> bytes:
     replica.write_as(_new_peer())
     try:
         replica.revert_to(wanted)
-    except CrdtPanic:
-        raise
-    except CrdtError:
+    except CrdtError:  # as `_at`: the document is settled here
         raise no_version(wanted) from None
     return added(replica, before) or b""
 

@@ -11,7 +11,7 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_protocol.calls import Refused
-from lorogo_protocol.crdt import Replica
+from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.reasons import Reason
 from lorogo_server import call_costs, reading
 from tests.server.support import Probe, Writer, until
@@ -146,6 +146,28 @@ async def test_refusals_of_children_say_what_is_wrong(memory: World) -> None:
         with pytest.raises(Refused) as refused:
             await probe.call(verb, "doc", **arguments)
         assert refused.value.reason is reason, verb
+
+
+async def test_a_panic_over_an_old_version_does_not_reload_the_document(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's copy is broken, and not the document: the version is refused as on small documents."""
+    server, _ = await memory.server()
+    probe, early = await written(memory)
+    replica = server.hosts["doc"].loaded.intake.replica
+
+    def panics(_: Replica, __: bytes) -> None:
+        raise CrdtPanic("checked out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replica, "check_out", panics)
+        patch.setattr(Replica, "revert_to", panics)
+        for verb in ("get", "export", "revert"):
+            with pytest.raises(Refused) as refused:
+                await probe.call(verb, "doc", at=early)
+            assert refused.value.reason is Reason.UNKNOWN_VERSION, verb
+    assert await probe.value("doc") == {"body": "hello, world"}
+    assert server.hosts["doc"].loaded.intake.replica is replica
 
 
 async def test_a_patch_of_a_large_document_checks_its_version(memory: World) -> None:
