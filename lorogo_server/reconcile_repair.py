@@ -5,7 +5,7 @@ the document, by the same code that a live owner judges it with.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from lorogo_protocol import chunks, crdt, subjects
@@ -82,6 +82,11 @@ class _Scratch:
     @property
     def ends(self) -> Ends:
         return crdt.counters(self.loaded.intake.replica.version().vector)
+
+    def lacks(self, updates: Iterable[Sequence[chunks.Chunk]]) -> int:
+        """How many of the updates it does not include."""
+        replica = self.loaded.intake.replica
+        return sum(not replica.covers(b"".join(part.data for part in parts)) for parts in updates)
 
     async def offer(
         self, parts: Sequence[chunks.Chunk], time_ns: int, now: float, *, taste: Taste, fine: bool
@@ -176,7 +181,7 @@ class Repair:
         clock = self._context.clock
         turn_ends = clock.now() + _SLICE_SECONDS
         async for message, fine in ahead(_payloads(wanted), self._context.foretaste):
-            entry = wanted[message.sequence]
+            entry, before = wanted[message.sequence], scratch
             match entry.record:
                 case BaseRecord() as base if base.content:
                     await publisher.publish()
@@ -185,12 +190,14 @@ class Repair:
                     scratch = await self._update(scratch, update, entry.time_ns, mended, fine=fine)
                 case _:
                     pass
+            if scratch is not before:
+                mended.waiting += scratch.lacks(before.held.values())  # another round offers them again
             if clock.now() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = clock.now() + _SLICE_SECONDS
         await publisher.confirmed()
         mended.ends = scratch.ends
-        mended.waiting = len(scratch.held)
+        mended.waiting += len(scratch.held)
         return mended
 
     async def _scratch(self, document_id: str, publisher: Publisher, *, lazy: bool = True) -> _Scratch:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loro import ExportMode, LoroDoc
@@ -18,6 +19,7 @@ from lorogo_log import LogError
 from lorogo_protocol import chunks, crdt, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused as CallRefused
+from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_protocol.digest import digest
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.reasons import Reason
@@ -1400,6 +1402,30 @@ async def test_what_an_owner_moved_out_of_the_wal_stays_out(world: World) -> Non
     await reconciled(await reconciled(first))
     assert figures(first, "republished", "lost_for_good", "reconcile_skipped") == (1, 0, 1)
     await world.is_whole()
+
+
+@pytest.mark.parametrize("panic", [CrdtPanic, UnclearPanic])
+async def test_what_waits_for_another_journal_is_not_forgotten_over_a_forged_update(
+    world: World, monkeypatch: pytest.MonkeyPatch, panic: type[CrdtPanic]
+) -> None:
+    """The document is loaded again without the forged update, and what waits still counts as waiting."""
+    world.writer.type("first, in another journal ")
+    waiting, forged, apply = world.writer.type("second"), Writer().type("forged"), Replica.apply
+
+    def panics(replica: Replica, update: bytes, *arguments: Any, **options: Any) -> Applied | Unready:
+        if update == forged:
+            raise (panic if replica.lazy else CrdtPanic)("poisoned")
+        return apply(replica, update, *arguments, **options)
+
+    monkeypatch.setattr(Replica, "apply", panics)
+    server = await reconciled(await world.server())
+    assert server.reconciler is not None
+    entries = [
+        Entry("doc", UpdateRecord(1, n, f"log-{n}", digest(data), 1, 0, crdt.spans(data), data), n, n, 0)
+        for n, data in enumerate((waiting, forged), start=1)
+    ]
+    mended = await server.reconciler._repair.mend("doc", entries, Row())
+    assert (mended.published, mended.rejected, mended.waiting) == (0, 1, 1)
 
 
 async def test_what_was_moved_out_on_a_suspicion_is_tried_once_more(world: World) -> None:
