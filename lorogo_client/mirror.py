@@ -13,6 +13,7 @@ from lorogo_client.accepted import Arrived, Chain
 from lorogo_client.errors import DocumentDeleted, StorageFull, TooLargeUpdate, UpdateRefused
 from lorogo_client.keeping import Keeping
 from lorogo_client.outbox import Flight, Outbox
+from lorogo_client.portions import is_cut
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
 from lorogo_client.storing.records import Pending
@@ -281,6 +282,8 @@ class Mirror:
                 self.fail(DocumentDeleted(self.document_id, erased=message == ERASED))
             case Next.FULL:
                 self.stalled = StorageFull(message)
+            case Next.REFUSED if reason is Reason.TOO_LARGE and is_cut(flight.payload):
+                self.need.everything = self.need.sync = True  # then it is sent in parts
             case Next.REFUSED:
                 kind = TooLargeUpdate if reason is Reason.TOO_LARGE else UpdateRefused
                 self.fail(kind(flight.log_id, reason, message))

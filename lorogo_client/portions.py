@@ -39,9 +39,7 @@ def portions(
         missing = doc.oplog_vv.sub_iter(theirs)
         whole = doc.export(ExportMode.Updates(theirs))
         if operations_max is None:
-            contents = blocks.contents(whole)
-            slow = contents.marks or not contents.kinds.isdisjoint(_SLOW_KINDS)
-            operations_max = _SLOW_OPERATIONS_MAX if slow else EDITS_BESIDE_MAX
+            operations_max = _operations_max(whole)
         few_peers = len(missing) <= peers_max and doc.len_changes * len(missing) <= peer_changes_max
         if few_peers and steps.operations(missing) <= operations_max:
             return [whole]
@@ -51,6 +49,17 @@ def portions(
                 _in_causal_order(doc, missing, operations_max), peers_max, peer_changes_max, operations_max
             )
         ]
+
+
+def is_cut(update: bytes) -> bool:
+    """Whether the update has so many operations that `portions` makes several of it."""
+    return sum(behind - first for _, first, behind in crdt.spans(update)) > _operations_max(update)
+
+
+def _operations_max(update: bytes) -> int:
+    contents = blocks.contents(update)
+    slow = contents.marks or not contents.kinds.isdisjoint(_SLOW_KINDS)
+    return _SLOW_OPERATIONS_MAX if slow else EDITS_BESIDE_MAX
 
 
 def _in_causal_order(doc: LoroDoc, missing: Iterable[IdSpan], length_max: int) -> list[Span]:

@@ -171,6 +171,32 @@ async def test_a_final_refusal_reaches_the_app_and_the_state_stays_honest(
         assert len(owner.received) == 1
 
 
+async def test_a_long_change_that_is_refused_is_sent_in_parts(world: MemoryNats, owner: FakeOwner) -> None:
+    """An owner takes 20,000 tree operations, but 2,000 beside an edit that came first: no client can know."""
+    async with client_of(world) as client, client.open("doc") as session:
+        owner.nacks.append(Reason.TOO_LARGE)
+        for _ in range(600):
+            session.doc.get_tree("tree").create()
+        session.commit()
+        await session.flush(DEADLINE)
+        assert session.problem is None
+        assert len(owner.received) == 1 + 3
+        assert len(owner.replica.doc.get_tree("tree").nodes()) == 600
+
+
+async def test_a_long_change_that_is_refused_in_parts_fails(world: MemoryNats, owner: FakeOwner) -> None:
+    """It is cut once."""
+    async with client_of(world) as client:
+        with pytest.raises(Unsaved):  # noqa: PT012 - leaving is what raises
+            async with client.open("doc") as session:
+                owner.nacks.extend([Reason.TOO_LARGE] * 4)
+                for _ in range(600):
+                    session.doc.get_tree("tree").create()
+                session.commit()
+                with pytest.raises(TooLargeUpdate):
+                    await session.flush(DEADLINE)
+
+
 async def test_a_full_stream_is_an_error_and_not_an_endless_retry(
     world: MemoryNats, owner: FakeOwner
 ) -> None:
