@@ -617,7 +617,12 @@ class Host:
             if now >= turn_ends:
                 break
         span = self.context.level.document_share(self.context.settings)
-        await self._carry_out_all(self.loaded.intake.tick(now, span_bytes_max=span))
+        try:
+            late = self.loaded.intake.tick(now, span_bytes_max=span)
+        except CrdtPanic as error:
+            self.broken(str(error))
+            return  # the load reads again what waited
+        await self._carry_out_all(late)
         self.visitors.sweep(now)
         if self.loaded.intake.wal_bytes >= self.context.settings.compact_wal_bytes:
             self.due.want("the WAL is long")

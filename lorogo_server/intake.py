@@ -282,6 +282,8 @@ class Intake:
         """
         late = self._assembler.expire(now, span_bytes_max=span_bytes_max)
         effects: list[Effect] = [_not_whole(no) for no in late]
+        if any(waiting.deadline <= now for waiting in self._pending.values()):
+            effects += self._wake(now)  # a compaction may have merged a snapshot with what they need
         # All are looked at: one that was read counts from when it was stored, before others that were heard.
         for key, waiting in list(self._pending.items()):
             if waiting.deadline <= now:
