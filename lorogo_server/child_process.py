@@ -21,7 +21,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import NoReturn
 from weakref import WeakValueDictionary
@@ -42,6 +42,7 @@ _REST = 2  # times what a fork took, before the next one: forks take a third of 
 _NICE = 10  # the loop goes first
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
+_TURN_SECONDS = 30  # that a call waits for others; its caller does not wait longer
 _WRITE_SECONDS = 300  # for the parent to read it; then the child ends
 
 Work = Callable[[], bytes]
@@ -83,10 +84,17 @@ class ChildProcesses:
     async def turn(self, document_id: str, *, exports: bool = False) -> AsyncIterator[Fork]:
         """Wait until the document may have a child, and keep its turn; what it gives is called as `run` is.
 
+        Raises Refused if it has to wait for too long.
         For a caller that holds a lock of the document while the child works, and not while it waits.
         """
         lock = self._documents.setdefault((document_id, exports), asyncio.Lock())
-        async with lock, self._exports if exports else self._calls:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_TURN_SECONDS):
+                    await stack.enter_async_context(lock)
+                    await stack.enter_async_context(self._exports if exports else self._calls)
+            except TimeoutError:
+                raise Refused(Reason.BUSY, "other calls on large documents take long; ask again") from None
             yield partial(self._forked, document_id, exports)
 
     async def _forked(self, document_id: str, exports: bool, work: Callable[[], Work]) -> tuple[bytes, float]:

@@ -4,7 +4,7 @@ The order is the point: mark and export, adopt the new trim line, store by compa
 journal durable, confirm the lease, check the epoch, purge. Every step but the last may fail without harm.
 """
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -129,7 +129,12 @@ async def _store(host: Host) -> tuple[_Mark, SnapshotHead]:
             await _learn_other_snapshot(host)
             host.doubts_snapshot = False
         # The child's turn comes first: `busy` is not held while exports of other documents take long.
-        async with child_if_needed(host, Call.COMPACT) as fork, host.busy:
+        async with AsyncExitStack() as stack:
+            try:
+                fork = await stack.enter_async_context(child_if_needed(host, Call.COMPACT))
+            except Refused as error:
+                raise CompactionFailed(str(error)) from None
+            await stack.enter_async_context(host.busy)
             try:
                 mark = await _mark(host, fork)
             except CrdtPanic as error:

@@ -175,3 +175,14 @@ async def test_without_a_fork_the_loop_exports_and_makes_no_call(monkeypatch: py
         await children.run("doc", lambda: call)
     assert refused.value.reason is Reason.BUSY
     assert not made
+
+
+async def test_a_call_does_not_wait_for_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the children of others take long, the call is refused as `busy`, and the next one has its turn."""
+    monkeypatch.setattr(child_process, "_TURN_SECONDS", 0.01)
+    children = ChildProcesses()
+    async with children.turn("doc"):
+        with pytest.raises(Refused) as refused:
+            await children.run("doc", lambda: lambda: b"not reached")
+    assert refused.value.reason is Reason.BUSY
+    assert (await children.run("doc", lambda: lambda: b"done"))[0] == b"done"

@@ -20,6 +20,7 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
 from lorogo_server import Server, compaction, deletion
 from lorogo_server.bounds import covered_through, first_needed
+from lorogo_server.child_process import Fork
 from lorogo_server.facts import SnapshotFacts
 from lorogo_server.host import Host
 from lorogo_server.intake import Intake
@@ -266,9 +267,9 @@ async def test_anothers_snapshot_does_not_store_our_trim_line(
     probe, begun = memory.probe, list[bool]()
     mark = compaction._mark
 
-    async def marked(of: Host) -> compaction._Mark:
+    async def marked(of: Host, fork: Fork | None) -> compaction._Mark:
         begun.append(of.answers.trimming)
-        return await mark(of)
+        return await mark(of, fork)
 
     monkeypatch.setattr(compaction, "_mark", marked)
     facts = host.loaded.facts
