@@ -848,9 +848,9 @@ class Host:
                     if answers.leaves(effect):
                         self.loaded.intake.leave(effect.sequences)
                     await answers.refuse(effect, self.epoch)
-                case Poisoned(refused):
-                    self._trace_refused(refused)
-                    await answers.refuse(refused, self.epoch)
+                case Poisoned():
+                    # Loro panics over honest updates of trees, too, but not always: the load tries it again,
+                    # and refuses it if Loro panics then.
                     self._reload = True
         except TransportError as error:
             # The sender asks again, a reader sees the gap: nothing is lost by an unsent message.

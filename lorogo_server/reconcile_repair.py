@@ -268,10 +268,10 @@ class Repair:
                     scratch, update, time_ns, f"again-{update.digest}", fine=fine
                 )
         except UnclearPanic:
-            await publisher.publish_each()  # the replica can merge nothing any more
-            strict = await self._scratch(scratch.document_id, publisher, lazy=False)
-            return await self._update(strict, update, time_ns, mended)
+            return await self._strictly(scratch, update, time_ns, mended)
         if any(isinstance(effect, Poisoned) for effect in effects):
+            if replica.lazy:
+                return await self._strictly(scratch, update, time_ns, mended)
             reason = "Loro panicked on it" if no is None else no.message
             await self._give_up(scratch, update, Reason.INVALID_UPDATE, reason, mended)
             await publisher.publish_each()  # the replica can merge nothing any more
@@ -299,6 +299,14 @@ class Repair:
         if woken:
             await publisher.publish_each()  # merged, they might be large
         return scratch
+
+    async def _strictly(
+        self, scratch: _Scratch, update: UpdateRecord, time_ns: int, mended: Mended
+    ) -> _Scratch:
+        """Offer it once more, to a scratch copy that works the state out with each update."""
+        await scratch.publisher.publish_each()  # the replica can merge nothing any more
+        strict = await self._scratch(scratch.document_id, scratch.publisher, lazy=False)
+        return await self._update(strict, update, time_ns, mended)
 
     async def _offer(
         self, scratch: _Scratch, update: UpdateRecord, time_ns: int, log_id: str, *, fine: bool
