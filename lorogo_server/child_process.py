@@ -21,7 +21,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NoReturn
 from weakref import WeakValueDictionary
@@ -39,7 +39,6 @@ CALL_SECONDS = 60
 EXPORT_SECONDS = 300  # of a whole document, which nothing can split
 _CHILDREN_MAX = 2  # at once, of different documents: for calls, and as many for exports
 _REST = 2  # times what a fork took, before the next one: forks take a third of the loop's time at most
-_NICE = 10  # the loop goes first
 _PIECE_BYTES = 1024 * 1024
 _DONE, _REFUSED, _PANIC, _FAILED = b".", b"?", b"!", b"x"
 _TURN_SECONDS = 30  # that a call waits for others; its caller does not wait longer
@@ -202,8 +201,6 @@ def _work(work: Work, writing: int, cpu_seconds: int) -> NoReturn:
         os.closerange(writing + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-        with suppress(OSError):
-            os.nice(_NICE)
         outcome = memoryview(_outcome(work))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_WRITE_SECONDS)
