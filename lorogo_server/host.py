@@ -92,6 +92,7 @@ class Host:
         "log",
         "must_store",
         "recovering",
+        "shared_calls",
         "since_ns",
         "started",
         "trace",
@@ -109,6 +110,7 @@ class Host:
         self.epoch = 0  # in which everything up to the follower's position was read
         self.due = Due(context.clock.now(), context.rng)
         self.costs = CallCosts()
+        self.shared_calls: dict[tuple[object, ...], asyncio.Future[bytes]] = {}  # by what they ask, under way
         self.must_store = False  # the stream lost what we hold: it must be stored before we close
         self.doubts_snapshot = False  # the connection was lost: the stored one may be another's
         self.recovering = False  # waits for journals; nothing is loaded yet
@@ -537,6 +539,8 @@ class Host:
     async def _leave(self) -> None:
         """Stop listening first, then give up the lease."""
         self.answers.give_up()
+        for call in self.shared_calls.values():
+            call.cancel()
         if self._copies is not None:
             self._subscriptions.append(self._copies)
             self._copies = None

@@ -4,8 +4,9 @@
 checks out that copy without forking it, under a peer id of its own.
 """
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +67,26 @@ async def run(
     return done
 
 
+async def _shared(
+    host: Host, key: tuple[object, ...], start: Callable[[], Coroutine[None, None, bytes]]
+) -> bytes:
+    """Return what the same call returns that is under way, or start it.
+
+    A client asks again after some silence; a second child would make it wait from the beginning.
+    """
+    task = host.shared_calls.get(key)
+    if task is None:
+        task = host.shared_calls[key] = asyncio.ensure_future(start())
+
+        def ended(done: "asyncio.Future[bytes]") -> None:
+            host.shared_calls.pop(key, None)
+            if not done.cancelled():
+                done.exception()  # every caller may have gone
+
+        task.add_done_callback(ended)
+    return await asyncio.shield(task)
+
+
 @contextmanager
 def measured(host: Host, call: Call) -> Iterator[None]:
     """Measure a call that the loop or a thread makes."""
@@ -103,7 +124,9 @@ async def export(host: Host) -> Export:
 
 async def export_at(host: Host, wanted: bytes) -> tuple[bytes, bytes]:
     """A snapshot whose content is that of the wanted version, and its heads."""
-    packed = await run(host, lambda replica: partial(_content_at, replica, wanted))
+    packed = await _shared(
+        host, ("export", wanted), lambda: run(host, lambda replica: partial(_content_at, replica, wanted))
+    )
     facts = calls.decode(packed)
     return calls.need(facts, "payload", bytes), calls.need(facts, "frontiers", bytes)
 
@@ -123,7 +146,17 @@ async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]
 async def read(host: Host, wanted: bytes | None, paths: Sequence[str] | None) -> calls.Body:
     """The answer to `get`, packed by the child."""
     call = Call.VALUE if wanted is None else None
-    return calls.Encoded(await run(host, lambda replica: partial(_read, replica, wanted, paths), call=call))
+    key = (
+        "get",
+        wanted,
+        None if paths is None else tuple(paths),
+        host.loaded.intake.replica.version().vector,
+    )
+    return calls.Encoded(
+        await _shared(
+            host, key, lambda: run(host, lambda replica: partial(_read, replica, wanted, paths), call=call)
+        )
+    )
 
 
 async def revert(host: Host, wanted: bytes) -> bytes | None:

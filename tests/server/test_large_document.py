@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loro import LoroDoc
@@ -13,7 +14,9 @@ from loro import LoroDoc
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_costs, reading
+from lorogo_server import call_costs, large_document, reading
+from lorogo_server.child_process import ChildProcesses
+from lorogo_server.host import Host
 from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
 
@@ -268,3 +271,36 @@ async def test_a_document_is_served_while_its_compaction_waits_for_other_exports
             assert not any(one.done() for one in (*exporting, compacting))
             going[0] = 1
             await asyncio.gather(*exporting, compacting)
+
+
+@pytest.mark.parametrize(("verb", "old"), [("get", False), ("get", True), ("export", True)])
+async def test_the_same_call_is_made_once_at_a_time(
+    memory: World, monkeypatch: pytest.MonkeyPatch, verb: str, old: bool
+) -> None:
+    """A client that asks again after some silence gets the answer of the child that works on it already."""
+    server, _ = await memory.server()
+    probe, early = await written(memory)
+    asked, forks, both_asked = list[object](), list[str](), asyncio.Event()
+    run, shared = ChildProcesses.run, large_document._shared
+
+    async def counted(
+        self: ChildProcesses, name: str, *arguments: Any, **options: Any
+    ) -> tuple[bytes, float]:
+        forks.append(name)
+        await both_asked.wait()
+        return await run(self, name, *arguments, **options)
+
+    async def noted(host: Host, key: tuple[object, ...], start: Any) -> bytes:
+        asked.append(key)
+        if len(asked) == 2:
+            both_asked.set()
+        return await shared(host, key, start)
+
+    monkeypatch.setattr(ChildProcesses, "run", counted)
+    monkeypatch.setattr(large_document, "_shared", noted)
+    options = {"at": early} if old else {}
+    async with asyncio.timeout(_SECONDS):
+        first, second = await asyncio.gather(*(probe.call(verb, "doc", **options) for _ in range(2)))
+    assert first == second
+    assert forks == ["doc"]
+    assert not server.hosts["doc"].shared_calls
