@@ -161,6 +161,26 @@ async def test_a_document_is_loaded_again_when_any_update_may_be_forged(memory: 
     assert await probe.value("doc") == {"body": writer.text}
 
 
+async def test_an_update_over_which_loro_panics_once_is_accepted(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loro panics over honest updates of trees in one order and not in another: the load tries it again."""
+    await memory.server()
+    probe, writer, panics = memory.probe, Writer(), [CrdtPanic("a parent is deleted")]
+    await probe.start("doc")
+    update, apply = writer.type("hello"), Replica.apply
+
+    def once(replica: Replica, payload: bytes, *others: Any, **options: Any) -> Applied | Unready:
+        if payload == update and panics:
+            raise panics.pop()
+        return apply(replica, payload, *others, **options)
+
+    monkeypatch.setattr(Replica, "apply", once)
+    await probe.accept("doc", update)
+    assert not panics
+    assert await probe.value("doc") == {"body": "hello"}
+
+
 class _Waiting(Taster):
     """Decodes one by one what is above the portions' size, and waits for a word before it answers."""
 
