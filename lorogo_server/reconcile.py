@@ -633,10 +633,8 @@ class Reconciler:
     # --- what a load waits for --------------------------------------------------------------------
 
     def own_journals(self) -> tuple[str, ...]:
-        """The log ids of this server's partitions that hold a record, hex."""
-        journal = self._journal
-        found = zip(journal.ids(), journal.logs, strict=True)
-        return tuple(name for name, opened in found if opened.stats().durable_sequence)
+        """The log ids of this server's partitions, hex."""
+        return self._journal.ids()
 
     def sibling_journals(self) -> tuple[str, ...]:
         """Those of the workers beside it, which this server reads as well; blocks."""

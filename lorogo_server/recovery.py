@@ -31,7 +31,6 @@ log = get_logger(__name__)
 
 _FILE = "journals"
 _NO_RESPONDERS = "503"
-_ANNOUNCE_SECONDS = 1.0
 _ASK_SECONDS = 1.0  # then the same is asked again: a message may be lost
 _ALIVE_SECONDS = 5.0  # a server that said so long ago that it works on it is silent
 _UNKNOWN_SECONDS = 1.0  # after a doubt began, for servers that this one has never met to say that they exist
@@ -84,7 +83,6 @@ class Recovery:
         self._own_settled = True
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
         self._known: dict[str, KnownJournal] = {}  # those of others
-        self._announced: tuple[str, ...] = ()  # journals of ours that others know
         self._alive: set[str] = set()  # journals whose server answers, as far as we know
         self._alone = False  # no other server was there when this one started, and none came since
         self._waits: dict[str, _Wait] = {}
@@ -117,18 +115,6 @@ class Recovery:
         await self._ask()  # before this server listens itself: NATS says so if no other server is there
         self._subscriptions.append(await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask))
         await self.check()
-        await self._ask()
-
-    async def run(self) -> None:
-        """Announce a journal of ours when it gets its first record, until cancelled.
-
-        A server that does not know of a journal cannot wait for it.
-        """
-        while True:
-            await asyncio.sleep(_ANNOUNCE_SECONDS)
-            if self._own != self._announced:
-                with suppress(TransportError):
-                    await self._ask()
 
     async def stop(self) -> None:
         """Stop answering other servers."""
@@ -138,7 +124,7 @@ class Recovery:
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """Journals that this server reads; one without a record has nothing to bring back."""
+        """Journals that this server reads, also without a record: a server cannot wait for one it never met."""
         return (*self._reconciler.own_journals(), *self._siblings)
 
     def lost_connection(self) -> None:
@@ -154,6 +140,7 @@ class Recovery:
             if self._checked != connections:
                 await self._context.check_epoch()
                 await self._reconciler.look_for_doubt()
+                await self._ask()  # servers that came meanwhile do not know this one, nor it them
                 self._checked = connections
 
     def stats(self) -> Mapping[str, object]:
@@ -294,11 +281,9 @@ class Recovery:
         """Ask all others to bring it back; without a document, who is there. Raises TransportError."""
         context = self._context
         doubt = self._doubt or context.new_id()
-        own = self._own
-        ask = Ask(context.server_id, own, doubt, document_id, number)
+        ask = Ask(context.server_id, self._own, doubt, document_id, number)
         reply = "" if self._inbox is None else self._inbox.subject
         await context.transport.bus.publish(subjects.SERVER_RECOVER, recovery.encode(ask), reply=reply)
-        self._announced = own
 
     def _on_answer(self, message: Message) -> None:
         if message.headers.get(STATUS) == _NO_RESPONDERS:

@@ -276,7 +276,6 @@ class Server:
         if self.recovery is not None and self.reconciler is not None:
             self._tasks.spawn(self.reconciler.run_asked())
             await self.recovery.start()
-            self._tasks.spawn(self.recovery.run())
         for one in (self._taster, self._taster_ahead):
             if one is not None:
                 await asyncio.to_thread(one.start)

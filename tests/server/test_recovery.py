@@ -89,15 +89,15 @@ async def test_a_document_without_an_absent_journal_is_served_late_and_marked(
     settings = replace(RARELY, recover_seconds_max=1.0)
     owner = await elsewhere(world, "owner", settings)
     writer = await elsewhere(world, "writer", settings)
-    await writer.take("doc")
-    await world.write(5)  # the writer announces its journal, which has records now
     known = owner.recovery
     assert known is not None
 
     async def knows() -> bool:
         return len(known._known) == 1
 
-    await until(knows)
+    await until(knows)  # before it has a record: nothing says when it gets the first one
+    await writer.take("doc")
+    await world.write(5)
     await writer.stop()
     await owner.stop()
     world.lose(WAL, SNAPSHOTS, STATUS)
