@@ -62,6 +62,8 @@ class Options:
     lock_seconds: float = 0.0
     #: 16 bytes; None: the log's own, or new ones
     log_id: bytes | None = None
+    #: a new log's id is on the disk when it is open; else with the first append
+    durable_id: bool = False
 
     def __post_init__(self) -> None:
         kind("sync", self.sync, Sync, "Sync.group()")
@@ -207,7 +209,8 @@ class BlockingLog:
             ahead_bytes=options.ahead_bytes,
             monotonic=workers.monotonic if workers else clock.perf_counter,
         )
-        if newer:  # whoever names an epoch means to shut older ones out, whatever happens next
+        # a named epoch shuts older writers out, whatever happens next; an id may be announced at once
+        if newer or (options.durable_id and recovered.log_id is None):
             engine.commit((), (), (), sync=True)
         make = partial(TurnWriter, workers=workers) if workers else Writer
         return make(

@@ -148,6 +148,7 @@ class Log:
         ahead_bytes: int = limits.AHEAD_BYTES,
         lock_seconds: float = 0.0,
         log_id: bytes | None = None,
+        durable_id: bool = False,
         on_damage: Callable[[DamageError], None] | None = None,
         forward: Callable[[int], Record | None] | None = None,
         forward_bytes: Callable[[int, int], bytes | None] | None = None,
@@ -171,6 +172,7 @@ class Log:
             compress=compress,
             lock_seconds=lock_seconds,
             log_id=log_id,
+            durable_id=durable_id,
         )
         return cls(
             lambda: BlockingLog(

@@ -197,6 +197,7 @@ class DiskJournal:
                     queue_bytes=self._queue_bytes,
                     storage=self.storage,
                     partition=number,
+                    durable_id=True,  # other servers wait for a journal that they know by its id
                     failure=Failure.call(failed, full=functools.partial(full, number)),
                     on_damage=self.found_damage,
                 )

@@ -36,6 +36,7 @@ from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
 log = get_logger(__name__)
 
 _LOAD_TRIES = 5
+_AGAIN_SECONDS = 0.05
 _SLICE_SECONDS = 0.01  # of work on records, before others get a turn
 _ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for the journal
 _FOR_EVER = (Reason.INVALID_UPDATE, Reason.HISTORY_TRIMMED)  # a limit may be raised
@@ -125,7 +126,9 @@ class Repair:
             document_bytes_max=0,
             unfinished_bytes_max=max(context.settings.unfinished_bytes_max, UNFINISHED_BYTES_MAX),
         )
-        for _ in range(_LOAD_TRIES):
+        for number in range(_LOAD_TRIES):
+            await asyncio.sleep(number * _AGAIN_SECONDS)
+            messages = await context.wal.count(subjects.wal(document_id))
             try:
                 loaded = await load(
                     context.transport,
@@ -144,9 +147,11 @@ class Repair:
                 continue
             after = await context.snapshots.head(document_id)
             before = 0 if loaded.snapshot is None else loaded.snapshot.revision
-            if before == (0 if after is None else after.revision):
-                return loaded  # else the WAL may have been purged for a snapshot that we did not see
-        raise LoadFailed(f"others keep storing snapshots of {document_id}")
+            if before != (0 if after is None else after.revision):
+                continue  # the WAL may have been purged for a snapshot that this load did not see
+            if loaded.follower.taken <= messages:
+                return loaded  # else a lagging replica may have shown messages that are purged
+        raise LoadFailed(f"what NATS stores of {document_id} changed during each of {_LOAD_TRIES} loads")
 
     async def mend(self, document_id: str, entries: Sequence[Entry], row: Row) -> Mended:
         """Publish again what is in those records and not in the document. Raises TransportError.

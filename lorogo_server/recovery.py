@@ -84,7 +84,7 @@ class Recovery:
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
         self._known: dict[str, KnownJournal] = {}  # those of others
         self._alive: set[str] = set()  # journals whose server answers, as far as we know
-        self._alone = False  # no other server was there when this one started, and none came since
+        self._alone = False  # no other server was connected when this one started, and none came since
         self._waits: dict[str, _Wait] = {}
         self._answering: set[tuple[str, str, str, int]] = set()
         self._connections = 1  # and how many of them were compared with what we knew
@@ -266,7 +266,7 @@ class Recovery:
 
     def _waited_for(self, wait: _Wait, asked_first: float) -> bool:
         now = self._context.clock.now()
-        if not self._alone and now < self._since + _UNKNOWN_SECONDS:
+        if (self._lost or not self._alone) and now < self._since + _UNKNOWN_SECONDS:
             return True
         patience = self._context.settings.recover_seconds_max if self._lost else _SILENT_SECONDS
         patient = now < self._since + patience  # servers have so long to come back, not each document
