@@ -66,7 +66,7 @@ class Counters:
         self.last_takeovers.append((document_id, server_id, time_ns))
 
 
-async def _nothing_absent(_document_id: str) -> tuple[str, ...]:
+async def _nothing_absent(_document_id: str, _taken_from: str) -> tuple[str, ...]:
     return ()
 
 
@@ -94,7 +94,7 @@ class Context:
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
     # Brings a document back before it is loaded, if NATS may have lost data; names the absent journals.
-    recover: Callable[[str], Awaitable[tuple[str, ...]]] = _nothing_absent
+    recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _nothing_absent
     level: Level = field(default_factory=Level)
     executor: CallExecutor = field(default_factory=CallExecutor)
     children: ChildProcesses = field(default_factory=ChildProcesses)

@@ -421,7 +421,7 @@ class Host:
         self.recovering = True
         counters.recovering += 1
         try:
-            self.incomplete = await self.context.recover(self.document_id)
+            self.incomplete = await self.context.recover(self.document_id, self.lease.taken_from)
         finally:
             self.recovering = False
             counters.recovering -= 1

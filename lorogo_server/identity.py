@@ -59,6 +59,15 @@ def read(home: Path) -> str | None:
     return server_id if is_token(server_id) else None
 
 
+def kept(folder: Path, new_id: Callable[[], str]) -> str:
+    """The id of a server without a home of its own, in the folder of its journal. Raises HomeUnusable."""
+    try:
+        folder.mkdir(0o750, parents=True, exist_ok=True)
+        return _read_or_make(folder / _ID, new_id)
+    except OSError as error:
+        raise HomeUnusable(f"the folder {folder} cannot be used: {error.strerror}") from None
+
+
 def _read_or_make(path: Path, new_id: Callable[[], str]) -> str:
     try:
         server_id = path.read_text(encoding="ascii", errors="replace").strip()

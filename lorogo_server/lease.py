@@ -68,10 +68,12 @@ class Lease:
         settings: ServerSettings,
         holder: Holder,
         new: bool = False,
+        taken_from: str = "",
     ) -> None:
         """`new`: the document had no status when it was acquired, so most likely it has nothing stored.
 
         `failures`: of the document before this load. `wait_seconds`: before the load begins.
+        `taken_from`: the server that held it and did not release it; "": none.
         """
         self.document_id = document_id
         self.server_id = server_id
@@ -89,6 +91,7 @@ class Lease:
         self.retry_count = retry_count
         self.failures = failures
         self.wait_seconds = wait_seconds
+        self.taken_from = taken_from
         self._confirmed_sent = acquired_at
         self._sent: _Sent | None = None
         self._followed = False  # entries after the one that acquired may have gone by before we listened

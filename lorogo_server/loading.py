@@ -89,8 +89,11 @@ async def load(
     taste: Taste = untasted,
     foretaste: Foretaste | None = None,
     new_token: int = 0,
+    until_ns: int | None = None,
 ) -> Loaded:
     """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+
+    `until_ns`: without what the WAL stored later.
 
     `new_token`: ours, if there seems to be no snapshot yet; then one without bytes is made at once, with it.
 
@@ -120,6 +123,7 @@ async def load(
                 taste=taste,
                 foretaste=foretaste,
                 new_token=new_token,
+                until_ns=until_ns,
             )
         except CrdtPanic as error:
             if checked:
@@ -149,6 +153,7 @@ async def _load_once(
     taste: Taste,
     foretaste: Foretaste | None,
     new_token: int,
+    until_ns: int | None,
 ) -> Loaded:
     # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
     # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
@@ -211,6 +216,7 @@ async def _load_once(
             known=known,
             taste=taste,
             foretaste=foretaste,
+            until_ns=until_ns,
         )
     replica.lazy = True
     intake.go_live()
@@ -308,8 +314,9 @@ async def _read_through(
     taste: Taste,
     foretaste: Foretaste | None,
     bytes_max: int | None = None,
+    until_ns: int | None = None,
 ) -> None:
-    """As `read_on`, up to a message that the leader named."""
+    """As `read_on`, up to a message that the leader named, or to the first one stored after `until_ns`."""
     subject = subjects.wal(document_id)
     turn_ends = clock.now() + _SLICE_SECONDS
     seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
@@ -319,6 +326,8 @@ async def _read_through(
     for _ in range(_LAGGING_TRIES):
         unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
         async for stored, fine in ahead(unread, foretaste):
+            if until_ns is not None and stored.time_ns > until_ns:
+                return
             past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
             if not past and (skip is None or stored.sequence not in skip):
                 when = min(clock.now(), stored.time_ns / 1e9 - early)

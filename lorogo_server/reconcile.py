@@ -433,11 +433,15 @@ class Reconciler:
                 lost = False
             table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
             if why:
-                self._doubt = why  # until a pass has come to its end
-                self._doubts += 1
-                self._log.info("every document is compared", why=why, documents=len(table.rows))
-                table.forget_complete()
-                self._on_doubt(why, lost)
+                self.doubt(why, lost=lost)
+
+    def doubt(self, why: str, *, lost: bool) -> None:
+        """Believe no comparison of before; lasts until a pass has come to its end."""
+        self._doubt = why
+        self._doubts += 1
+        self._log.info("every document is compared", why=why, documents=len(self.table.rows))
+        self.table.forget_complete()
+        self._on_doubt(why, lost)
 
     async def _listed(self) -> dict[str, Stored]:
         """What NATS holds, without the bytes."""

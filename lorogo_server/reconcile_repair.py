@@ -19,7 +19,7 @@ from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.replies import sentence
 from lorogo_server.admission import admit
 from lorogo_server.context import Context
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.facts import Floor, SnapshotFacts
 from lorogo_server.foretaste import ahead
 from lorogo_server.intake import Accepted, Again, Effect, Poisoned, Refused
 from lorogo_server.ledger import Covered
@@ -116,8 +116,8 @@ class Repair:
         self._rejected = context.transport.stream(subjects.REJECTED_STREAM)
         self._chunk_bytes = chunks.chunk_bytes(context.transport.bus.max_payload)
 
-    async def load(self, document_id: str, *, checked: bool = False) -> Loaded:
-        """The document as a fresh load sees it. Raises LoadFailed, TransportError."""
+    async def load(self, document_id: str, *, checked: bool = False, until_ns: int | None = None) -> Loaded:
+        """The document as a fresh load sees it, or saw it then. Raises LoadFailed, TransportError."""
         context = self._context
         epoch = context.epochs.current
         settings = replace(  # what any server accepted once may come back: only the wire's limit counts
@@ -142,6 +142,7 @@ class Repair:
                     taste=context.taste,
                     foretaste=context.foretaste,
                     checked=checked,
+                    until_ns=until_ns,
                 )
             except SnapshotReplaced:
                 continue
@@ -444,7 +445,7 @@ class Repair:
                 deleted_by=row.deleted_lease,
                 lease=lease,
             )
-            stored = await self._store_facts(document_id, head, facts)
+            stored = await self._store_tombstone(document_id, head, facts)
         if stored:
             self._found.tombstones += 1
             log.warning("a lost tombstone is stored again", document=document_id, generation=row.generation)
@@ -481,6 +482,33 @@ class Repair:
     async def _store_facts(self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts) -> bool:
         try:
             await self._context.snapshots.put_facts_on(head, document_id, facts.render())
+        except (WrongLastSequence, OutcomeUnknown) as error:
+            log.info("another was first", document=document_id, problem=str(error))
+            return False
+        return True
+
+    async def _store_tombstone(
+        self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts
+    ) -> bool:
+        """Bury it with what the WAL holds from before its deletion: a restore brings that back, too."""
+        loaded = await self.load(document_id, until_ns=facts.deleted_ns)
+        replica, follower = loaded.intake.replica, loaded.follower
+        if loaded.facts.deleted or not follower.taken:
+            return await self._store_facts(document_id, head, facts)
+        epoch = self._context.epochs.current
+        facts = replace(
+            facts,
+            sequence=loaded.intake.head,
+            epoch=epoch,
+            frontiers=replica.frontiers(),
+            trim=replica.trimmed(),
+            floor=Floor(epoch, follower.position, follower.time_ns),
+        )
+        revision = 0 if head is None else head.revision
+        try:
+            await self._context.snapshots.put(
+                document_id, replica.snapshot(), facts.render(), expected_revision=revision
+            )
         except (WrongLastSequence, OutcomeUnknown) as error:
             log.info("another was first", document=document_id, problem=str(error))
             return False

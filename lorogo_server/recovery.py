@@ -17,6 +17,7 @@ from typing import Any
 from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import recovery, subjects
 from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.ids import is_token
 from lorogo_protocol.recovery import Answer, Ask
 from lorogo_server.context import Context
 from lorogo_server.host import Host
@@ -53,6 +54,7 @@ class KnownJournal:
 class _Wait:
     """One document that waits here."""
 
+    unmet: str  # the server that had it, if this one knows no journal of it; "": none
     round: int = 0
     done: dict[str, Answer] = field(default_factory=dict)  # by journal, of this round
     working: dict[str, float] = field(default_factory=dict)  # when its server last said so
@@ -80,6 +82,7 @@ class Recovery:
         self._why = ""
         self._lost = False  # something is surely lost; else NATS was only restarted
         self._since = 0.0
+        self._ends_later = ""  # the doubt that ends when servers never met had time to answer
         self._own_settled = True
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
         self._known: dict[str, KnownJournal] = {}  # those of others
@@ -124,7 +127,7 @@ class Recovery:
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """Journals that this server reads, also without a record: a server cannot wait for one it never met."""
+        """Journals that this server reads, also without a record: servers wait only for what they know."""
         return (*self._reconciler.own_journals(), *self._siblings)
 
     def lost_connection(self) -> None:
@@ -154,8 +157,10 @@ class Recovery:
         }
 
     def _server_of(self, journal: str) -> str:
+        if journal in self._own:
+            return self._context.server_id
         known = self._known.get(journal)
-        return self._context.server_id if known is None else known.server
+        return journal if known is None else known.server  # of an unmet server its id
 
     # --- doubts -----------------------------------------------------------------------------------
 
@@ -172,9 +177,25 @@ class Recovery:
         self._end_doubt()
 
     def _end_doubt(self) -> None:
-        if self._doubt and self._own_settled and not self._unsettled():
-            self._doubt, self._why = "", ""
-            self._spawn(self._save())
+        if not (self._doubt and self._own_settled) or self._unsettled():
+            return
+        if self._awaits_unknown():
+            if self._ends_later != self._doubt:
+                self._ends_later = self._doubt
+                self._spawn(self._end_later(self._doubt))
+            return
+        self._doubt, self._why = "", ""
+        self._spawn(self._save())
+
+    async def _end_later(self, doubt: str) -> None:
+        await asyncio.sleep(self._since + _UNKNOWN_SECONDS - self._context.clock.now())
+        if doubt == self._doubt:
+            self._end_doubt()
+
+    def _awaits_unknown(self) -> bool:
+        """Whether a server that this one has never met may still say that it exists."""
+        known_alone = self._alone and not self._lost
+        return not known_alone and self._context.clock.now() < self._since + _UNKNOWN_SECONDS
 
     def _unsettled(self) -> list[str]:
         """Journals of others that were not compared since the doubt began, as far as we know."""
@@ -202,20 +223,29 @@ class Recovery:
         if settled:
             self._end_doubt()
 
+    def _is_unmet(self, server: str) -> bool:
+        """Whether that is a server of which this one knows no journal."""
+        met = {self._context.server_id, *(one.server for one in self._known.values())}
+        return is_token(server) and server not in met
+
     # --- a document of ours -----------------------------------------------------------------------
 
-    async def recover(self, document_id: str) -> tuple[str, ...]:
+    async def recover(self, document_id: str, taken_from: str = "") -> tuple[str, ...]:
         """Return when the document may be loaded: names the journals that it may lack.
 
-        Raises TransportError.
+        `taken_from`: the server that had it, and may hold its newest updates. Raises TransportError.
         """
         if self._checked != self._connections:
             await self.check()
         while (other := self._waits.get(document_id)) is not None:
             await other.over.wait()  # a part of it may be back already: that is no reason to load it
+        unmet = taken_from if self._is_unmet(taken_from) else ""
+        if unmet and not self._doubt:  # it was not connected when the last doubt ended
+            self._reconciler.doubt("a server that was never met had a document", lost=False)
+            self._reconciler.want("doubt")
         if not self._doubt:
             return ()
-        wait = self._waits[document_id] = _Wait()
+        wait = self._waits[document_id] = _Wait(unmet)
         try:
             return await self._merge(document_id, wait)
         finally:
@@ -236,6 +266,7 @@ class Recovery:
             wait.round += 1
             wait.done.clear()
         absent = [name for name in self._unsettled() if name not in wait.done]
+        absent += [wait.unmet] if self._is_unmet(wait.unmet) else []  # its id stands for its journals
         return tuple(absent if own is not None else [*absent, *self._own])
 
     async def _bring_back_own(self, document_id: str, wait: _Wait, deadline: float) -> Brought | None:
@@ -266,11 +297,13 @@ class Recovery:
 
     def _waited_for(self, wait: _Wait, asked_first: float) -> bool:
         now = self._context.clock.now()
-        if (self._lost or not self._alone) and now < self._since + _UNKNOWN_SECONDS:
+        if self._awaits_unknown():
             return True
         patience = self._context.settings.recover_seconds_max if self._lost else _SILENT_SECONDS
         patient = now < self._since + patience  # servers have so long to come back, not each document
         early = now < asked_first + _SILENT_SECONDS
+        if (patient or early) and self._is_unmet(wait.unmet):
+            return True
         return any(
             patient or (early and name in self._alive) or wait.working.get(name, 0.0) > now - _ALIVE_SECONDS
             for name in self._unsettled()
@@ -313,7 +346,7 @@ class Recovery:
     def _look_at_incomplete(self, message: Ask | Answer) -> None:
         """A server that was absent is there: what its journals hold is merged, then the mark goes."""
         for host in self._hosts.values():
-            there = not set(message.journals).isdisjoint(host.incomplete)
+            there = not {message.server, *message.journals}.isdisjoint(host.incomplete)
             if there and host.is_up and host.document_id not in self._waits:
                 self._spawn(self._complete(host))
 

@@ -18,7 +18,7 @@ from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.wire import WIRE
-from lorogo_server import streams, whereabouts
+from lorogo_server import identity, streams, whereabouts
 from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
 from lorogo_server.context import Context
 from lorogo_server.epoch import Epochs
@@ -67,6 +67,11 @@ def new_nanoid() -> str:
     return str(nanoid.generate())
 
 
+def _own_id(data: Path | None, new_id: Callable[[], str]) -> str:
+    """A server with a folder keeps its id there: other servers wait for the one that had a document."""
+    return new_id() if data is None else identity.kept(data, new_id)
+
+
 def _check_archive(url: str) -> None:
     """Refuse what can never work; a store that is only away is told and tried again."""
     try:
@@ -104,7 +109,7 @@ class Server:
         `tracer_provider` is OpenTelemetry's: updates become spans (docs/OBSERVABILITY.md).
         """
         self.settings = settings or ServerSettings()
-        self.server_id = self.settings.server_id or new_id()
+        self.server_id = self.settings.server_id or _own_id(data if storage is None else None, new_id)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.journal = self._make_journal(data, storage)
@@ -591,8 +596,8 @@ class Server:
         finally:
             self._relieving = False
 
-    async def _recover(self, document_id: str) -> tuple[str, ...]:
-        return () if self.recovery is None else await self.recovery.recover(document_id)
+    async def _recover(self, document_id: str, taken_from: str) -> tuple[str, ...]:
+        return () if self.recovery is None else await self.recovery.recover(document_id, taken_from)
 
     async def _check_epoch(self) -> bool:
         changed = await self.context.epochs.check()

@@ -156,6 +156,7 @@ class Taking:
                 )
                 if first:
                     context.load_notes.forget(document_id)
+                before = rules.taken_from(entry)
                 lease = Lease(
                     document_id,
                     server_id=context.server_id,
@@ -170,8 +171,8 @@ class Taking:
                     settings=context.settings,
                     holder=holder,
                     new=expected == 0,
+                    taken_from=before,
                 )
-                before = rules.taken_from(entry)
                 if is_token(before) and before != context.server_id:
                     context.counters.took_over(document_id, before, context.clock.wall_ns())
                 await self._yes(message, token)
@@ -233,7 +234,7 @@ class Taking:
             raise _NotNow("journals are being asked for it; ask again")
         self._recovering.add(document_id)
         try:
-            absent = await self._context.recover(document_id)
+            absent = await self._context.recover(document_id, "")
         finally:
             self._recovering.discard(document_id)
         return bool(absent) or await self._is_stored(document_id)

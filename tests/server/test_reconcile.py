@@ -848,7 +848,7 @@ async def no_passes(_: Reconciler) -> None:
     await asyncio.Event().wait()
 
 
-async def served_at_once(_: Recovery, _document_id: str) -> tuple[str, ...]:
+async def served_at_once(_: Recovery, _document_id: str, _taken_from: str = "") -> tuple[str, ...]:
     """As by a server that has none of the journals, and reaches no server that has."""
     return ()
 
@@ -1004,6 +1004,62 @@ async def test_a_deleted_document_stays_deleted(world: World) -> None:
     third = await reconciled(await world.server(worker=0))
     assert figures(third, "republished", "tombstones_restored") == (0, 0)
     assert world.count() == left
+
+
+async def test_what_a_lagging_replica_shows_is_not_taken_for_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that has not seen a purge yet shows messages that NATS does not hold any more."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    purged = list(world.nats.store(WAL)._messages.values())
+    await world.probe.call("compact", "doc")
+    await first.stop()
+    world.lose(SNAPSHOTS)
+    lagging, read = 3, MemoryStream.read
+
+    async def lag(
+        self: MemoryStream, subject: str, *, first: int = 1, last: int | None = None
+    ) -> AsyncIterator[Stored]:
+        nonlocal lagging
+        if self._name == WAL and lagging:
+            lagging -= 1
+            for message in purged:
+                yield message
+        async for message in read(self, subject, first=first, last=last):
+            yield message
+
+    await world.probe.put("doc", world.probe.split(world.writer.type("not accepted yet")))
+    monkeypatch.setattr(MemoryStream, "read", lag)
+    await reconciled(await world.server())
+    assert lagging == 0
+    await world.is_whole()
+
+
+async def test_a_tombstone_is_stored_again_with_what_the_wal_holds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS went back to before a deletion: a restore brings back what was ACKed until then."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    kept = {name: list(world.nats.store(name)._messages.values()) for name in (WAL, SNAPSHOTS)}
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(SNAPSHOTS, STATUS)
+    rarely = replace(QUICK, reconcile_every_seconds=3600.0)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    second = await world.server(settings=rarely)
+    for name, messages in kept.items():
+        store = world.nats.store(name)
+        for message in messages:
+            store.store(message.subject, message.data, message.headers, message.time_ns)
+    await reconciled(second)
+    assert figures(second, "tombstones_restored") == (1,)
+    await world.probe.start("doc")
+    await world.probe.call("restore", "doc")
+    assert await world.probe.value("doc") == {"body": world.writer.text}
 
 
 async def test_a_lost_tombstone_is_stored_again(world: World) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
 from lorogo_server import Server, ServerSettings
+from lorogo_server.owning import NotTaken
 from lorogo_server.reconcile import Reconciler
 from lorogo_transport.ports import Message
 from tests.server.support import QUICK, Writer, until
@@ -127,6 +128,38 @@ async def test_a_document_without_an_absent_journal_is_served_late_and_marked(
         return owner.stats()["documents_incomplete"] == 0 and value == {"body": world.writer.text}
 
     await until(whole)
+
+
+async def test_the_server_that_had_a_document_is_waited_for_although_it_was_never_met(world: World) -> None:
+    """Its id in the status stands for its journals: the document is served late, and marked."""
+    settings = replace(RARELY, recover_seconds_max=2.0)
+    line = world.nats.connect("writer")
+    writer = Server(line, settings, clock=world.clock, data=world.data / "writer" / "worker-0")
+    await world._stack.enter_async_context(writer)
+    await writer.take("doc")
+    await world.write(5)
+    line.part(60.0)  # it does not notice, and answers no ask
+    world.lose(WAL, SNAPSHOTS)
+    owner = await elsewhere(world, "owner", settings)
+    assert owner.recovery is not None
+    assert not owner.recovery._known
+
+    async def taken() -> bool:  # when the lease is stale
+        with suppress(NotTaken):
+            await owner.take("doc")
+            return True
+        return False
+
+    await until(taken)
+    assert owner.stats()["servers_absent"] == [writer.server_id]
+    assert owner.stats()["documents_incomplete"] == 1
+
+
+async def test_a_server_keeps_its_id_in_its_folder(world: World) -> None:
+    """Others that wait for it after it was restarted wait for the same id."""
+    first = await elsewhere(world, "owner")
+    await first.stop()
+    assert (await elsewhere(world, "owner")).server_id == first.server_id
 
 
 async def test_without_a_doubt_nobody_is_asked(world: World) -> None:
