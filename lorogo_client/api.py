@@ -10,9 +10,8 @@ from lorogo_client.errors import NotAllowed, NotServed, Timeout
 from lorogo_client.links import Links
 from lorogo_client.receipt import Receipt, from_answer
 from lorogo_client.verdicts import backoff
-from lorogo_protocol import calls, crdt
+from lorogo_protocol import calls
 from lorogo_protocol.calls import Body, Refused
-from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.grants import VERBS, Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.reasons import Reason
@@ -114,11 +113,22 @@ class DocumentApi:
 
     async def import_(self, payload: bytes, *, timeout: float | None = None) -> Receipt:
         """Fill an empty document with a snapshot; other bytes are refused before anything is sent."""
+        self._links.holder.require(self.document_id, VERBS["import"])
+        allowed = self._settings.call_seconds if timeout is None else timeout
+        ends = self._links.clock.now() + allowed
+        deadline = asyncio.timeout(allowed)
         try:
-            crdt.check_snapshot_frame(payload)
-        except InvalidUpdate as error:
-            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
-        return from_answer(await self._do("import", {"payload": payload}, timeout))
+            async with deadline:
+                await self._links.snapshot_checks.check(payload)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            problem = (
+                f"the snapshot for {self.document_id} was not decoded in {allowed:g} s; nothing was sent"
+            )
+            raise Timeout(problem) from None
+        left = max(0.0, ends - self._links.clock.now())
+        return from_answer(await self._do("import", {"payload": payload}, left))
 
     async def delete(self, *, purge: bool = False, timeout: float | None = None) -> dict[str, object]:
         """Delete it; it stays deleted until `restore`, and with `purge` for good: nothing of it is kept."""

@@ -20,6 +20,7 @@ from lorogo_client.guarded import Guarded
 from lorogo_client.holder import Holder
 from lorogo_client.sending import Replies
 from lorogo_client.settings import ClientSettings
+from lorogo_client.snapshot_check import SnapshotChecks
 from lorogo_client.starting import Starter
 from lorogo_client.tracing import Tracing
 from lorogo_protocol.tokens import TokenRefused
@@ -128,6 +129,7 @@ class Links:
         self._shared = shared
         self.settings = shared.settings
         self.clock = shared.clock
+        self.snapshot_checks = SnapshotChecks()
         self._dial = dial
         self._first: Link | None = None
         self._first_transport: Transport | None = None  # if it is ours
@@ -211,6 +213,7 @@ class Links:
     async def close(self) -> None:
         """End every connection that is ours. Safe twice."""
         self._closed = True
+        self.snapshot_checks.close()
         await self._tasks.close()
         while self._places:
             _, place = self._places.popitem()

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import xxhash
 from loro import LoroDoc
 
 from lorogo_protocol.status import Down, Failed
@@ -20,6 +19,7 @@ from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.statuses import Statuses
 from tests.cli.support import COMMAND, SECONDS, Running, environment, lorogo, refused, said, said_json, until
+from tests.server.poison import forged
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -195,19 +195,10 @@ def test_a_document_is_forked_exported_and_imported(stack: Stack) -> None:
     words = refused(stack.lorogo("doc", "import", "cut", "-", stdin=piped.stdout[:-7]))
     assert "not a whole Loro snapshot" in words
     assert "there is no document 'cut'" in refused(stack.lorogo("doc", "get", "cut"))
-    words = refused(stack.lorogo("doc", "import", "forged", "-", stdin=_forged(payload)))
+    words = refused(stack.lorogo("doc", "import", "forged", "-", stdin=forged(payload)))
     assert "not a whole Loro snapshot" in words
     assert "there is no document 'forged'" in refused(stack.lorogo("doc", "get", "forged"))
     assert sorted(path.name for path in stack.cwd.glob("*copy*")) == ["copy.bin"]
-
-
-def _forged(snapshot: bytes) -> bytes:
-    """Other content, with a checksum that fits."""
-    data = bytearray(snapshot)
-    data[60] ^= 1
-    seed = int.from_bytes(b"LORO", "little")
-    data[16:20] = xxhash.xxh32_intdigest(bytes(data[20:]), seed).to_bytes(4, "little")
-    return bytes(data)
 
 
 def test_an_edit_sends_only_what_was_changed(stack: Stack) -> None:

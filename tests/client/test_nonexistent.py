@@ -17,6 +17,7 @@ from lorogo_transport import topology
 from lorogo_transport.memory import MemoryNats
 from tests.client.support import QUICK, client_of
 from tests.journals import in_memory
+from tests.server.poison import forged
 
 CALLS: dict[str, Callable[[DocumentApi], Awaitable[object]]] = {
     "get": lambda api: api.get(),
@@ -118,7 +119,7 @@ async def test_what_nats_lost_exists(
         assert (await client.document("doc").get())["value"] == {"t": "hello"}
 
 
-@pytest.mark.parametrize("damage", ["no header", "cut", "one bit", "only updates"])
+@pytest.mark.parametrize("damage", ["no header", "cut", "one bit", "only updates", "forged"])
 async def test_an_import_of_no_snapshot_leaves_no_trace(client: Client, damage: str) -> None:
     """Bytes that are not a whole snapshot are refused before the document is started."""
     whole = _doc().export(ExportMode.Snapshot())
@@ -127,6 +128,7 @@ async def test_an_import_of_no_snapshot_leaves_no_trace(client: Client, damage: 
         "cut": whole[:-7],
         "one bit": whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
         "only updates": _doc().export(ExportMode.Updates(VersionVector())),
+        "forged": forged(whole),
     }[damage]
     with pytest.raises(Refused, match="not a whole Loro snapshot") as caught:
         await client.document("none").import_(payload)

@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from loro import LoroDoc
+from loro import ExportMode, LoroDoc
 
 from lorogo_client import DocumentApi
+from lorogo_client.overview import rows
 from lorogo_gateway.http.documents import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
@@ -16,6 +17,7 @@ from lorogo_protocol.status import Failed
 from lorogo_transport.statuses import Statuses
 from tests.client.support import client_of, new_world
 from tests.gateway.http_support import Gate, gate, gate_of, http_of, made, problem
+from tests.server.poison import forged
 
 __all__ = ["gate"]
 
@@ -54,6 +56,17 @@ async def test_put_is_only_for_empty_documents(gate: Gate) -> None:
     octets = {"content-type": "application/octet-stream"}
     problem(await gate.http.put("/v1/documents/doc", content=snapshot, headers=octets), 409, "conflict")
     assert (await gate.http.get("/v1/documents/doc")).json() == {"body": "hello"}
+
+
+async def test_a_snapshot_that_does_not_decode_creates_no_document(gate: Gate) -> None:
+    """Also if its checksum fits: PUT is 422, and neither a status nor a message is written."""
+    doc = LoroDoc()
+    doc.get_text("t").insert(0, "hello")
+    payload = forged(doc.export(ExportMode.Snapshot()))
+    octets = {"content-type": "application/octet-stream"}
+    problem(await gate.http.put("/v1/documents/none", content=payload, headers=octets), 422, "invalid-update")
+    assert await rows(gate.client.transport, now_ns=0) == []
+    problem(await gate.http.get("/v1/documents/none"), 404, "not-found")
 
 
 @pytest.mark.parametrize("content", [{"a": {}}, {"a": {}, "b": [], "c": ""}])

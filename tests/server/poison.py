@@ -20,3 +20,11 @@ def deadly() -> bytes:
         data[length] += len(_HUGE) - 1
     data[16:20] = xxhash.xxh32(bytes(data[20:]), seed=_LORO).intdigest().to_bytes(4, "little")
     return bytes(data)
+
+
+def forged(snapshot: bytes) -> bytes:
+    """Other content than its own, with a checksum that fits: only decoding it shows that it is broken."""
+    data = bytearray(snapshot)
+    data[60] ^= 1
+    data[16:20] = xxhash.xxh32(bytes(data[20:]), seed=_LORO).intdigest().to_bytes(4, "little")
+    return bytes(data)

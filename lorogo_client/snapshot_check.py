@@ -1,0 +1,101 @@
+"""Refuses a snapshot that does not decode before a document is created for it.
+
+The owner decodes it only after the document exists. Forged bytes can end the process that decodes them
+(docs/decisions/0004), so that is neither the app nor the gateway, but a process that ends afterwards.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from lorogo_client.errors import SessionClosed
+from lorogo_protocol import crdt
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import InvalidUpdate
+from lorogo_protocol.reasons import Reason
+from lorogo_transport import snapshot_decoder
+from lorogo_transport.logs import get_logger
+from lorogo_transport.secret_files import without_secrets
+
+log = get_logger(__name__)
+
+PROGRAM: Final = "from lorogo_transport.snapshot_decoder import main; main()"
+_AT_ONCE: Final = 2
+_SECONDS: Final = 60.0  # for a process; its CPU seconds are fewer
+#: ends that the bytes cause; others (killed by a person, or for want of memory) say nothing about them
+_NATIVE: Final = frozenset({-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL})
+
+
+class SnapshotChecks:
+    """Checks snapshots for one client, at most two at once."""
+
+    def __init__(self, program: str = PROGRAM) -> None:
+        self._program = program
+        self._closed = False
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "lorogo-snapshot")  # each waits for a process
+
+    async def check(self, payload: bytes) -> None:
+        """Raise Refused if a server would refuse the snapshot whatever its settings are.
+
+        What is not known is not refused: if no process can be started, the owner decides.
+        """
+        if self._closed:
+            raise SessionClosed("the client is closed")
+        asked = partial(_check, payload, self._program)
+        await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+
+    def close(self) -> None:
+        """Begin no other check."""
+        self._closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _check(payload: bytes, program: str) -> None:
+    try:
+        crdt.check_snapshot_frame(payload)
+    except InvalidUpdate as error:
+        raise _invalid(str(error)) from None
+    if getattr(sys, "frozen", False) or not sys.executable:  # it would start the app once more
+        return
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            input=payload,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+            env={
+                **without_secrets(os.environ),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # an app may have added to it
+                "RUST_BACKTRACE": "0",
+            },
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("cannot check a snapshot before it is sent", problem=str(error), bytes=len(payload))
+        return
+    _judge(ended.returncode, ended.stdout)
+
+
+def _judge(code: int, outcome: bytes) -> None:
+    if code == -signal.SIGXCPU:
+        seconds = snapshot_decoder.CPU_SECONDS
+        raise Refused(Reason.TOO_LARGE, f"decoding it takes more than {seconds} s of CPU")
+    if code in _NATIVE:
+        raise _invalid(f"decoding it ends the process ({signal.Signals(-code).name})")
+    kind, _, why = outcome.partition(b" ")
+    if code == 0 and kind == snapshot_decoder.LONG:
+        raise Refused(Reason.TOO_LARGE, why.decode(errors="replace"))
+    if code == 0 and kind == snapshot_decoder.INVALID:
+        raise _invalid(why.decode(errors="replace"))
+    if code or kind != snapshot_decoder.FINE:
+        log.warning("the process that checks a snapshot failed", code=code)
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {why}")

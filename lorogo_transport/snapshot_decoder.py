@@ -1,0 +1,53 @@
+"""A process that decodes one snapshot and ends: forged bytes may end it, and nothing else with it.
+
+    stdin   the snapshot
+    stdout  "." if a server would import it; else "long" or "invalid", a space, and why
+
+`lorogo_client/snapshot_check.py` starts it. It imports little, so that it starts in about 50 ms.
+"""
+
+import os
+import resource
+import sys
+from contextlib import suppress
+from typing import Final
+
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError, TooLong, TooManyPeers
+
+#: then SIGXCPU ends the process; a server refuses what takes it 0.15 s
+CPU_SECONDS: Final = 10
+#: of memory: an operation has a byte or two in a snapshot, and takes about a hundred in memory
+_MEMORY_BYTES, _MEMORY_PER_BYTE = 2 << 30, 64
+
+FINE: Final = b"."
+LONG, INVALID = b"long", b"invalid"
+
+
+def main() -> None:
+    """Decode what comes on stdin, and say what came of it on stdout."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+    payload = sys.stdin.buffer.read()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = _MEMORY_BYTES + _MEMORY_PER_BYTE * len(payload)
+    if soft == resource.RLIM_INFINITY or wanted < soft:
+        with suppress(ValueError, OSError):  # macOS does not take every number
+            resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    outcome = memoryview(outcome_of(payload))
+    while outcome:
+        outcome = outcome[os.write(1, outcome) :]
+    os._exit(0)  # a document over which Loro panicked is not cleaned up
+
+
+def outcome_of(payload: bytes) -> bytes:
+    """What the process answers about the snapshot."""
+    try:
+        # As the owner does: once to see that it is whole, once into the document, within the limits.
+        Replica.from_snapshot(payload, foreign=True)
+        Replica(lazy=True).apply(payload, foreign=True, new=True)
+    except (TooLong, TooManyPeers) as error:
+        return LONG + b" " + str(error).encode()
+    except CrdtError as error:
+        return INVALID + b" " + str(error).encode(errors="replace")
+    return FINE
