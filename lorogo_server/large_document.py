@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from lorogo_protocol import calls
+from lorogo_protocol import calls, reasons
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.errors import CrdtError
@@ -51,20 +51,45 @@ async def run(
     call: Call | None = None,
     exports: bool = False,
 ) -> bytes:
-    """Return what the work returns in a child. `work` gets the document right before the fork."""
-    size = host.size
+    """Return what the work returns in a child. `work` gets the document right before the fork.
+
+    The document has one generation from the call to the answer, and is not loaded again after the fork.
+    Raises Refused otherwise, as `require_readable` does.
+    """
+    size, loaded, generation = host.size, host.loaded, host.loaded.facts.generation
+
+    def check() -> None:
+        require_readable(host)
+        if host.loaded.facts.generation != generation:
+            raise Refused(Reason.BUSY, "the document was deleted and restored meanwhile; ask again")
 
     def begin() -> Work:
-        nonlocal size
-        size = host.size
-        if not (host.is_up and host.lease.valid()):
-            raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
-        return work(host.loaded.intake.replica)
+        nonlocal size, loaded
+        check()
+        size, loaded = host.size, host.loaded
+        return work(loaded.intake.replica)
 
     done, seconds = await host.context.children.run(host.document_id, begin, exports=exports)
     if call is not None:
         host.costs.took(call, size, seconds)
+    check()
+    if host.loaded is not loaded:  # what the child had in memory was in doubt
+        raise Refused(Reason.BUSY, "the document was loaded again meanwhile; ask again")
     return done
+
+
+def require_readable(host: Host, *, deleted: bool = False) -> None:
+    """Raise Refused unless this server owns the document, and memory holds what is stored.
+
+    `deleted`: the document may also be a deleted one.
+    """
+    if not (host.is_up and host.lease.valid()):
+        raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
+    if not host.is_settled:
+        raise Refused(Reason.BUSY, "the document is being loaded again; ask once more")
+    if host.loaded.intake.deleted and not deleted:
+        erased = host.loaded.facts.erased_ns
+        raise Refused(Reason.DELETED, reasons.ERASED if erased else reasons.DELETED)
 
 
 async def _shared(
@@ -137,6 +162,8 @@ async def updates_since(host: Host, vector: bytes) -> tuple[bytes, Version, int]
 
     def begin(replica: Replica) -> Work:
         nonlocal stands
+        if not replica.can_serve_since(vector):
+            raise Refused(Reason.BUSY, "the history that it needs was trimmed meanwhile; ask again")
         stands = replica.version(), host.loaded.intake.head
         return partial(replica.updates_since, vector)
 

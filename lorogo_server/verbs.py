@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from lorogo_protocol import crdt, ids, reasons, subjects
+from lorogo_protocol import crdt, ids, subjects
 from lorogo_protocol.calls import Refused, maybe, need
 from lorogo_protocol.crdt import CrdtPanic, Replica, Version
 from lorogo_protocol.errors import (
@@ -47,13 +47,7 @@ async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
         raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
     if host.is_up and host.loaded.intake.replica.is_due:
         await _imported(host)
-    if not (host.is_up and host.lease.valid()):
-        raise Refused(Reason.NOT_OWNER, "this server is not sure to own the document now; ask again")
-    if not host.is_settled:
-        raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again")
-    if host.loaded.intake.deleted and verb not in _OF_DELETED:
-        erased = host.loaded.facts.erased_ns
-        raise Refused(Reason.DELETED, reasons.ERASED if erased else reasons.DELETED)
+    large_document.require_readable(host, deleted=verb in _OF_DELETED)
     try:
         return await handler(host, arguments)
     except LeaseLost as error:
