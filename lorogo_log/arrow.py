@@ -76,6 +76,8 @@ def record_batches(
     try:
         for batch in batches:
             header = batch.header
+            if not header.count:
+                continue  # it only makes an epoch, or the log's id, durable
             if header.raw_bytes >= large or len(batch) != header.count:
                 if group:
                     yield joined(group)

@@ -179,6 +179,8 @@ class Recovery:
     def _end_doubt(self) -> None:
         if not (self._doubt and self._own_settled) or self._unsettled():
             return
+        if any(self._is_unmet(wait.unmet) for wait in self._waits.values()):
+            return  # its journals may be compared only when it has named them
         if self._awaits_unknown():
             if self._ends_later != self._doubt:
                 self._ends_later = self._doubt
@@ -251,6 +253,7 @@ class Recovery:
         finally:
             del self._waits[document_id]
             wait.over.set()
+            self._end_doubt()
 
     async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
         clock = self._context.clock

@@ -10,9 +10,12 @@ Rows = list[tuple[int, int, bytes, bytes]]
 FRAMES = st.lists(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=40)), min_size=1, max_size=12))
 
 
-def filled(frames: list[list[tuple[bytes, bytes]]], *, compress: bool = False) -> MemoryStorage:
+def filled(
+    frames: list[list[tuple[bytes, bytes]]], *, compress: bool = False, durable_id: bool = False
+) -> MemoryStorage:
     storage = MemoryStorage()
-    with BlockingLog("log", Options(compress=compress, segment_bytes=4096), storage=storage) as log:
+    options = Options(compress=compress, segment_bytes=4096, durable_id=durable_id)
+    with BlockingLog("log", options, storage=storage) as log:
         for number, frame in enumerate(frames):
             log.append_many(frame, ts=number)
     return storage
@@ -35,12 +38,15 @@ def both(reader: Reader, **wishes: int | bytes) -> tuple[Rows, Rows, int]:
 
 
 @settings(deadline=None, max_examples=50)
-@given(FRAMES, st.booleans(), st.integers(1, 7))
+@given(FRAMES, st.booleans(), st.booleans(), st.integers(1, 7))
 def test_joined_frames_hold_the_same_records(
-    frames: list[list[tuple[bytes, bytes]]], compress: bool, drop: int
+    frames: list[list[tuple[bytes, bytes]]], compress: bool, durable_id: bool, drop: int
 ) -> None:
-    """`arrow()` gives what `read()` gives: from anywhere, for a key, compressed, and after cleaning."""
-    storage = filled(frames, compress=compress)
+    """`arrow()` gives what `read()` gives: from anywhere, for a key, compressed, and after cleaning.
+
+    A log whose id is durable begins with a frame without records.
+    """
+    storage = filled(frames, compress=compress, durable_id=durable_id)
     reader = Reader.open("log", storage=storage)
     places: list[dict[str, int | bytes]] = [{}, {"key": b"a"}]
     places += [{"from_seq": sum(map(len, frames)) // 2}, {"from_time": len(frames) // 2}]

@@ -81,16 +81,14 @@ def _mutation(name: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _wish(options: argparse.Namespace) -> Wish:
-    name = options.like or options.mutation
+def _wish(name: str) -> Wish:
     return mutations.named(name).wish if name else ANYTHING
 
 
-def _child(seeds: list[int], options: argparse.Namespace) -> int:
-    wish = _wish(options)
+def _child(seeds: list[tuple[int, str]], options: argparse.Namespace) -> int:
     run.prepare(options.mutation)
-    for seed in seeds:
-        verdict = run.run_seed(seed, wish=wish)
+    for seed, like in seeds:
+        verdict = run.run_seed(seed, wish=_wish(like))
         print(run.as_line(verdict), flush=True)
         if options.until_caught and not verdict.passed:
             break
@@ -98,8 +96,8 @@ def _child(seeds: list[int], options: argparse.Namespace) -> int:
 
 
 def _one(options: argparse.Namespace) -> int:
-    wish = _wish(options)
     run.prepare(options.mutation)
+    wish = _wish(options.like or options.mutation)
     verdict = run.run_seed(options.seed, wish=wish, whole_trace=options.trace)
     _tell(verdict, options)
     return 0 if verdict.passed else 1

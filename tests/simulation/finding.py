@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.simulation import run
@@ -39,15 +40,17 @@ class Finding:
 def find(mutation: Mutation, *, from_zero: bool = False) -> Finding:
     """Try seeds until one fails: from near one that shows it, or all from 0 on."""
     seeds = range(0 if from_zero else mutation.begin, mutation.begin + SEEDS_MAX)
-    verdicts = _child(run.child(seeds, mutation.name, until_caught=True))
+    faults = [(seed, mutation.name) for seed in seeds]
+    verdicts = _child(run.child(faults, mutation.name, until_caught=True))
     last = verdicts[-1]
     return Finding(mutation, len(verdicts), None if last.passed else last)
 
 
-def control(finding: Finding) -> Verdict:
-    """The same seed with the same faults, and without the mistake."""
-    assert finding.verdict is not None
-    return _child(run.child([finding.verdict.seed], like=finding.mutation.name))[0]
+def controls(findings: Iterable[Finding]) -> dict[str, Verdict]:
+    """By mutation: the seed that found it with the same faults, and without the mistake."""
+    found = [(one.mutation.name, one.verdict.seed) for one in findings if one.verdict is not None]
+    verdicts = _child(run.child((seed, name) for name, seed in found))
+    return {name: verdict for (name, _), verdict in zip(found, verdicts, strict=True)}
 
 
 def _child(command: list[str]) -> list[Verdict]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -99,11 +99,12 @@ def command(seed: int, mutation: str = "", like: str = "") -> str:
     )
 
 
-def child(
-    seeds: Sequence[int], mutation: str = "", like: str = "", *, until_caught: bool = False
-) -> list[str]:
-    """The command line of a process that runs these seeds and tells each as a line of JSON."""
-    options = _options(mutation, like) + (["--until-caught"] if until_caught else [])
+def child(seeds: Iterable[tuple[int, str]], mutation: str = "", *, until_caught: bool = False) -> list[str]:
+    """The command line of a process that runs these seeds and prints each verdict as a line of JSON.
+
+    Each seed comes with the name of the mutation whose faults it gets, or with "".
+    """
+    options = _options(mutation, "") + (["--until-caught"] if until_caught else [])
     return [sys.executable, "-m", "tests.simulation", "--child", json.dumps(list(seeds)), *options]
 
 
@@ -146,7 +147,7 @@ def run_many(
                 if (some := next(portions, None)) is None:
                     return
                 process = subprocess.Popen(
-                    child(some, mutation, like),
+                    child([(seed, like or mutation) for seed in some], mutation),
                     stdout=subprocess.PIPE,
                     text=True,
                     bufsize=1,
