@@ -37,7 +37,7 @@ LOG: tuple[Mutation, ...] = (
             every=2.0,
             others={"think_seconds": 0.3},
         ),
-        begin=4,
+        begin=15,
     ),
     Mutation(
         "prepared-thrown-away",
@@ -46,7 +46,7 @@ LOG: tuple[Mutation, ...] = (
         "directory.remove(name)",
         "a segment whose rename a crash undid is adopted with its records",
         _POWER,
-        begin=4,
+        begin=26,
     ),
     Mutation(
         "tail-cut-too-early",
@@ -55,6 +55,6 @@ LOG: tuple[Mutation, ...] = (
         "result.end = found.position",
         "a crash costs no record that was whole",
         _POWER,
-        begin=1,
+        begin=10,
     ),
 )

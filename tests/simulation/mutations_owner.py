@@ -54,7 +54,7 @@ OWNER: tuple[Mutation, ...] = (
         """,
         "what a call changes is on the disk before the call is answered",
         _LOSSES,
-        begin=6,
+        begin=19,
     ),
     Mutation(
         "ack-while-pending",
@@ -74,7 +74,7 @@ OWNER: tuple[Mutation, ...] = (
         "",
         "what the WAL replays is journalled before the document is UP",
         _LOSSES,
-        begin=1,
+        begin=10,
     ),
     Mutation(
         "load-stops-early",
@@ -83,7 +83,7 @@ OWNER: tuple[Mutation, ...] = (
         "loaded.follower.position <= newest.sequence",
         "a load reads up to the leader's last message, though a replica lags",
         Wish(kinds=("stale-reads", "server-kill", "server-pause"), every=2.0, others={"think_seconds": 0.3}),
-        begin=19,
+        begin=34,
     ),
     Mutation(
         "claim-left-out",
@@ -104,7 +104,7 @@ OWNER: tuple[Mutation, ...] = (
             every=2.0,
             others={"servers": 2, "think_seconds": 0.3, "documents": 2},
         ),
-        begin=2,
+        begin=10,
     ),
     Mutation(
         "renewal-without-swap",
@@ -159,7 +159,7 @@ OWNER: tuple[Mutation, ...] = (
         "return epoch == self.epoch",
         "what another server accepted meanwhile is not taken to be in our journal",
         _OWNERS,
-        begin=6,
+        begin=15,
     ),
     Mutation(
         "key-not-read-again",
@@ -176,7 +176,7 @@ OWNER: tuple[Mutation, ...] = (
             seconds=40.0,
             others={"servers": 2, "documents": 1, "think_seconds": 0.3},
         ),
-        begin=1,
+        begin=8,
     ),
     Mutation(
         "position-kept-after-rewind",

@@ -125,7 +125,7 @@ STORED: tuple[Mutation, ...] = (
             settings={"compact_every_seconds": 15.0, "history_seconds": 1.0},
             others={"clients": 3, "think_seconds": 0.3, "documents": 1},
         ),
-        begin=36,
+        begin=50,
     ),
     Mutation(
         "tombstone-after-purge",
@@ -154,6 +154,7 @@ STORED: tuple[Mutation, ...] = (
         "row.erased_ns and (there.deleted or row.erased_ns or there.generation <= row.generation)",
         "what was deleted stays deleted, though the stream lost its tombstone",
         _DELETED_AND_LOST,
+        begin=66,
     ),
     Mutation(
         "edits-after-deletion",
