@@ -66,6 +66,10 @@ class Counters:
         self.last_takeovers.append((document_id, server_id, time_ns))
 
 
+async def _no_doubts() -> int:
+    return 0
+
+
 async def _nothing_absent(_document_id: str, _taken_from: str) -> tuple[str, ...]:
     return ()
 
@@ -93,6 +97,7 @@ class Context:
     unfinished: Room  # for chunks of updates and calls that are not whole, of all documents
     check_epoch: Callable[[], Awaitable[bool]]  # True: it changed, and every host was told
     erased: Callable[[str], None]  # a document was erased: its records go
+    doubts: Callable[[], Awaitable[int]] = _no_doubts  # how often NATS may have lost data, as far as is known
     # Brings a document back before it is loaded, if NATS may have lost data; names the absent journals.
     recover: Callable[[str, str], Awaitable[tuple[str, ...]]] = _nothing_absent
     level: Level = field(default_factory=Level)

@@ -429,9 +429,16 @@ class Host:
             self.log.warning("served without journals of absent servers", journals=list(self.incomplete))
 
     async def _first_load(self) -> None:
-        context = self.context
         await asyncio.sleep(self.lease.wait_seconds)
-        await self._recover()
+        while True:
+            doubts = await self.context.doubts()
+            await self._recover()
+            await self._load_in_turn()
+            if doubts == await self.context.doubts():
+                return  # else NATS lost data before it was loaded
+
+    async def _load_in_turn(self) -> None:
+        context = self.context
         context.counters.loads_waiting += 1
         try:
             await context.load_slots.acquire()

@@ -116,6 +116,7 @@ class Reconciler:
         self._revived: set[str] = set()  # not opened by us: a server that is away may know of an erasure
         self._doubt = ""  # why numbers are not believed in this pass
         self._doubts = 0  # how often that began
+        self.changes = 0  # of them, those for streams that are not what this server knew
         self._on_doubt: Callable[[str, bool], None] = _no_doubt
         self._on_settled: Callable[[], None] = _nothing
         self._looking = asyncio.Lock()
@@ -433,6 +434,7 @@ class Reconciler:
                 lost = False
             table.epoch, table.snapshots = now, (state.created_ns, state.last_sequence)
             if why:
+                self.changes += 1
                 self.doubt(why, lost=lost)
 
     def doubt(self, why: str, *, lost: bool) -> None:

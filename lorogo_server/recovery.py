@@ -164,6 +164,12 @@ class Recovery:
 
     # --- doubts -----------------------------------------------------------------------------------
 
+    async def count_doubts(self) -> int:
+        """How often the streams were not what this server knew, as of now. Raises TransportError."""
+        if self._checked != self._connections:
+            await self.check()
+        return self._reconciler.changes
+
     def _begin(self, why: str, lost: bool) -> None:
         self._lost = lost or (self._lost and bool(self._doubt))
         self._doubt, self._why, self._own_settled = self._context.new_id(), why, False

@@ -146,6 +146,7 @@ class Server:
             load_slots=asyncio.Semaphore(self.settings.loads_max),
             check_epoch=self._check_epoch,
             erased=self._erased,
+            doubts=self._count_doubts,
             recover=self._recover,
             reply_budget=Budget(_REPLY_BYTES_MAX),
             vouchers=Vouchers(transport.bus, self._clock),
@@ -595,6 +596,9 @@ class Server:
                         )
         finally:
             self._relieving = False
+
+    async def _count_doubts(self) -> int:
+        return 0 if self.recovery is None else await self.recovery.count_doubts()
 
     async def _recover(self, document_id: str, taken_from: str) -> tuple[str, ...]:
         return () if self.recovery is None else await self.recovery.recover(document_id, taken_from)

@@ -12,6 +12,7 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
 from lorogo_server import Server, ServerSettings
+from lorogo_server.host import Host
 from lorogo_server.owning import NotTaken
 from lorogo_server.reconcile import Reconciler
 from lorogo_transport.ports import Message
@@ -153,6 +154,34 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
     await until(taken)
     assert owner.stats()["servers_absent"] == [writer.server_id]
     assert owner.stats()["documents_incomplete"] == 1
+
+
+async def test_what_is_lost_between_the_comparison_and_the_load_is_brought_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document is loaded again if NATS lost data since its journals were compared."""
+    await world.written(5)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    second = await world.server()
+    load, losses = Host._load_in_turn, 1
+
+    async def lose_first(host: Host) -> None:
+        nonlocal losses
+        if losses:
+            losses -= 1
+            world.lose(WAL, SNAPSHOTS)
+            world.nats.restart(0.01)
+
+            async def back() -> bool:
+                return second.context.transport.bus.connected and world.probe.bus.connected
+
+            await until(back)
+            await second._ensure_streams()
+        await load(host)
+
+    monkeypatch.setattr(Host, "_load_in_turn", lose_first)
+    await world.is_whole()
+    assert losses == 0
 
 
 async def test_a_server_keeps_its_id_in_its_folder(world: World) -> None:
