@@ -18,6 +18,8 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --maxprocesses=8 --dist=load
 # Your own shell's Python settings must not leak into .venv; an active environment does no harm.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes: without compiled files each of them compiles every module again.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The newest Python that we test on and that really starts (a version manager's stub may not).
 # Say `make PYTHON=/path/to/python` to choose another.
