@@ -48,7 +48,7 @@ def test_the_numbers_are_ours() -> None:
     drill = DrillSettings()
     for words, number in {
         "2000 without a number": "\nSEEDS ?= 2000\n" in makefile,
-        "`make test` runs 100, `make test-deep` 300 more": test_seeds.SEEDS_SHARED == (100, 300),
+        "`make test` runs 50, `make test-deep` 350 more": test_seeds.SEEDS_SHARED == (50, 350),
         "Within 150 virtual seconds": world.REST_SECONDS == 150,
         "within 60 seeds": finding.SEEDS_MAX == 60,
         "2 servers, 4 writers, 8 documents, 20 faults": (

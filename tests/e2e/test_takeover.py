@@ -12,7 +12,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import State
-from lorogo_protocol import subjects
+from lorogo_protocol import limits, subjects
 from lorogo_protocol.status import Up
 from lorogo_transport.embedded import EmbeddedNats
 from tests.e2e.support import QUICK, Typist, eventually, servers, text_of
@@ -74,7 +74,8 @@ async def test_another_server_takes_over_while_two_clients_type(
             )
             assert not missing
             assert ana.doc.get_text("body").to_string() == text
-            assert gap < goal_seconds * 2  # the goal itself is a figure to print, not to time a test by
+            # The goal is a figure to print, not to time a test by. A stop hands over: no lease runs out.
+            assert gap < (goal_seconds * 2 if ending == "kill -9" else limits.STALE_SECONDS)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from lorogo_server import Server, ServerSettings
+from lorogo_server import Server, ServerSettings, recovery
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe
 from tests.server.worlds import World, memory_world
@@ -13,6 +13,12 @@ from tests.transport.conftest import dial, transport, unique, world
 from tests.transport.support import Connect
 
 __all__ = ["dial", "transport", "unique", "world"]
+
+
+@pytest.fixture(autouse=True)
+def quick_roll_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of one process answer at once: a document need not wait a second for those never met."""
+    monkeypatch.setattr(recovery, "_UNKNOWN_SECONDS", 0.1)
 
 
 @pytest.fixture

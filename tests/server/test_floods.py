@@ -26,6 +26,8 @@ from tests.server.support import QUICK, Writer
 TOTAL = 1024 * KIB
 TIGHT = replace(
     QUICK,
+    lease_seconds=30.0,  # floods take the machine's time, and are not to cost the lease
+    stale_seconds=60.0,
     durability="stream",
     update_bytes_max=256 * KIB,
     unfinished_bytes_max=512 * KIB,

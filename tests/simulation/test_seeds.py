@@ -12,7 +12,7 @@ from tests.simulation import run
 SEEDS_USUAL = 400
 SEEDS = range(int(os.environ.get("LOROGO_SIMULATED_SEEDS", SEEDS_USUAL)))
 _PORTIONS = 8
-_QUICK = 2  # portions in `make test`; `make test-deep` runs the others
+_QUICK = 1  # portions in `make test`; `make test-deep` runs the others
 SEEDS_SHARED = (SEEDS_USUAL * _QUICK // _PORTIONS, SEEDS_USUAL * (_PORTIONS - _QUICK) // _PORTIONS)
 
 
