@@ -26,7 +26,7 @@ from loro import ExpandType, ExportMode, LoroDoc, LoroMap, LoroText, VersionVect
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import TooLong, TooManyPeers
-from lorogo_server.tasting import DECODE_SECONDS
+from lorogo_server.sandbox.decode_sandbox import DECODE_SECONDS
 
 STRETCH_SECONDS = 0.25
 _PLACES = ("empty", "full", "beside")

@@ -20,9 +20,9 @@ from lorogo_cli.telemetry import telemetry
 from lorogo_gateway.pages import Pages
 from lorogo_gateway.running import CannotListen, GatewaySettings, running
 from lorogo_server import Server, ServerSettings
-from lorogo_server.pacemaker import Pulse
+from lorogo_server.sandbox.decode_sandbox import Taster
+from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
-from lorogo_server.tasting import Taster
 from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
 from lorogo_transport.jetstream import connect
 

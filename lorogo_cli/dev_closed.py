@@ -18,8 +18,8 @@ from lorogo_client import tokens
 from lorogo_gateway import running as gateway
 from lorogo_gateway.pages import Pages
 from lorogo_server import Server, ServerSettings
-from lorogo_server.pacemaker import Pulse
-from lorogo_server.tasting import Taster
+from lorogo_server.sandbox.decode_sandbox import Taster
+from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_transport import auth_service, closed
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock

@@ -11,9 +11,9 @@ from lorogo_cli.output import progress_bar, say, say_json
 from lorogo_cli.values import show_count, show_size
 from lorogo_log import Reader
 from lorogo_protocol.ids import is_token
-from lorogo_server.archive import Archive
-from lorogo_server.restore_sources import find
-from lorogo_server.shipping import Shelf, to_ship
+from lorogo_server.journal.archive import Archive
+from lorogo_server.journal.shipment import Shelf, to_ship
+from lorogo_server.recovery.restore_sources import find
 
 _SERVER_ID = "server-id"
 _REPLICAS = "replicas"

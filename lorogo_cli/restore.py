@@ -18,10 +18,11 @@ from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_cli.way import Way
 from lorogo_protocol import ids, subjects
-from lorogo_server import ServerSettings, revocation_copy
-from lorogo_server.restore_run import NothingAsOld, Outcome, Report, Wanted
-from lorogo_server.restore_run import restore as run
-from lorogo_server.restore_sources import Source, find
+from lorogo_server import ServerSettings
+from lorogo_server.recovery import revocation_copy
+from lorogo_server.recovery.restore_run import NothingAsOld, Outcome, Report, Wanted
+from lorogo_server.recovery.restore_run import restore as run
+from lorogo_server.recovery.restore_sources import Source, find
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, Unreachable
 from lorogo_transport.jetstream import connect

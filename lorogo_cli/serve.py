@@ -19,9 +19,9 @@ from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server, ServerSettings
-from lorogo_server.pacemaker import Pulse
+from lorogo_server.sandbox.decode_sandbox import Taster
+from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
-from lorogo_server.tasting import Taster
 from lorogo_transport import topology
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock

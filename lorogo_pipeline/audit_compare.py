@@ -22,7 +22,7 @@ from lorogo_pipeline.audit_values import contrast
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed
-from lorogo_server.reading import TooDeep
+from lorogo_server.values.document_value import TooDeep
 
 _ROWS_AT_ONCE = 64
 _NEEDED = (

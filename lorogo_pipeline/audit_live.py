@@ -25,10 +25,10 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed, Status, Up
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.ledger import Covered
-from lorogo_server.loading import Loaded, LoadFailed, load
+from lorogo_server.document.loading import Loaded, LoadFailed, load
+from lorogo_server.journal.coverage import Covered
 from lorogo_server.settings import ServerSettings
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError

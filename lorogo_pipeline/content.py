@@ -17,8 +17,8 @@ import json
 import math
 
 from lorogo_protocol.crdt import Replica
-from lorogo_server import reading
-from lorogo_server.reading import DEPTH_MAX, TooDeep
+from lorogo_server.values import document_value
+from lorogo_server.values.document_value import DEPTH_MAX, TooDeep
 
 _NODE = {"id", "parent", "index", "fractional_index", "meta", "children"}  # of a tree, as Loro writes it
 _EDITOR_NODE = {"nodeName", "attributes", "children"}  # of rich text, as loro-prosemirror writes it
@@ -28,7 +28,7 @@ _LINE_BREAK = "hard_break"
 
 def read(replica: Replica) -> dict[str, object]:
     """The document's content as plain Python values. Raises TooDeep, CrdtError."""
-    return filled(reading.document_value(replica.settled()))
+    return filled(document_value.document_value(replica.settled()))
 
 
 def filled(value: dict[str, object]) -> dict[str, object]:

@@ -18,13 +18,14 @@ from lorogo_pipeline.fleet_plan import Choice, Prefix, Rest, Seen, choose, keep_
 from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, FleetStopped, Progress
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError
-from lorogo_server import Server, compaction, identity
-from lorogo_server.host import Host
-from lorogo_server.journal import JournalStopped
-from lorogo_server.lease import LeaseLost
-from lorogo_server.owning import NotTaken
-from lorogo_server.pacemaker import Pulse
-from lorogo_server.purging import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server import Server, identity
+from lorogo_server.compaction import compaction
+from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server.document.host import Host
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.lease import LeaseLost
+from lorogo_server.registry import NotTaken
+from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
 from lorogo_transport.authority import Authority
 from lorogo_transport.clock import SystemClock

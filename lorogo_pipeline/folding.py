@@ -5,7 +5,7 @@ and so can a plain loop. `as_of` means the server's time of acceptance: clients'
 
 The common case is quick: every update in the order of acceptance, imported at once. Whatever is odd (a
 journal that begins with a snapshot, a gap, a forged update) is left to the code that restores documents
-from journals (lorogo_server.restore), which tries harder and says what is missing.
+from journals (lorogo_server.recovery.restore), which tries harder and says what is missing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_server import restore
-from lorogo_server.reading import TooDeep
+from lorogo_server.recovery import restore
+from lorogo_server.values.document_value import TooDeep
 
 #: what the fold needs of a record, wherever it comes from
 INPUT = pa.schema(

@@ -34,7 +34,7 @@ from lorogo_pipeline.progress import Progress
 from lorogo_pipeline.schemas import TABLES
 from lorogo_pipeline.segments import FAIL, SKIP
 from lorogo_pipeline.views import dataframe, open_views
-from lorogo_server.restore_sources import NoSource
+from lorogo_server.recovery.restore_sources import NoSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from lorogo_log.rewrite import bad
 from lorogo_log.segment import Segment, find_frame
 from lorogo_log.storage import Directory
 from lorogo_pipeline.errors import BadOption, DamagedJournal
-from lorogo_server.archive import Archive, ArchiveError
-from lorogo_server.restore_sources import NoSource, find
+from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.recovery.restore_sources import NoSource, find
 
 FAIL, SKIP = "fail", "skip"
 

@@ -15,7 +15,7 @@ from lorogo_pipeline.source_errors import StreamBehind
 from lorogo_pipeline.stream_ranges import Range, Seen, StreamOptions, check_unchanged
 from lorogo_pipeline.stream_rows import LookBack, Open, RowMaker, Updates
 from lorogo_protocol import subjects
-from lorogo_server import epoch
+from lorogo_server.ownership import epoch
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing
 from lorogo_transport.ports import Stored, Stream, Transport
 

@@ -16,10 +16,12 @@ DOCUMENT_BYTES_MAX = 256 * MIB  # of a document as it is stored, and what was ac
 UPDATE_PEERS_MAX = 1000  # Loro's import takes time with peers times changes, and nothing interrupts it
 UPDATE_PEER_CHANGES_MAX = 10_000 * UPDATE_PEERS_MAX  # an update's peers times its changes
 PATCH_OPERATIONS_MAX = 10_000  # of a JSON Patch
-PATCH_WORK_MAX = 16 * MIB  # units of a JSON Patch (lorogo_server/call_executor.py): about 2 s in a thread
+PATCH_WORK_MAX = (
+    16 * MIB
+)  # units of a JSON Patch (lorogo_server/sandbox/call_executor.py): about 2 s in a thread
 LOOP_WORK_MAX = 128 * KIB  # units of one call on the event loop: about 15 ms
 # A document above one of these is read, exported, reverted and patched by a child process: on the event loop
-# that takes up to 0.2 s at these (a tree), and more above them (lorogo_server/child_process.py)
+# that takes up to 0.2 s at these (a tree), and more above them (lorogo_server/sandbox/child_process.py)
 LOOP_OPERATIONS_MAX = 15_000  # of a document, ever; above it a child process makes the first call
 LOOP_DOCUMENT_BYTES_MAX = 2 * MIB  # of a document; above it a child process makes the first call
 LOOP_CALL_SECONDS_MAX = 0.05  # of a call on a whole document; the loop makes the next one like it

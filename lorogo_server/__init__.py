@@ -1,7 +1,7 @@
-"""Owns documents: one asyncio process takes those that clients ask for, and answers for them.
+"""The document server: one asyncio process that owns documents and answers their clients.
 
-Open `server.py` first, then `owning.py` (who has which document), `host.py` (one document), `intake.py`
-(what an update leads to), `lease.py` (ownership), `upkeep.py` and `compaction.py`.
+Open `server.py` first, then `registry.py` (the documents of this server) and `document/host.py` (one
+document).
 """
 
 from typing import TYPE_CHECKING, Any

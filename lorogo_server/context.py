@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from lorogo_protocol import subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.reasons import Reason
-from lorogo_server.call_executor import CallExecutor
-from lorogo_server.child_process import ChildProcesses
-from lorogo_server.epoch import Epochs
-from lorogo_server.foretaste import Foretaste
-from lorogo_server.journal import Journal
-from lorogo_server.level import Level
-from lorogo_server.load_notes import LoadNotes
-from lorogo_server.quarantine import Quarantine
-from lorogo_server.rights import Rights
+from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.document.quarantine import Quarantine
+from lorogo_server.journal.ack_metrics import Tally
+from lorogo_server.journal.disk_journal import Journal
+from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.ownership.load_notes import LoadNotes
+from lorogo_server.recovery.vouchers import Vouchers
+from lorogo_server.rpc.rights import Rights
+from lorogo_server.sandbox.batch_validation import Foretaste
+from lorogo_server.sandbox.call_executor import CallExecutor
+from lorogo_server.sandbox.child_process import ChildProcesses
+from lorogo_server.sandbox.decode_sandbox import Taste, untasted
 from lorogo_server.settings import ServerSettings
-from lorogo_server.tally import Tally
-from lorogo_server.tasting import Taste, untasted
 from lorogo_server.tracing import Tracing
-from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StreamMissing

@@ -18,32 +18,33 @@ from lorogo_protocol import ids, subjects
 from lorogo_protocol.chunks import Room
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.wire import WIRE
-from lorogo_server import identity, streams, whereabouts
-from lorogo_server.archive import Archive, ArchiveError, NoSuchArchive
+from lorogo_server import identity, streams
+from lorogo_server.compaction.compaction_schedule import Upkeep
 from lorogo_server.context import Context
-from lorogo_server.epoch import Epochs
-from lorogo_server.feeding import Feeding
-from lorogo_server.foretaste import Foretaste
-from lorogo_server.host import Host
-from lorogo_server.journal import DiskJournal, JournalStopped, NoJournal
-from lorogo_server.keeping import Keeping
-from lorogo_server.maintenance import Maintenance
-from lorogo_server.owning import NotTaken, Owning
-from lorogo_server.pacemaker import Pulse
-from lorogo_server.quarantine import Quarantine
-from lorogo_server.reconcile import Reconciler
-from lorogo_server.recovery import Recovery
-from lorogo_server.renewals import Renewals
-from lorogo_server.replicating import Copies, ReplicatedJournal
-from lorogo_server.resetting import Resetting
-from lorogo_server.revocation_copy import RevocationCopy
-from lorogo_server.rights import Rights, Verifier
+from lorogo_server.document.host import Host
+from lorogo_server.document.quarantine import Quarantine
+from lorogo_server.journal import failure_domain
+from lorogo_server.journal.ack_metrics import Tally
+from lorogo_server.journal.archive import Archive, ArchiveError, NoSuchArchive
+from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, NoJournal
+from lorogo_server.journal.feed import Feeding
+from lorogo_server.journal.replication import Copies, ReplicatedJournal
+from lorogo_server.journal.segment_upkeep import Keeping
+from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.ownership.renewals import Renewals
+from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.recovery.recovery import Recovery
+from lorogo_server.recovery.revocation_copy import RevocationCopy
+from lorogo_server.recovery.vouchers import Vouchers
+from lorogo_server.registry import NotTaken, Owning
+from lorogo_server.rpc.error_reset import Resetting
+from lorogo_server.rpc.rights import Rights, Verifier
+from lorogo_server.sandbox.batch_validation import Foretaste
+from lorogo_server.sandbox.decode_sandbox import Lane, Taster, untasted
+from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.scheduler import Maintenance
 from lorogo_server.settings import InvalidSettings, ServerSettings
-from lorogo_server.tally import Tally
-from lorogo_server.tasting import Lane, Taster, untasted
 from lorogo_server.tracing import tracing_of
-from lorogo_server.upkeep import Upkeep
-from lorogo_server.vouchers import Vouchers
 from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.discovery import is_ready, server_stats
@@ -459,7 +460,7 @@ class Server:
         if self._copies is None or self._data is None or self._copies.place:
             return
         try:
-            found = await asyncio.to_thread(whereabouts.place, self._data, self.context.new_id)
+            found = await asyncio.to_thread(failure_domain.place, self._data, self.context.new_id)
         except (OSError, ValueError) as error:
             raise JournalStopped(f"the place of {self._data} cannot be told: {error}") from error
         self._copies.place = found

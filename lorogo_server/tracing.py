@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from lorogo_protocol.replies import Ack, Nack, Reply
-from lorogo_server.intake import Accepted, Again, Refused
+from lorogo_server.document.intake import Accepted, Again, Refused
 from lorogo_transport.clock import Clock
 from lorogo_transport.logs import Log, get_logger
 from lorogo_transport.tracing import Recent, events_of, spans_of

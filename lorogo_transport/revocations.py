@@ -6,11 +6,12 @@ there is something, and every 30 seconds. A copy is only a hint: what counts is 
 Who could not read it for five minutes lets nobody in by it.
 
 NATS may lose the bucket, so servers keep copies of the list on their disks and bring them back
-(lorogo_server/revocation_copy.py). The key `complete` is set once they did: a bucket without it may lack
-anything, and every token is refused. A server writes into `kept_{server id}` up to which sequence its disk
-has the list. An entry that was read once refuses until its key is removed, also if the bucket loses it.
-Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`, `$JS.API.STREAM.MSG.GET.KV_loro-revoked` and
-`loro.revoked.*`; revoking also `$KV.loro-revoked.*` and `$JS.API.STREAM.MSG.DELETE.KV_loro-revoked`.
+(lorogo_server/recovery/revocation_copy.py). The key `complete` is set once they did: a bucket without it
+may lack anything, and every token is refused. A server writes into `kept_{server id}` up to which sequence
+its disk has the list. An entry that was read once refuses until its key is removed, also if the bucket
+loses it. Reading takes the subjects `$JS.API.DIRECT.GET.KV_loro-revoked`,
+`$JS.API.STREAM.MSG.GET.KV_loro-revoked` and `loro.revoked.*`; revoking also `$KV.loro-revoked.*` and
+`$JS.API.STREAM.MSG.DELETE.KV_loro-revoked`.
 """
 
 import asyncio

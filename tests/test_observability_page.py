@@ -17,8 +17,8 @@ CODE = {
     for path in (
         "lorogo_client/tracing.py",
         "lorogo_client/mirror.py",
-        "lorogo_server/answers.py",
-        "lorogo_server/quarantine.py",
+        "lorogo_server/document/answers.py",
+        "lorogo_server/document/quarantine.py",
         "lorogo_server/tracing.py",
         "lorogo_transport/otel.py",
     )

@@ -134,7 +134,7 @@ def _gateway_tls(chosen: Chosen) -> None:
 
 def _archive(chosen: Chosen) -> None:
     if chosen.choices.get("archive") and chosen["archive"]:
-        from lorogo_server.archive import check_driver
+        from lorogo_server.journal.archive import check_driver
 
         check_driver(chosen["archive"])
 

@@ -12,7 +12,7 @@ from loro import LoroDoc
 from lorogo_cli.errors import Problem
 from lorogo_cli.patches import difference, same, set_value
 from lorogo_cli.paths import parse_path
-from lorogo_server.patching import apply_patch
+from lorogo_server.values.patch import apply_patch
 
 DOCUMENT: dict[str, Any] = {
     "title": "Hi",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lorogo_cli.errors import Problem
 from lorogo_cli.paths import json_path, parse_path, pointer
-from lorogo_server.queries import query
+from lorogo_server.values.query import query
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=0, max_size=8)
 

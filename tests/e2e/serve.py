@@ -15,9 +15,10 @@ from typing import Any
 
 import uvloop
 
-from lorogo_server import Server, ServerSettings, host, loading
-from lorogo_server.loading import Loaded
-from lorogo_server.pacemaker import Pulse
+from lorogo_server import Server, ServerSettings
+from lorogo_server.document import host, loading
+from lorogo_server.document.loading import Loaded
+from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.jetstream import connect
 

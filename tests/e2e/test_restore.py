@@ -18,9 +18,10 @@ from lorogo_protocol import revocation
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord, encode
-from lorogo_server import Server, ServerSettings, revocation_copy
-from lorogo_server.restore_scratch import decode
-from lorogo_server.restore_sources import find
+from lorogo_server import Server, ServerSettings
+from lorogo_server.journal.record_sorter import decode
+from lorogo_server.recovery import revocation_copy
+from lorogo_server.recovery.restore_sources import find
 from lorogo_transport import jetstream
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 
 from lorogo_protocol.errors import LorogoError
-from lorogo_server import history
-from lorogo_server.facts import FORMAT, SnapshotFacts
+from lorogo_server.document import history
+from lorogo_server.snapshot_metadata import FORMAT, SnapshotFacts
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

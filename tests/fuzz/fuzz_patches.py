@@ -13,10 +13,10 @@ from typing import Any
 
 from loro import ExportMode, LoroCounter, LoroDoc, LoroMap, LoroMovableList, LoroText
 
-from lorogo_server.parts import CounterPart, ListPart, MapPart, fill, same
-from lorogo_server.patching import PatchError, apply_patch
-from lorogo_server.queries import QueryError, query, to_json
-from lorogo_server.reading import TooDeep, document_value
+from lorogo_server.values.document_value import TooDeep, document_value
+from lorogo_server.values.parts import CounterPart, ListPart, MapPart, fill, same
+from lorogo_server.values.patch import PatchError, apply_patch
+from lorogo_server.values.query import QueryError, query, to_json
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

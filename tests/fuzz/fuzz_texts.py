@@ -12,8 +12,8 @@ from lorogo_gateway.http import etags, moments, negotiation
 from lorogo_log import Position
 from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError
-from lorogo_server.parts import Problem as PatchProblem
-from lorogo_server.patching import parse_pointer
+from lorogo_server.values.parts import Problem as PatchProblem
+from lorogo_server.values.patch import parse_pointer
 from lorogo_transport import addresses, timestamps
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target

@@ -12,7 +12,7 @@ from loro import ExportMode, LoroDoc, LoroMap, LoroText, VersionVector
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, CrdtPanic, Reach, Replica, Unready
 from lorogo_protocol.errors import CrdtError
-from lorogo_server.parts import MapPart, fill
+from lorogo_server.values.parts import MapPart, fill
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

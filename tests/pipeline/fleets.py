@@ -10,7 +10,7 @@ from lorogo_pipeline.fleet_report import FleetOptions
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
-from lorogo_server.reconcile_scan import entries, places
+from lorogo_server.journal.journal_scan import entries, places
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import JetStreamTransport, connect
 from lorogo_transport.ports import Message

@@ -13,9 +13,9 @@ from lorogo_protocol import crdt
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.records import ANSWERS_KEY, DocumentRecord, Record, UpdateRecord, encode
-from lorogo_server.restore import gather, rebuild
-from lorogo_server.restore_scratch import decode
-from lorogo_server.restore_sources import find
+from lorogo_server.journal.record_sorter import decode
+from lorogo_server.recovery.restore import gather, rebuild
+from lorogo_server.recovery.restore_sources import find
 
 NOW = 2_000_000_000_000_000_000
 

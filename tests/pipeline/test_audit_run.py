@@ -21,7 +21,7 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Record, UpdateRecord
 from lorogo_protocol.status import Down, Failed, Up
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport import jetstream
 from lorogo_transport.calls import Budget, Responder
 from lorogo_transport.clock import SystemClock

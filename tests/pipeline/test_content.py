@@ -9,7 +9,7 @@ from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_pipeline import content
 from lorogo_protocol.crdt import Replica
-from lorogo_server.reading import TooDeep
+from lorogo_server.values.document_value import TooDeep
 
 
 def nested(levels: int) -> object:

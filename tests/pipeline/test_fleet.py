@@ -16,12 +16,13 @@ from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, FleetStopped
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Starting, Up
-from lorogo_server import ServerSettings, compaction
-from lorogo_server.epoch import Epochs
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server import ServerSettings
+from lorogo_server.compaction import compaction
+from lorogo_server.compaction.purges import purge_prefix
 from lorogo_server.identity import HomeInUse
-from lorogo_server.journal import JournalStopped
-from lorogo_server.purging import purge_prefix
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.epoch import Epochs
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
 from lorogo_transport.streams import JetStreamStream

@@ -22,7 +22,7 @@ from lorogo_pipeline.lake import Lake
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_pipeline.segments import FAIL, SKIP
 from lorogo_protocol.records import AnswersRecord, BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord
-from lorogo_server.restore_sources import NoSource
+from lorogo_server.recovery.restore_sources import NoSource
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload
 from tests.pipeline.lakes import files_of, on_workers, rows_of, tables_of
 from tests.pipeline.test_segments import flip, segments

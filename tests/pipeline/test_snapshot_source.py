@@ -24,7 +24,7 @@ from lorogo_pipeline.snapshot_rows import (
 from lorogo_pipeline.source_errors import BadSourceOption
 from lorogo_pipeline.sources import register
 from lorogo_protocol.subjects import SNAPSHOT_STREAM
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import JetStreamTransport, connect

@@ -20,7 +20,7 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Status
 from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
-from lorogo_server.level import Level
+from lorogo_server.compaction.wal_usage import Level
 from lorogo_transport.errors import OutcomeUnknown
 from lorogo_transport.jetstream import connect as nats
 from tests.client.support import eventually, until_state

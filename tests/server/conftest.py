@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from lorogo_server import Server, ServerSettings, recovery
+from lorogo_server import Server, ServerSettings
+from lorogo_server.recovery import recovery
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe
 from tests.server.worlds import World, memory_world

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lorogo_server import Server
-from lorogo_server.host import Host
+from lorogo_server.document.host import Host
 from lorogo_transport.snapshots import SnapshotHead
 from tests.server.support import QUICK, Probe, Writer
 from tests.server.worlds import PATIENCE, World

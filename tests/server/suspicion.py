@@ -1,7 +1,7 @@
 """A taster without a process, for tests of what is done with its word."""
 
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_server.tasting import SUSPECTED, Taster
+from lorogo_server.sandbox.decode_sandbox import SUSPECTED, Taster
 
 
 class Suspicious(Taster):

@@ -12,10 +12,10 @@ from loro import LoroDoc
 from lorogo_protocol import chunks, operation_ids, steps
 from lorogo_protocol.crdt import Applied, CrdtPanic, Replica, UnclearPanic, Unready
 from lorogo_server import Server
-from lorogo_server.admission import admit
-from lorogo_server.history import History
-from lorogo_server.intake import Accepted, Intake, Poisoned
-from lorogo_server.tasting import Taster, untasted
+from lorogo_server.document.admission import admit
+from lorogo_server.document.history import History
+from lorogo_server.document.intake import Accepted, Intake, Poisoned
+from lorogo_server.sandbox.decode_sandbox import Taster, untasted
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer

@@ -8,8 +8,8 @@ import pytest
 
 from lorogo_log import BlockingLog, FileStorage
 from lorogo_server import InvalidSettings, Server, ServerSettings
-from lorogo_server.epoch import Known, recalled, remember
-from lorogo_server.journal import JournalStopped
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.epoch import Known, recalled, remember
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.test_replicated import fleet
@@ -19,7 +19,7 @@ async def test_a_wrong_secret_is_a_warning_once_and_in_the_statistics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever runs the server that cannot copy is told why, and not every two seconds."""
-    with caplog.at_level(logging.WARNING, logger="lorogo_server.replicating"):
+    with caplog.at_level(logging.WARNING, logger="lorogo_server.journal.replication"):
         async with fleet(tmp_path) as world:
             await world.server("one", journal_secret="open sesame")
             stranger = await world.server("two", journal_secret="guess")

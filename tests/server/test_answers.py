@@ -7,9 +7,9 @@ import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Reply
-from lorogo_server import compaction
-from lorogo_server.intake import Refused
-from lorogo_server.lease import Lease
+from lorogo_server.compaction import compaction
+from lorogo_server.document.intake import Refused
+from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import Disconnected
 from tests.server.slow_writes import before_a_trim, writing_slowly
 from tests.server.support import Writer, so, until

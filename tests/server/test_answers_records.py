@@ -17,10 +17,11 @@ from lorogo_protocol import pages, records, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, ErasedRecord
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_server import Server, ServerSettings, maintenance, reconcile_scan
-from lorogo_server.journal import DiskJournal
-from lorogo_server.restore_run import Report, Wanted, restore
-from lorogo_server.restore_sources import find
+from lorogo_server import Server, ServerSettings, scheduler
+from lorogo_server.journal import journal_scan
+from lorogo_server.journal.disk_journal import DiskJournal
+from lorogo_server.recovery.restore_run import Report, Wanted, restore
+from lorogo_server.recovery.restore_sources import find
 from lorogo_server.settings import InvalidSettings
 from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
@@ -106,7 +107,7 @@ async def test_a_graceful_stop_leaves_what_was_answered(world: World) -> None:
 
 async def test_the_time_comes_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every `answers_every_seconds`, one record after another; none where nothing was answered."""
-    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 0.01)
     async with world.serving(replace(QUICK, answers_every_seconds=0.01)):
         await world.probe.start("doc")
 
@@ -325,13 +326,13 @@ async def test_reconciliation_makes_no_row_and_no_document_of_them(world: World)
         assert {head.document_id async for head in server.context.snapshots.list()} <= {"doc"}
         await world.probe.start("doc")
         assert await world.probe.value("doc") == {"body": "abc"}
-    place = reconcile_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
-    assert {entry.document_id for entry in reconcile_scan.entries(place)} == {"doc"}
-    assert list(reconcile_scan.entries(place, key=ANSWERS_KEY.decode())) == []
+    place = journal_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
+    assert {entry.document_id for entry in journal_scan.entries(place)} == {"doc"}
+    assert list(journal_scan.entries(place, key=ANSWERS_KEY.decode())) == []
     sequence = next(
         one.sequence for batch in place.reader().cursor(key=ANSWERS_KEY) for one in batch.records()
     )
-    assert reconcile_scan.lookup(place, sequence) is None
+    assert journal_scan.lookup(place, sequence) is None
 
 
 async def test_the_ledger_covers_what_it_covered(world: World) -> None:
@@ -385,10 +386,10 @@ async def test_an_erasure_leaves_them(world: World) -> None:
         await told(server)
         before = world.answers()
         await world.probe.call("delete", "doc", purge=True)
-        place = reconcile_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
+        place = journal_scan.Place("00", world.folder / "worker-0" / "journal" / "00")
 
         async def erased() -> bool:
-            left = [entry.record for entry in reconcile_scan.entries(place, key="doc")]
+            left = [entry.record for entry in journal_scan.entries(place, key="doc")]
             return bool(left) and all(isinstance(one, ErasedRecord) for one in left)
 
         await until(erased)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lorogo_server import backlog
-from lorogo_server.backlog import Backlog, Heard
+from lorogo_server.document import backlog
+from lorogo_server.document.backlog import Backlog, Heard
 from lorogo_transport.ports import Stored
 from lorogo_transport.republish import Republished
 

@@ -11,10 +11,10 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
-from lorogo_server import verbs
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.history import DatedVersion, History, decode, encode
-from lorogo_server.intake import Accepted, Intake, Refused
+from lorogo_server.document.history import DatedVersion, History, decode, encode
+from lorogo_server.document.intake import Accepted, Intake, Refused
+from lorogo_server.rpc import methods
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.headers import encode_headers
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Writer, until
@@ -167,8 +167,8 @@ async def test_many_who_ask_for_the_whole_document_share_its_bytes(memory: World
     await probe.start("doc")
     await probe.accept("doc", writer.type("one "))
     host = server.hosts["doc"]
-    exports = [await verbs.answer(host, "export", {}) for _ in range(3)]
-    newcomers = [await verbs.answer(host, "sync", {}) for _ in range(3)]
+    exports = [await methods.answer(host, "export", {}) for _ in range(3)]
+    newcomers = [await methods.answer(host, "sync", {}) for _ in range(3)]
     assert len({id(one["payload"]) for one in [*exports, *newcomers]}) == 1
     await probe.accept("doc", writer.type("two "))
     payload = (await probe.call("export", "doc"))["payload"]

@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.limits import LOOP_CALL_SECONDS_MAX, LOOP_DOCUMENT_BYTES_MAX, LOOP_OPERATIONS_MAX
-from lorogo_server.call_costs import Call, CallCosts, Size
+from lorogo_server.sandbox.call_costs import Call, CallCosts, Size
 
 _SMALL = Size(LOOP_OPERATIONS_MAX, LOOP_DOCUMENT_BYTES_MAX)
 _LARGE = Size(2_000_000, 20_000_000)

@@ -13,8 +13,9 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_WORK_MAX
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_executor, parts, patching, queries, reading
-from lorogo_server.call_executor import CallExecutor, Meter, OverBudget
+from lorogo_server.sandbox import call_executor
+from lorogo_server.sandbox.call_executor import CallExecutor, Meter, OverBudget
+from lorogo_server.values import document_value, parts, patch, query
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK
 from tests.server.test_full import served
@@ -64,7 +65,7 @@ async def test_a_patch_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPat
 
 async def test_a_long_patch_is_made_beside_the_loop_and_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A patch above the budget of the loop runs once more in a thread, from the beginning."""
-    ran = where_it_ran(monkeypatch, patching, "apply_patch")
+    ran = where_it_ran(monkeypatch, patch, "apply_patch")
     async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
         await probe.call("patch", "doc", operations=[{"op": "add", "path": "/n", "value": {"a": 1}}])
         assert ran == [True]
@@ -75,7 +76,7 @@ async def test_a_long_patch_is_made_beside_the_loop_and_applied_once(monkeypatch
 
 async def test_a_long_document_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """`get` reads a small document on the loop, and a large one in a thread."""
-    ran = where_it_ran(monkeypatch, reading, "document_value")
+    ran = where_it_ran(monkeypatch, document_value, "document_value")
     async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
         assert await probe.value("doc") == {}
         assert ran == [True]
@@ -88,7 +89,7 @@ async def test_a_long_document_is_read_beside_the_loop(monkeypatch: pytest.Monke
 
 async def test_a_query_is_answered_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A JSONPath expression on a small value may take a second, too."""
-    ran = where_it_ran(monkeypatch, queries, "query")
+    ran = where_it_ran(monkeypatch, query, "query")
     async with served(MemoryNats(), QUICK_STREAM) as (_, probe):
         assert (await probe.call("get", "doc", paths=["$.n"]))["matches"] == [[]]
     assert ran == [False]

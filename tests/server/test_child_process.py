@@ -10,8 +10,8 @@ import pytest
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.reasons import Reason
-from lorogo_server import child_process
-from lorogo_server.child_process import ChildProcesses
+from lorogo_server.sandbox import child_process
+from lorogo_server.sandbox.child_process import ChildProcesses
 
 _SECONDS = 30
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_server import Server, compaction
-from lorogo_server.host import Host
+from lorogo_server import Server
+from lorogo_server.compaction import compaction
+from lorogo_server.document.host import Host
 from lorogo_transport.errors import RequestTimeout, StorageFull
 from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 from tests.server.slow_writes import writing_slowly

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lorogo_server.due import Due
+from lorogo_server.document.compaction_request import Due
 
 
 def test_the_first_reason_stays_until_it_was_tried() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lorogo_server.ending import EndedBefore, Ending
+from lorogo_server.document.shutdown import EndedBefore, Ending
 
 
 def test_a_stop_finishes_what_was_queued_then() -> None:

@@ -1,7 +1,7 @@
 """The epoch of the WAL: a stream that went back is found out, also when it has grown since."""
 
 from lorogo_protocol import subjects
-from lorogo_server.epoch import Epochs
+from lorogo_server.ownership.epoch import Epochs
 from lorogo_transport import topology
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Stream, Transport

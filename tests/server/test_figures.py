@@ -18,8 +18,9 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
 from lorogo_protocol.status import Up
-from lorogo_server import Server, replicating
-from lorogo_server.archive import Archive, ArchiveError
+from lorogo_server import Server
+from lorogo_server.journal import replication
+from lorogo_server.journal.archive import Archive, ArchiveError
 from lorogo_transport.discovery import ServerStats
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.memory import MemoryNats
@@ -329,7 +330,7 @@ async def test_a_copy_that_is_missing_shows_in_what_the_journal_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replicated journal without a copy says what it waits for; a server that cannot copy says why."""
-    monkeypatch.setattr(replicating, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(replication, "_WAIT_SECONDS", 0.05)
     async with fleet(tmp_path) as world:
         one = await world.server("one", journal_secret="open sesame")
         changes = Changes(one)

@@ -15,8 +15,8 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX, KIB
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
-from lorogo_server.history import History
-from lorogo_server.intake import Accepted, Effect, Intake
+from lorogo_server.document.history import History
+from lorogo_server.document.intake import Accepted, Effect, Intake
 from lorogo_transport import calls
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, Stored

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_server.following import Doubtful, Follower, Known, Missing, Next, Step
+from lorogo_server.document.follower import Doubtful, Follower, Known, Missing, Next, Step
 
 HERE, TIME = 7, 1_000  # the message that was taken last
 

@@ -10,12 +10,13 @@ import pytest
 from lorogo_protocol import chunks
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.errors import InvalidUpdate
-from lorogo_server import ServerSettings, foretaste
-from lorogo_server.admission import admit
-from lorogo_server.foretaste import Foretaste, Foretasted
-from lorogo_server.history import History
-from lorogo_server.intake import Accepted, Intake
-from lorogo_server.tasting import Lane, Portion, Process, Taster
+from lorogo_server import ServerSettings
+from lorogo_server.document.admission import admit
+from lorogo_server.document.history import History
+from lorogo_server.document.intake import Accepted, Intake
+from lorogo_server.sandbox import batch_validation
+from lorogo_server.sandbox.batch_validation import Foretaste, Foretasted
+from lorogo_server.sandbox.decode_sandbox import Lane, Portion, Process, Taster
 from lorogo_transport.ports import Stored
 from tests.server.poison import deadly
 from tests.server.support import Writer
@@ -33,7 +34,7 @@ def taster() -> Iterator[Taster]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foretaste, "_SECONDS", 60.0)
+    monkeypatch.setattr(batch_validation, "_SECONDS", 60.0)
 
 
 class Tasting:
@@ -116,10 +117,10 @@ async def test_who_does_not_answer_is_replaced(taster: Taster, monkeypatch: pyte
     assert taster.process is not None
     silent = taster.process
     stand_still(silent.popen.pid, *children(silent.popen.pid))
-    monkeypatch.setattr(foretaste, "_SECONDS", 0.05)
+    monkeypatch.setattr(batch_validation, "_SECONDS", 0.05)
     assert await tasting.known(tasting.add(writer.type("a"))) == [False]
     assert taster.process is not silent
-    monkeypatch.setattr(foretaste, "_SECONDS", 60.0)
+    monkeypatch.setattr(batch_validation, "_SECONDS", 60.0)
     assert await tasting.known(tasting.add(writer.type("b"))) == [True]
 
 
@@ -127,7 +128,7 @@ async def test_some_are_not_tasted_ahead(taster: Taster, monkeypatch: pytest.Mon
     """A large one; what comes while very many wait; and any, where no process runs."""
     tasting = Tasting(taster)
     assert tasting.ahead.add(bytes(10_000), tasting.woken.set) is None
-    monkeypatch.setattr(foretaste, "_PORTIONS_MAX", 1)
+    monkeypatch.setattr(batch_validation, "_PORTIONS_MAX", 1)
     tasting.add(bytes(8000), bytes(8000), bytes(8000), bytes(8000))
     assert tasting.ahead.add(bytes(8000), tasting.woken.set) is None
     tasting.ahead.close()
@@ -199,7 +200,7 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
     bad = 550
     updates[bad] = deadly()
     async with asyncio.timeout(60):
-        found = [one async for one in foretaste.ahead(_stored(updates), Foretaste(taster))]
+        found = [one async for one in batch_validation.ahead(_stored(updates), Foretaste(taster))]
     assert [stored.sequence for stored, _ in found] == list(range(1, 601))
     assert all(fine for _, fine in found[:512])
     assert not found[bad][1]
@@ -208,7 +209,7 @@ async def test_what_is_read_is_tasted_together_and_keeps_its_order(
 
 async def test_few_bytes_are_read_ahead(taster: Taster, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a WAL is, only so much of it waits in memory for the taster."""
-    monkeypatch.setattr(foretaste, "_AHEAD_BYTES_MAX", 1000)
+    monkeypatch.setattr(batch_validation, "_AHEAD_BYTES_MAX", 1000)
     read: list[int] = []
 
     async def watched() -> AsyncIterator[Stored]:
@@ -218,7 +219,7 @@ async def test_few_bytes_are_read_ahead(taster: Taster, monkeypatch: pytest.Monk
 
     taken = 0
     async with asyncio.timeout(60):
-        async for stored, _ in foretaste.ahead(watched(), Foretaste(taster)):
+        async for stored, _ in batch_validation.ahead(watched(), Foretaste(taster)):
             taken += 1
             assert stored.sequence == taken
             assert read[-1] - taken <= 4
@@ -226,5 +227,5 @@ async def test_few_bytes_are_read_ahead(taster: Taster, monkeypatch: pytest.Monk
 
 
 async def test_without_a_taster_nothing_is_read_ahead() -> None:
-    found = [one async for one in foretaste.ahead(_stored([b"a", b"b"]), None)]
+    found = [one async for one in batch_validation.ahead(_stored([b"a", b"b"]), None)]
     assert [(stored.data, fine) for stored, fine in found] == [(b"a", False), (b"b", False)]

@@ -15,8 +15,8 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings
+from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.settings import InvalidSettings
-from lorogo_server.vouchers import Vouchers
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until

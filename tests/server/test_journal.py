@@ -29,12 +29,14 @@ from lorogo_protocol.records import (
 )
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down
-from lorogo_server import Server, ServerSettings, epoch, ledger, reconcile_scan
-from lorogo_server import intake as intake_module
-from lorogo_server.epoch import Known
-from lorogo_server.journal import DiskJournal, JournalStopped, reason
-from lorogo_server.ledger import NOTHING, Covered
-from lorogo_server.reconcile_scan import Place
+from lorogo_server import Server, ServerSettings
+from lorogo_server.document import intake as intake_module
+from lorogo_server.journal import coverage, journal_scan
+from lorogo_server.journal.coverage import NOTHING, Covered
+from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped, reason
+from lorogo_server.journal.journal_scan import Place
+from lorogo_server.ownership import epoch
+from lorogo_server.ownership.epoch import Known
 from lorogo_server.settings import InvalidSettings
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
@@ -390,10 +392,10 @@ async def test_a_ledger_that_could_not_be_written_is_written_the_next_time(
     await journal.open()
     journal.cover("doc", Covered("", 1, 5, 5))
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "write", full)
+        patch.setattr(coverage, "write", full)
         assert not await journal.save_ledger()
     assert await journal.save_ledger()
-    found = ledger.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
+    found = coverage.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
     assert found.of("doc") == Covered("", 1, 5, 5)
     await journal.close()
 
@@ -402,10 +404,10 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What expires is not covered any more when it goes, on the disk too, whoever else was saving it."""
-    write, begun, late = ledger.write, threading.Event(), threading.Event()
+    write, begun, late = coverage.write, threading.Event(), threading.Event()
 
     def first_late(directory: Directory, data: bytes) -> None:
-        monkeypatch.setattr(ledger, "write", write)
+        monkeypatch.setattr(coverage, "write", write)
         begun.set()
         assert late.wait(10)
         write(directory, data)
@@ -413,7 +415,7 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
     journal = DiskJournal(tmp_path / "journal")
     await journal.open()
     journal.cover("doc", Covered("base", 1, 5, 5))
-    monkeypatch.setattr(ledger, "write", first_late)
+    monkeypatch.setattr(coverage, "write", first_late)
     timer = asyncio.create_task(journal.save_ledger())
     assert await asyncio.to_thread(begun.wait, 10)
     journal.uncover()
@@ -421,7 +423,7 @@ async def test_an_older_ledger_never_comes_behind_a_newer_one(
     await asyncio.wait({expiring}, timeout=0.1)
     late.set()
     assert (await timer, await expiring) == (True, True)
-    found = ledger.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
+    found = coverage.read(journal.directory, tuple(bytes.fromhex(one) for one in journal.ids()))
     assert found.of("doc") == NOTHING
     await journal.close()
 
@@ -476,7 +478,7 @@ async def test_what_a_damaged_journal_lost_is_written_again_from_the_wal(tmp_pat
             assert journal.covered("doc") == NOTHING
             await probe.start("doc")
             assert await probe.value("doc") == {"body": writer.text}
-        found = [entry.record for entry in reconcile_scan.entries(Place("00", folder))]
+        found = [entry.record for entry in journal_scan.entries(Place("00", folder))]
         assert {record.log_id for record in found if isinstance(record, UpdateRecord)} == {
             ack.log_id for ack in acks
         }

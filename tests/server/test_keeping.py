@@ -15,14 +15,15 @@ from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DocumentRecord, ErasedRecord, UpdateRecord
-from lorogo_server import Server, ServerSettings, ledger
-from lorogo_server.archive import Archive, ArchiveError
-from lorogo_server.erasing import Erasures
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.keeping import Keeping
-from lorogo_server.restore import gather, rebuild
-from lorogo_server.restore_scratch import decode
-from lorogo_server.restore_sources import find
+from lorogo_server import Server, ServerSettings
+from lorogo_server.journal import coverage
+from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.erasures import Erasures
+from lorogo_server.journal.record_sorter import decode
+from lorogo_server.journal.segment_upkeep import Keeping
+from lorogo_server.recovery.restore import gather, rebuild
+from lorogo_server.recovery.restore_sources import find
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
@@ -482,7 +483,7 @@ async def test_nothing_expires_while_the_ledger_cannot_be_written(
         await fill(world, "other", "x")
         world.clock.ahead += 2 * 86_400
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "write", full)
+            patch.setattr(coverage, "write", full)
             await kept(server).look()
             await kept(server).look()
             assert server.stats()["journal_expired"] == 0

@@ -14,9 +14,11 @@ from loro import LoroDoc
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import CrdtPanic, Replica
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_costs, large_document, reading
-from lorogo_server.child_process import ChildProcesses
-from lorogo_server.host import Host
+from lorogo_server.document.host import Host
+from lorogo_server.rpc import large_document
+from lorogo_server.sandbox import call_costs
+from lorogo_server.sandbox.child_process import ChildProcesses
+from lorogo_server.values import document_value
 from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
 
@@ -48,7 +50,7 @@ def pids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], set[in
 
     for name in ("snapshot", "shallow_snapshot", "fork", "revert_to", "check_out", "write_as"):
         noting(Replica, name)
-    noting(reading, "roots_of")
+    noting(document_value, "roots_of")
     return lambda: {int(line) for line in file.read_text().split()}
 
 

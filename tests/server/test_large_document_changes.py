@@ -12,8 +12,9 @@ import pytest
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.reasons import Reason
-from lorogo_server import call_costs, verbs
-from lorogo_server.child_process import ChildProcesses
+from lorogo_server.rpc import methods
+from lorogo_server.sandbox import call_costs
+from lorogo_server.sandbox.child_process import ChildProcesses
 from tests.server.support import Probe, Writer, until
 from tests.server.worlds import World
 
@@ -26,7 +27,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every document with more than three operations is large, and no call on it was short."""
     monkeypatch.setattr(call_costs, "LOOP_OPERATIONS_MAX", 3)
     monkeypatch.setattr(call_costs, "LOOP_CALL_SECONDS_MAX", -1.0)
-    monkeypatch.setattr(verbs, "LOOP_OPERATIONS_MAX", 3)
+    monkeypatch.setattr(methods, "LOOP_OPERATIONS_MAX", 3)
 
 
 class Gate:

@@ -10,8 +10,9 @@ from lorogo_client import Refused
 from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.wire import WIRE, LaterWire, later
-from lorogo_server import Server, ServerSettings, verbs
-from lorogo_server.host import Host
+from lorogo_server import Server, ServerSettings
+from lorogo_server.document.host import Host
+from lorogo_server.rpc import methods
 from lorogo_transport.memory import MemoryNats
 from tests.journals import in_memory
 from tests.server.support import Probe
@@ -42,12 +43,12 @@ async def test_a_client_of_a_later_wire_is_told_to_wait_for_the_servers() -> Non
 async def test_a_client_that_finds_a_later_server_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """`open()` raises; it does not try on until its time is over."""
     nats = MemoryNats()
-    sync = verbs._VERBS["sync"]
+    sync = methods._VERBS["sync"]
 
-    async def of_a_later_server(host: Host, arguments: verbs.Arguments) -> verbs.Answer:
+    async def of_a_later_server(host: Host, arguments: methods.Arguments) -> methods.Answer:
         return {**await sync(host, arguments), "wire": WIRE + 1}
 
-    monkeypatch.setitem(verbs._VERBS, "sync", of_a_later_server)
+    monkeypatch.setitem(methods._VERBS, "sync", of_a_later_server)
     async with (
         asyncio.timeout(DEADLINE),
         Server(nats.connect(), ServerSettings(), **in_memory()),

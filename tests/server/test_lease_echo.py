@@ -9,8 +9,8 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Up, encode
 from lorogo_server import Server
-from lorogo_server.host import Host
-from lorogo_server.lease import Lease
+from lorogo_server.document.host import Host
+from lorogo_server.ownership.lease import Lease
 from lorogo_transport.ports import Message
 from lorogo_transport.statuses import heard
 from tests.server.worlds import World, lease_of

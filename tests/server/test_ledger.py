@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_log import FileStorage
-from lorogo_server import ledger
-from lorogo_server.ledger import NOTHING, Covered, Ledger
+from lorogo_server.journal import coverage
+from lorogo_server.journal.coverage import NOTHING, Covered, Ledger
 
 IDS = (b"a" * 16, b"b" * 16)
 
@@ -42,7 +42,7 @@ def test_what_is_not_known_is_nothing() -> None:
 )
 def test_it_comes_back_as_it_was_written(entries: dict[str, Covered]) -> None:
     """Every entry is there again."""
-    back = ledger.decode(Ledger(IDS, entries).encode(), IDS)
+    back = coverage.decode(Ledger(IDS, entries).encode(), IDS)
     assert {name: back.of(name) for name in entries} == entries
     assert len(back) == len(entries)
 
@@ -51,16 +51,16 @@ def test_damage_and_strangers_are_not_believed(tmp_path: Path) -> None:
     """Every flipped bit and every truncation gives an empty ledger, as does another journal's."""
     good = Ledger(IDS, {"doc": Covered("x", 1, 5)}).encode()
     for place in range(len(good)):
-        assert len(ledger.decode(good[:place], IDS)) == 0
+        assert len(coverage.decode(good[:place], IDS)) == 0
         bad = bytearray(good)
         bad[place] ^= 1
-        assert len(ledger.decode(bytes(bad), IDS)) == 0
-    assert len(ledger.decode(good, (b"c" * 16,))) == 0
+        assert len(coverage.decode(bytes(bad), IDS)) == 0
+    assert len(coverage.decode(good, (b"c" * 16,))) == 0
     directory = FileStorage().directory(tmp_path, create=False)
-    assert len(ledger.read(directory, IDS)) == 0
-    ledger.write(directory, good)
+    assert len(coverage.read(directory, IDS)) == 0
+    coverage.write(directory, good)
     assert (tmp_path / "ledger").read_bytes() == good
-    assert ledger.read(directory, IDS).of("doc") == Covered("x", 1, 5)
+    assert coverage.read(directory, IDS).of("doc") == Covered("x", 1, 5)
 
 
 def test_forgetting_one_or_all() -> None:

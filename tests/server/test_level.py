@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_server.level import Level
+from lorogo_server.compaction.wal_usage import Level
 from lorogo_transport.errors import RequestTimeout
 from lorogo_transport.ports import Stream, StreamState
 from tests.server.support import QUICK, Writer, until
@@ -20,7 +20,7 @@ EMPTY = StreamState(0, 0, 0, 0, 0, 100)
 def test_the_alarm_rings_once_per_crossing(caplog: pytest.LogCaptureFixture) -> None:
     """At 70 % of the limit, not again while it stays there, and again after it was below."""
     level = Level()
-    with caplog.at_level(logging.INFO, logger="lorogo_server.level"):
+    with caplog.at_level(logging.INFO, logger="lorogo_server.compaction.wal_usage"):
         for size in (69, 70, 99, 100, 50, 71):
             level.see(replace(EMPTY, bytes=size))
     said = [

@@ -8,7 +8,7 @@ import pytest
 from lorogo_log import MemoryStorage, replace_file
 from lorogo_protocol.lease import NO_FAILURES, Failures
 from lorogo_protocol.limits import RETRIES_MAX
-from lorogo_server.load_notes import LoadNotes, LoadRecord
+from lorogo_server.ownership.load_notes import LoadNotes, LoadRecord
 from lorogo_transport.tasks import Tasks
 
 
@@ -162,7 +162,7 @@ async def test_a_disk_that_takes_no_note_stops_no_load(monkeypatch: pytest.Monke
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("lorogo_server.load_notes.replace_file", full)
+    monkeypatch.setattr("lorogo_server.ownership.load_notes.replace_file", full)
     await notes.begin("a", NO_FAILURES)
     notes.end("a")
     await disk.tasks.idle()

@@ -8,11 +8,12 @@ import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
-from lorogo_server import compaction, maintenance, upkeep
-from lorogo_server import host as hosts
-from lorogo_server.compaction import Compacted
-from lorogo_server.host import Host
-from lorogo_server.loading import Loaded, load
+from lorogo_server import scheduler
+from lorogo_server.compaction import compaction, compaction_schedule
+from lorogo_server.compaction.compaction import Compacted
+from lorogo_server.document import host as hosts
+from lorogo_server.document.host import Host
+from lorogo_server.document.loading import Loaded, load
 from lorogo_transport.errors import StorageFull, Unreachable
 from tests.server.support import QUICK, WAIT, Writer, until
 from tests.server.worlds import World
@@ -54,7 +55,7 @@ async def test_a_stop_leaves_short_wals(memory: World) -> None:
 
 async def test_a_stop_does_not_wait_for_ever(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that cannot be compacted keep the others."""
-    monkeypatch.setattr(upkeep, "_SHORTEN_SECONDS", 0.2)
+    monkeypatch.setattr(compaction_schedule, "_SHORTEN_SECONDS", 0.2)
     first, _ = await memory.server(LONG)
     for name in ("away", "doc", "hangs"):
         await typed(memory, name, 10)
@@ -101,7 +102,7 @@ async def test_one_that_cannot_be_compacted_is_tried_once(
 
     If somebody used it since, it is tried once more then.
     """
-    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 3600.0)  # the test looks after it
+    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 3600.0)  # the test looks after it
     first, _ = await memory.server(PATIENT)
     written = await typed(memory, "doc", 10)
     await first.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_protocol.status import Up
-from lorogo_server.pacemaker import Pacemaker, PacemakerSettings, Pulse, cpu_seconds, renew_all
+from lorogo_server.sandbox.keepalive import Pacemaker, PacemakerSettings, Pulse, cpu_seconds, renew_all
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.jetstream import connect
@@ -96,7 +96,7 @@ async def test_it_renews_only_what_is_still_the_servers() -> None:
 
 _BUSY = """
 import asyncio, sys, time
-from lorogo_server.pacemaker import Pulse
+from lorogo_server.sandbox.keepalive import Pulse
 
 async def main():
     pulse = Pulse(sys.argv[1])

@@ -23,10 +23,10 @@ from loro import (
 
 from lorogo_protocol.crdt import Replica
 from lorogo_protocol.limits import LOOP_WORK_MAX, PATCH_OPERATIONS_MAX
-from lorogo_server import editing, queries
-from lorogo_server.call_executor import CONTAINER_UNITS, Meter, OverBudget
-from lorogo_server.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
-from lorogo_server.patching import PatchError, apply_patch, parse_pointer
+from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, Meter, OverBudget
+from lorogo_server.values import editor, query
+from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill, plain, same
+from lorogo_server.values.patch import PatchError, apply_patch, parse_pointer
 
 
 def sample() -> LoroDoc:
@@ -175,7 +175,7 @@ def test_an_edit_gives_the_value_that_the_standard_says(
 
 
 TESTS = [
-    ("", queries.to_json(value(sample())), True),
+    ("", query.to_json(value(sample())), True),
     ("/map/one", 1, True),
     ("/map/one", 1.0, True),
     ("/map/one", True, False),
@@ -430,8 +430,8 @@ def test_a_text_too_different_for_a_diff_is_rewritten_between_its_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When a finer diff takes too long, the part between the first and the last difference changes."""
-    monkeypatch.setattr(editing, "TEXT_DIFF_MILLISECONDS", 0.0)
-    monkeypatch.setattr(editing, "TEXT_DIFFS_SLOW_MAX", 1)
+    monkeypatch.setattr(editor, "TEXT_DIFF_MILLISECONDS", 0.0)
+    monkeypatch.setattr(editor, "TEXT_DIFFS_SLOW_MAX", 1)
     doc = Replica().doc
     doc.get_text("body").insert(0, "(" + "ab" * 500 + ")")
     doc.commit()

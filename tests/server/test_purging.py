@@ -6,9 +6,10 @@ import pytest
 
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
-from lorogo_server import Server, compaction
-from lorogo_server.owning import NotTaken
-from lorogo_server.purging import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server import Server
+from lorogo_server.compaction import compaction
+from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server.registry import NotTaken
 from lorogo_transport.errors import NoResponders
 from lorogo_transport.memory import MemoryNats
 from tests.journals import in_memory

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorogo_protocol.crdt import Replica
-from lorogo_server import queries
-from lorogo_server.parts import CounterPart, fill
-from lorogo_server.queries import QueryError, from_json, query, to_json
-from lorogo_server.reading import TooDeep
+from lorogo_server.values import query as queries
+from lorogo_server.values.document_value import TooDeep
+from lorogo_server.values.parts import CounterPart, fill
+from lorogo_server.values.query import QueryError, from_json, query, to_json
 
 STORE = {
     "store": {

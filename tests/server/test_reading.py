@@ -4,8 +4,8 @@ import pytest
 from loro import LoroDoc, LoroMap
 
 from lorogo_protocol.crdt import Replica
-from lorogo_server.parts import CounterPart, ListPart, MapPart, TextPart, fill
-from lorogo_server.reading import DEPTH_MAX, TooDeep, document_value
+from lorogo_server.values.document_value import DEPTH_MAX, TooDeep, document_value
+from lorogo_server.values.parts import CounterPart, ListPart, MapPart, TextPart, fill
 
 
 def nested(levels: int) -> LoroDoc:

@@ -25,18 +25,21 @@ from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, ErasedRecord, UpdateRecord
 from lorogo_protocol.replies import Ack
-from lorogo_server import Server, ServerSettings, compaction, reconcile, reconcile_repair, reconcile_scan
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.host import Host
-from lorogo_server.journal import DiskJournal
-from lorogo_server.loading import LoadFailed
-from lorogo_server.reconcile import Reconciler
-from lorogo_server.reconcile_publish import Publisher
-from lorogo_server.reconcile_repair import Mended, Repair
-from lorogo_server.reconcile_scan import Entry
-from lorogo_server.reconcile_table import Row
-from lorogo_server.recovery import Recovery
-from lorogo_server.tasting import FORGED, SUSPECTED
+from lorogo_server import Server, ServerSettings
+from lorogo_server.compaction import compaction
+from lorogo_server.document.host import Host
+from lorogo_server.document.loading import LoadFailed
+from lorogo_server.journal import journal_scan
+from lorogo_server.journal.disk_journal import DiskJournal
+from lorogo_server.journal.journal_scan import Entry
+from lorogo_server.recovery import reconcile, reconcile_repair
+from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.recovery.reconcile_publish import Publisher
+from lorogo_server.recovery.reconcile_repair import Mended, Repair
+from lorogo_server.recovery.reconcile_table import Row
+from lorogo_server.recovery.recovery import Recovery
+from lorogo_server.sandbox.decode_sandbox import FORGED, SUSPECTED
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport import topology
 from lorogo_transport.errors import RequestTimeout, TransportError
 from lorogo_transport.memory import MemoryNats, MemoryTransport
@@ -492,8 +495,8 @@ async def test_a_trimmed_snapshot_of_another_hand_is_merged_by_the_owner(world: 
     first = await world.server()
     await world.probe.start("doc")
     await later_trimmed_base(world)
-    place = reconcile_scan.Place("01", world.data / "worker-1" / "journal" / "00")
-    (entry,) = reconcile_scan.entries(place)
+    place = journal_scan.Place("01", world.data / "worker-1" / "journal" / "00")
+    (entry,) = journal_scan.entries(place)
     assert isinstance(entry.record, BaseRecord)
     head = await first.context.snapshots.head("doc")
     assert head is not None
@@ -541,7 +544,7 @@ async def test_many_documents_in_small_portions(
     world: World, documents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the journal is cut into portions, each document is put together in order."""
-    monkeypatch.setattr(reconcile_scan, "WINDOW_RECORDS", 7)
+    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 7)
     first = await world.server()
     writers = {f"doc-{number}": Writer() for number in range(documents)}
     for name in writers:
@@ -563,7 +566,7 @@ async def test_what_could_not_be_tried_is_still_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """A document or a journal that cannot be read for a moment is tried again by the next pass."""
-    monkeypatch.setattr(reconcile_scan, "WINDOW_RECORDS", 3)
+    monkeypatch.setattr(journal_scan, "WINDOW_RECORDS", 3)
     first = await world.server()
     await world.probe.start("doc")
     await world.write(9)
@@ -865,9 +868,9 @@ def fail_second_mend(patch: pytest.MonkeyPatch) -> None:
 
 
 def fail_second_window(patch: pytest.MonkeyPatch) -> None:
-    real = reconcile_scan.entries
+    real = journal_scan.entries
 
-    def entries(place: reconcile_scan.Place, *, key: str = "", **rest: int) -> Iterator[Entry]:
+    def entries(place: journal_scan.Place, *, key: str = "", **rest: int) -> Iterator[Entry]:
         found = real(place, key=key, from_sequence=rest.get("from_sequence", 0))
         if not key:
             yield from found
@@ -875,7 +878,7 @@ def fail_second_window(patch: pytest.MonkeyPatch) -> None:
         yield from itertools.islice(found, 3)
         raise LogError("the disk did not answer")
 
-    patch.setattr(reconcile_scan, "entries", entries)
+    patch.setattr(journal_scan, "entries", entries)
 
 
 async def test_a_journal_that_was_away_is_read_again(world: World) -> None:
@@ -1190,10 +1193,10 @@ async def test_an_old_snapshot_of_what_was_erased_is_buried_without_content(worl
         await world.probe.call("delete", "doc")
         before = dict(world.nats.store(SNAPSHOTS)._messages)
     await world.probe.call("delete", "doc", purge=True)
-    journal = reconcile_scan.Place("00", world.data / "worker-0" / "journal" / "00")
+    journal = journal_scan.Place("00", world.data / "worker-0" / "journal" / "00")
 
     async def clean() -> bool:
-        return all(isinstance(entry.record, ErasedRecord) for entry in reconcile_scan.entries(journal))
+        return all(isinstance(entry.record, ErasedRecord) for entry in journal_scan.entries(journal))
 
     await until(clean)
     await first.stop()
@@ -1688,7 +1691,7 @@ async def test_a_change_of_epoch_alarms_only_those_who_knew_another(
     if witness:
         (world.data / "away").rename(world.data / "worker-0")
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="lorogo_server.epoch"):
+    with caplog.at_level(logging.INFO, logger="lorogo_server.ownership.epoch"):
         third = await world.server(worker=0)
     assert figures(third, "epoch") == (2,)
     said = [record.levelname for record in caplog.records if "epoch changed" in record.getMessage()]

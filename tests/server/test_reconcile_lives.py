@@ -12,9 +12,9 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused as CallRefused
 from lorogo_server import Server
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.reconcile import Reconciler, Stored
-from lorogo_server.reconcile_scan import Place
+from lorogo_server.journal.journal_scan import Place
+from lorogo_server.recovery.reconcile import Reconciler, Stored
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from tests.server.support import QUICK, Writer, so, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, figures, reconciled
 from tests.server.test_restore_sources import restored

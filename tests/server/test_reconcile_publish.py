@@ -5,7 +5,7 @@ from lorogo_protocol.crdt import Replica
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import UpdateRecord
 from lorogo_server.context import Context
-from lorogo_server.reconcile_publish import Publisher
+from lorogo_server.recovery.reconcile_publish import Publisher
 from tests.server.support import Writer
 from tests.server.worlds import World
 

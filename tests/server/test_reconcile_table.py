@@ -15,9 +15,9 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.reconcile_lives import behind, outlives
-from lorogo_server.reconcile_table import Row, Table, decode, includes
+from lorogo_server.recovery.reconcile_lives import behind, outlives
+from lorogo_server.recovery.reconcile_table import Row, Table, decode, includes
+from lorogo_server.snapshot_metadata import SnapshotFacts
 
 MINUTE = 60 * 1_000_000_000
 

@@ -12,9 +12,9 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
 from lorogo_server import Server, ServerSettings
-from lorogo_server.host import Host
-from lorogo_server.owning import NotTaken
-from lorogo_server.reconcile import Reconciler
+from lorogo_server.document.host import Host
+from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.registry import NotTaken
 from lorogo_transport.ports import Message
 from tests.server.support import QUICK, Writer, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, no_passes

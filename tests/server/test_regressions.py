@@ -18,15 +18,16 @@ from lorogo_protocol.lease import Entry, Reclaim
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting
-from lorogo_server import Server, compaction, deletion
-from lorogo_server.bounds import covered_through, first_needed
-from lorogo_server.child_process import Fork
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.host import Host
-from lorogo_server.intake import Intake
-from lorogo_server.intake import Refused as IntakeRefused
-from lorogo_server.journalling import Journalling
-from lorogo_server.lease import LeaseLost
+from lorogo_server import Server
+from lorogo_server.compaction import compaction, deletion
+from lorogo_server.document.document_journal import Journalling
+from lorogo_server.document.host import Host
+from lorogo_server.document.intake import Intake
+from lorogo_server.document.intake import Refused as IntakeRefused
+from lorogo_server.document.wal_bounds import covered_through, first_needed
+from lorogo_server.ownership.lease import LeaseLost
+from lorogo_server.sandbox.child_process import Fork
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
 from lorogo_transport.memory_stream import MemoryStream

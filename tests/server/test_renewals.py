@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from lorogo_server.lease import Lease
-from lorogo_server.renewals import Renewals
+from lorogo_server.ownership.lease import Lease
+from lorogo_server.ownership.renewals import Renewals
 from lorogo_transport.errors import Disconnected
 from lorogo_transport.tasks import Work
 from tests.server.worlds import World
@@ -124,7 +124,7 @@ async def test_leases_that_nats_does_not_confirm_are_one_line_of_the_log(
     )
     for number in range(10):
         renewals.add(cast(Lease, Unconfirmed(f"doc-{number}")))
-    with caplog.at_level(logging.INFO, logger="lorogo_server.renewals"):
+    with caplog.at_level(logging.INFO, logger="lorogo_server.ownership.renewals"):
         for _ in range(30):  # 90 s, in which each lease is tried 30 times
             clock.at += 3.0
             running = asyncio.create_task(renewals.run())

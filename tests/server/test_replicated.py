@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from lorogo_log import Reader, Storage, limits
 from lorogo_protocol import records
 from lorogo_protocol.records import UpdateRecord
-from lorogo_server import Server, replicating
-from lorogo_server.journal import JournalStopped
-from lorogo_server.replicating import chosen
+from lorogo_server import Server
+from lorogo_server.journal import replication
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.journal.replication import chosen
 from lorogo_transport.discovery import find_servers
 from lorogo_transport.memory import MemoryNats
 from tests.log.full_disk import FullDisk
@@ -223,7 +224,7 @@ async def test_a_copy_goes_on_when_its_disk_has_room(tmp_path: Path, monkeypatch
     the ACK comes, without a restart of either.
     """
     monkeypatch.setattr(limits, "FULL_SECONDS", 0.02)
-    monkeypatch.setattr(replicating, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(replication, "_WAIT_SECONDS", 0.1)
     async with fleet(tmp_path) as world:
         one = await world.server("one")
         probe = await world.probe()

@@ -18,8 +18,8 @@ from lorogo_protocol.records import (
     RestoredRecord,
     UpdateRecord,
 )
-from lorogo_server import history
-from lorogo_server.restore import (
+from lorogo_server.document import history
+from lorogo_server.recovery.restore import (
     DAMAGED,
     MISSING,
     NO_BASE,

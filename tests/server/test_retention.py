@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_log import SegmentInfo
-from lorogo_server.retention import expire_before
+from lorogo_server.journal.retention import expire_before
 
 DAY = 86_400 * 1_000_000_000
 NOW = 100 * DAY

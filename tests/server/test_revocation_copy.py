@@ -10,7 +10,15 @@ import pytest
 from lorogo_log import MemoryStorage
 from lorogo_protocol import revocation, subjects
 from lorogo_server import ServerSettings, streams
-from lorogo_server.revocation_copy import Judgement, RevocationCopy, decode, encode, find, judge, restore
+from lorogo_server.recovery.revocation_copy import (
+    Judgement,
+    RevocationCopy,
+    decode,
+    encode,
+    find,
+    judge,
+    restore,
+)
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Transport

@@ -9,9 +9,9 @@ import pytest
 
 from lorogo_log import BlockingLog, Options
 from lorogo_log.maintain import clean
-from lorogo_server.archive import Archive, ArchiveError
-from lorogo_server.restore_sources import find
-from lorogo_server.shipping import MANIFEST, Manifest, NotShipped, Shelf, to_ship
+from lorogo_server.journal.archive import Archive, ArchiveError
+from lorogo_server.journal.shipment import MANIFEST, Manifest, NotShipped, Shelf, to_ship
+from lorogo_server.recovery.restore_sources import find
 from tests.cli.support import lorogo, refused, said, said_json
 
 _names = itertools.count()

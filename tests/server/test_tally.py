@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lorogo_protocol import records
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import AnswersRecord
-from lorogo_server.tally import Tally
+from lorogo_server.journal.ack_metrics import Tally
 
 answers = st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from(Reason)), max_size=20)
 

@@ -20,8 +20,17 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate, TooLong
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Nack
-from lorogo_server import Server, ServerSettings, tasting
-from lorogo_server.tasting import SUSPECTED, Ended, Taster, Verdict, asked_bytes, judged, untasted
+from lorogo_server import Server, ServerSettings
+from lorogo_server.sandbox import decode_sandbox
+from lorogo_server.sandbox.decode_sandbox import (
+    SUSPECTED,
+    Ended,
+    Taster,
+    Verdict,
+    asked_bytes,
+    judged,
+    untasted,
+)
 from lorogo_transport.memory import MemoryNats
 from tests.server.poison import deadly
 from tests.server.support import QUICK, Probe, Serve, Writer, until
@@ -199,7 +208,7 @@ def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[Ended]:
         ends.append(ended)
         return judged(ended, size)
 
-    monkeypatch.setattr(tasting, "judged", noted)
+    monkeypatch.setattr(decode_sandbox, "judged", noted)
     return ends
 
 
@@ -318,15 +327,15 @@ def test_a_new_update_that_takes_long_to_decode_is_refused(monkeypatch: pytest.M
     """The worker has 0.15 s of CPU for it. What may have been accepted is decoded however long it takes."""
     slow = f"""
 import time
-from lorogo_server import tasting
+from lorogo_server.sandbox import decode_sandbox
 
 def decode(_):
-    ends = time.process_time() + {3 * tasting.DECODE_SECONDS}
+    ends = time.process_time() + {3 * decode_sandbox.DECODE_SECONDS}
     while time.process_time() < ends:
         pass
 
-tasting.crdt.try_decoding = decode
-tasting.main()
+decode_sandbox.crdt.try_decoding = decode
+decode_sandbox.main()
 """
     popen = subprocess.Popen
 
@@ -356,7 +365,7 @@ def test_a_stopped_taster_leaves_no_process(taster: Taster) -> None:
 
 _SERVER = """
 import sys
-from lorogo_server.tasting import Taster
+from lorogo_server.sandbox.decode_sandbox import Taster
 taster = Taster()
 taster.start()
 taster.taste(b"")

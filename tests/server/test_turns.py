@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_server import maintenance, upkeep
-from lorogo_server.host import Host
+from lorogo_server import scheduler
+from lorogo_server.compaction import compaction_schedule
+from lorogo_server.document.host import Host
 from tests.server.support import QUICK, until
 from tests.server.worlds import World
 
@@ -16,9 +17,9 @@ async def test_each_has_its_turn_in_a_round(
     memory: World, monkeypatch: pytest.MonkeyPatch, documents: int, part: int, turns: int
 ) -> None:
     """However many they are, a round has five turns at most here, and everybody is in it once."""
-    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 3600)
-    monkeypatch.setattr(upkeep, "_TURN_DOCUMENTS", 3)
-    monkeypatch.setattr(upkeep, "_TURNS_MAX", 5)
+    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 3600)
+    monkeypatch.setattr(compaction_schedule, "_TURN_DOCUMENTS", 3)
+    monkeypatch.setattr(compaction_schedule, "_TURNS_MAX", 5)
     server, _ = await memory.server()
     for number in range(documents):
         await memory.probe.start(f"d{number}")
@@ -33,8 +34,8 @@ async def test_each_has_its_turn_in_a_round(
 
 async def test_who_came_during_a_round_is_in_the_next(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And all are unloaded when nobody uses them."""
-    monkeypatch.setattr(maintenance, "_TURN_SECONDS", 0.01)
-    monkeypatch.setattr(upkeep, "_TURN_DOCUMENTS", 2)
+    monkeypatch.setattr(scheduler, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(compaction_schedule, "_TURN_DOCUMENTS", 2)
     server, _ = await memory.server(replace(QUICK, idle_seconds=0.3))
     await asyncio.gather(*(memory.probe.start(f"d{number}") for number in range(9)))
 

@@ -12,9 +12,10 @@ from lorogo_protocol.chunks import Assembler, Chunk
 from lorogo_protocol.limits import KIB, MIB
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_server import ServerSettings, backlog, host
-from lorogo_server.host import Host
-from lorogo_server.level import Level
+from lorogo_server import ServerSettings
+from lorogo_server.compaction.wal_usage import Level
+from lorogo_server.document import backlog, host
+from lorogo_server.document.host import Host
 from lorogo_transport.ports import StreamState, Subscription
 from lorogo_transport.wire import Handler
 from tests.server.support import QUICK, Probe, Serve, Writer, until

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lorogo_server import compaction
-from lorogo_server.host import Host
+from lorogo_server.compaction import compaction
+from lorogo_server.document.host import Host
 from lorogo_transport.errors import StorageFull
 from tests.server.support import Writer, so, until
 from tests.server.worlds import World

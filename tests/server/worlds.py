@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from lorogo_server import Server, ServerSettings
-from lorogo_server.lease import Lease
+from lorogo_server.ownership.lease import Lease
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.statuses import Statuses

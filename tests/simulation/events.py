@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Span
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.ports import Stored
 
 Ends = Mapping[int, int]  # of each peer the counter behind its last operation

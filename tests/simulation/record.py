@@ -13,7 +13,7 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.replies import Ack
-from lorogo_server.loading import Loaded
+from lorogo_server.document.loading import Loaded
 from lorogo_transport import statuses
 from lorogo_transport.ports import Message, Stored
 from tests.simulation import events as ev

@@ -11,7 +11,7 @@ from loro import LoroDoc
 from lorogo_protocol import crdt
 from lorogo_protocol.errors import CrdtError, MalformedMessage
 from lorogo_protocol.subjects import SNAPSHOT_BUCKET
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.ports import Stored
 from tests.simulation.events import Ends, Head, SnapshotStored
 

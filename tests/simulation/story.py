@@ -20,11 +20,11 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Starting, Status, Up
 from lorogo_server import ServerSettings
-from lorogo_server.facts import SnapshotFacts
-from lorogo_server.following import Follower
-from lorogo_server.history import History
-from lorogo_server.intake import Intake
-from lorogo_server.loading import Loaded
+from lorogo_server.document.follower import Follower
+from lorogo_server.document.history import History
+from lorogo_server.document.intake import Intake
+from lorogo_server.document.loading import Loaded
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.ports import Message, Stored
 from tests.simulation.checks import Violation, all_checkers
 from tests.simulation.checks.checker import Someone

@@ -6,7 +6,7 @@ from lorogo_client.errors import DocumentDeleted, UpdateRefused
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Up
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from tests.simulation.story import (
     CLIENT,
     DOCUMENT,

@@ -10,7 +10,7 @@ from lorogo_protocol import crdt, records, subjects
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, UpdateRecord
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
 from tests.simulation.disk import SimStorage
 from tests.simulation.loop import SimLoop

@@ -2,7 +2,7 @@
 
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.reasons import Reason
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from tests.simulation.story import SERVER, Story, Writer, tombstone
 
 

@@ -5,7 +5,7 @@ import pytest
 from lorogo_client.errors import DocumentDeleted, NotServed
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_server.facts import SnapshotFacts
+from lorogo_server.snapshot_metadata import SnapshotFacts
 from tests.simulation.events import Sampled
 from tests.simulation.story import (
     CLIENT,

@@ -8,7 +8,7 @@ from lorogo_client import Session
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.status import Down, Failed
 from lorogo_server import Server
-from lorogo_server.loading import Loaded
+from lorogo_server.document.loading import Loaded
 from lorogo_transport.errors import TransportError
 from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.statuses import Statuses

@@ -61,7 +61,7 @@ import json
 import logging
 from lorogo_transport.logs import get_logger, to_stderr
 to_stderr("info"); to_stderr("info")
-get_logger("lorogo_server.host").bind(document="minutes").info("up", token=3)
+get_logger("lorogo_server.document.host").bind(document="minutes").info("up", token=3)
 logging.getLogger("somebody.else").warning("they say %s", "so")
 logging.getLogger("somebody.else").info("small talk")
 try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lorogo_client import Session
-from lorogo_server.loading import Loaded
+from lorogo_server.document.loading import Loaded
 from tests.simulation.events import Event
 
 Kinds = tuple[type[Event], ...]

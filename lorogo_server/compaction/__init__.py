@@ -1,0 +1,1 @@
+"""Snapshots and what they replace: compaction, purges of the WAL, deletion, and WAL usage."""

@@ -1,0 +1,166 @@
+"""What one document's owner writes into the journal, and when it may go on (docs/JOURNAL.md).
+
+The order is the point. Loading: the base and what the WAL replays are safe before the status says UP.
+Accepting: applied, journalled, ACKed. Storing a tombstone, a fork: journalled before the answer.
+"""
+
+from collections.abc import Awaitable
+
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Version
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    DocumentRecord,
+    ErasedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_server.context import Context
+from lorogo_server.document.intake import Accepted
+from lorogo_server.document.loading import Base, Loaded
+from lorogo_server.journal.coverage import Covered
+from lorogo_server.journal.disk_journal import safe
+from lorogo_server.ownership.lease import Lease
+from lorogo_server.snapshot_metadata import SnapshotFacts
+
+
+class Journalling:
+    """The journal as one host uses it."""
+
+    def __init__(self, document_id: str, context: Context, lease: Lease) -> None:
+        self._document_id = document_id
+        self._journal = context.journal
+        self._clock = context.clock
+        self._lease = lease
+        self._base = ""  # the digest of a snapshot that the journal covers
+        self._since_ns = 0  # everything of the document is in records that are not older than that
+        self._whole = True  # False: something of it has expired, so nothing can be called covered
+        self._retention = context.settings.retention
+
+    @property
+    def covered(self) -> Covered:
+        """What the journal has of the document from before."""
+        return self._journal.covered(self._document_id)
+
+    async def loaded(self, loaded: Loaded, epoch: int) -> Awaitable[object] | None:
+        """Base and replayed updates are on our disk when this returns. Raises JournalStopped.
+
+        What is returned is done when they are safe, as far as that is more; None: they are. What was
+        written before may still wait for others' disks, so it counts although nothing is written now.
+        """
+        base, last, facts = loaded.base, None, loaded.facts
+        if facts.past and not facts.deleted:  # NATS may lose it, and nobody else tell of it
+            found = RestoredRecord(self._lease.token, facts.generation, facts.past, facts.past_ns)
+            last = await self._put(found)
+        if base is not None and self.covered.base != base.digest:
+            record = self._base_record(base, epoch, loaded.facts.sequence, loaded.facts.generation)
+            last = await self._put(record)
+            self._since_ns = self._clock.wall_ns()
+        buried = _buried(loaded.facts)
+        if buried and self.covered.base != buried:  # whoever stored the tombstone may not have come so far
+            last = await self._put(self._tombstone(loaded.facts))
+        for accepted in loaded.replayed:
+            last = await self.accepted(accepted, epoch, loaded.facts.generation)
+        if last is not None:
+            await safe(self._journal.on_disk(last))
+        else:
+            last = self._journal.all_safe(self._document_id)
+        self._base = buried if base is None else base.digest
+        loaded.base, loaded.replayed = None, []
+        return last
+
+    async def accepted(self, accepted: Accepted, epoch: int, generation: int) -> Awaitable[object]:
+        """Queue an accepted update; what is returned is done when it is safe. Raises JournalStopped."""
+        update = accepted.update
+        record = UpdateRecord(
+            epoch,
+            update.sequence,
+            update.log_id,
+            update.digest,
+            self._lease.token,
+            generation,
+            accepted.spans,
+            update.payload,
+        )
+        return await self._journal.put(self._document_id, record, accepted.time_ns)
+
+    async def merged(self, content: bytes, version: Version, loaded: Loaded, epoch: int) -> None:
+        """A snapshot that somebody else stored is in the document now: keep it, too."""
+        base = Base(content, digest(content), version)
+        facts = loaded.facts
+        await safe(await self._put(self._base_record(base, epoch, facts.sequence, facts.generation)))
+
+    async def forked(self, target: str, content: bytes, frontiers: bytes, epoch: int) -> None:
+        """A new document was made from this one; its first record."""
+        vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
+        record = BaseRecord(epoch, 0, self._lease.token, 0, digest(content), vector, frontiers, content)
+        await safe(await self._journal.put(target, record, self._clock.wall_ns()))
+
+    async def deleted(self, facts: SnapshotFacts) -> None:
+        """The tombstone is stored; safe to say again."""
+        await safe(await self._put(self._tombstone(facts)))
+        self._base = _buried(facts)
+
+    async def restored(self, generation: int, time_ns: int) -> None:
+        """The deletion was undone, then by NATS's clock."""
+        record = RestoredRecord(self._lease.token, generation)
+        await safe(await self._journal.put(self._document_id, record, time_ns))
+
+    async def erased(self, erased_ns: int, generation: int) -> None:
+        """Nothing is left but the tombstone."""
+        await safe(await self._put(ErasedRecord(erased_ns, self._lease.token, generation)))
+        self._base = f"erased-{erased_ns}"
+
+    async def compacted(self, content: bytes, facts: SnapshotFacts) -> None:
+        """A snapshot of what the journal covers is stored; where records expire, it is a new beginning."""
+        if self._retention or not self._whole:
+            now_ns = self._clock.wall_ns()
+            vector = crdt.Replica.from_snapshot(content, lazy=True).version().vector
+            base = Base(content, digest(content), Version(facts.frontiers, vector))
+            await safe(
+                await self._put(self._base_record(base, facts.epoch, facts.sequence, facts.generation))
+            )
+            self._since_ns, self._whole = now_ns, True
+        self._base = digest(content)
+
+    def expired(self, before_ns: int) -> bool:
+        """Whether records of the document may be among those before that time, which are gone."""
+        if self._since_ns >= before_ns:
+            return False
+        self._base, self._whole = "", False
+        return True
+
+    def cover(self, epoch: int, through: int, time_ns: int) -> None:
+        """Everything accepted up to there is safe; for the next load."""
+        if not self._whole:
+            return
+        self._journal.cover(self._document_id, Covered(self._base, epoch, through, time_ns))
+
+    def _tombstone(self, facts: SnapshotFacts) -> DocumentRecord:
+        if facts.erased_ns:
+            return ErasedRecord(facts.erased_ns, facts.lease, facts.generation)
+        return DeletedRecord(facts.deleted_by or self._lease.token, facts.generation, facts.deleted_ns)
+
+    async def _put(self, record: DocumentRecord) -> Awaitable[object]:
+        return await self._journal.put(self._document_id, record, self._clock.wall_ns())
+
+    def _base_record(self, base: Base, epoch: int, sequence: int, generation: int) -> BaseRecord:
+        return BaseRecord(
+            epoch,
+            sequence,
+            self._lease.token,
+            generation,
+            base.digest,
+            base.version.vector,
+            base.version.frontiers,
+            base.content,
+        )
+
+
+def _buried(facts: SnapshotFacts) -> str:
+    """What the ledger says in the place of a base when the journal has the tombstone; "": there is none."""
+    if facts.erased_ns:
+        return f"erased-{facts.erased_ns}"
+    return f"deleted-{facts.generation}-{facts.deleted_ns}" if facts.deleted else ""

@@ -1,0 +1,379 @@
+"""Loading a document: the stored snapshot, then every message of its subject that is still in the WAL.
+
+The snapshot's own sequence is not used to skip messages: after a loss, JetStream uses sequences again,
+so a skipped message might be a new one. What the snapshot covers is applied again, to no effect.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from lorogo_protocol import subjects
+from lorogo_protocol.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.digest import digest
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.reasons import Reason
+from lorogo_server.document import history
+from lorogo_server.document.admission import admit
+from lorogo_server.document.follower import Follower
+from lorogo_server.document.history import History
+from lorogo_server.document.intake import Accepted, Again, Effect, Intake, Poisoned, Refused
+from lorogo_server.journal.coverage import NOTHING, Covered
+from lorogo_server.sandbox.batch_validation import Foretaste, ahead
+from lorogo_server.sandbox.decode_sandbox import Taste, untasted
+from lorogo_server.settings import ServerSettings
+from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Stored, Stream, Transport
+from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.tasks import together
+
+log = get_logger(__name__)
+
+_SLICE_SECONDS = 0.01  # of loading, before others get a turn
+_WAITING_NS = 120 * 1_000_000_000  # a sender of something older has given up
+_LAGGING_TRIES = 20
+_APART_NS = 3600 * 10**9  # clocks of servers and NATS
+_LAGGING_SECONDS = 0.25
+
+
+class LoadFailed(LorogoError):
+    """The document could not be loaded; says what is damaged or missing."""
+
+    code = "load-failed"
+
+
+class TombstoneLost(LorogoError):
+    """NATS has lost the tombstone of a document that we know as deleted; journals bring it back."""
+
+    code = "tombstone-lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The snapshot that a document was loaded from."""
+
+    content: bytes
+    digest: str
+    version: Version
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A document as it stands in snapshot and WAL."""
+
+    intake: Intake
+    follower: Follower
+    snapshot: SnapshotHead | None
+    facts: SnapshotFacts
+    unanswered: list[Effect] = field(default_factory=list)  # whose senders may still wait
+    base: Base | None = None  # the snapshot, until it is journalled
+    claimed: bool = False  # the snapshot has our token already, and was ours when we read the WAL
+    replayed: list[Accepted] = field(default_factory=list)  # from the WAL, until they are journalled
+    poison: list[Poisoned] = field(default_factory=list)
+
+
+async def load(
+    transport: Transport,
+    snapshots: SnapshotStore,
+    document_id: str,
+    settings: ServerSettings,
+    clock: Clock,
+    *,
+    epoch: int,
+    checked: bool = False,
+    covered: Covered = NOTHING,
+    accepted: Covered = NOTHING,
+    taste: Taste = untasted,
+    foretaste: Foretaste | None = None,
+    new_token: int = 0,
+    until_ns: int | None = None,
+) -> Loaded:
+    """The document, up to the WAL's last message when we asked. Raises LoadFailed, TransportError.
+
+    `until_ns`: without what the WAL stored later.
+
+    `new_token`: ours, if there seems to be no snapshot yet; then one without bytes is made at once, with it.
+
+    `foretaste`: tastes many updates together; `taste` judges each that it did not find fine.
+
+    What is `covered` is not journalled again; what our journal has was `accepted`, and is not refused on
+    a taster's suspicion.
+
+    `checked`: a document that was loaded before made Loro panic later, when it was exported. Then
+    every update is tried by an export of its own, which finds the forged one (docs/decisions/0004).
+    """
+    skip: set[int] = set()
+    refused: list[Effect] = []
+    while True:
+        try:
+            loaded = await _load_once(
+                transport,
+                snapshots,
+                document_id,
+                settings,
+                clock,
+                skip,
+                epoch=epoch,
+                checked=checked,
+                covered=covered,
+                accepted=accepted,
+                taste=taste,
+                foretaste=foretaste,
+                new_token=new_token,
+                until_ns=until_ns,
+            )
+        except CrdtPanic as error:
+            if checked:
+                raise LoadFailed(f"Loro cannot hold this document: {error}") from error
+            checked = True
+            continue
+        if not loaded.poison:
+            loaded.unanswered += refused
+            return loaded
+        for effect in loaded.poison:  # Loro panicked: begin again without that update
+            refused.append(effect.refused)
+            skip.update(effect.refused.sequences)
+
+
+async def _load_once(
+    transport: Transport,
+    snapshots: SnapshotStore,
+    document_id: str,
+    settings: ServerSettings,
+    clock: Clock,
+    skip: set[int],
+    *,
+    epoch: int,
+    checked: bool,
+    covered: Covered,
+    accepted: Covered,
+    taste: Taste,
+    foretaste: Foretaste | None,
+    new_token: int,
+    until_ns: int | None,
+) -> Loaded:
+    # Both are asked at once. What the WAL gets after its answer is heard, since a host listens already
+    # (docs/decisions/0002); a snapshot that is stored after we asked for it makes our claim fail.
+    wal = transport.stream(subjects.WAL_STREAM)
+    (head, claimed), newest = await together(
+        _head(snapshots, document_id, new_token), wal.last(subjects.wal(document_id))
+    )
+    facts = SnapshotFacts() if head is None else SnapshotFacts.parse(head.facts)
+    lazy = not checked  # when checked, every update must show what it does to the state
+    replica = Replica(lazy=lazy)
+    base = None
+    if head is not None and head.size and not facts.deleted:
+        data = await snapshots.get(head, bytes_max=settings.snapshot_bytes_max)
+        replica = Replica.from_snapshot(data, lazy=lazy)
+        base = Base(data, digest(data), replica.version())
+    intake = Intake(
+        replica,
+        History(history.decode(facts.dated)),
+        settings,
+        head=facts.sequence if facts.epoch == epoch else 0,  # else it counts in a stream that is gone
+        deleted=facts.deleted,
+        sandboxed=taste is not untasted,
+    )
+    intake.erased = facts.erased_ns > 0
+    intake.stored_bytes = 0 if base is None else len(base.content)
+    loaded = Loaded(intake, Follower(), head, facts, base=base, claimed=claimed)
+    young_ns = clock.wall_ns() - _WAITING_NS
+
+    async def note(effect: Effect, time_ns: int) -> None:
+        if (
+            isinstance(effect, Accepted)
+            and effect.new
+            and not covered.has(epoch, effect.update.sequence, effect.time_ns)
+        ):
+            loaded.replayed.append(effect)
+        match effect:
+            case Poisoned():
+                loaded.poison.append(effect)
+            case Refused():
+                loaded.unanswered.append(effect)
+            case Accepted() | Again() if time_ns >= young_ns:
+                loaded.unanswered.append(effect)
+            case _:
+                pass
+
+    def known(stored: Stored) -> bool:
+        return accepted.has(epoch, stored.sequence, stored.time_ns)
+
+    if newest is not None:
+        await _read_through(
+            newest,
+            wal,
+            document_id,
+            loaded,
+            clock,
+            note,
+            skip,
+            epoch=epoch,
+            checked=checked,
+            known=known,
+            taste=taste,
+            foretaste=foretaste,
+            until_ns=until_ns,
+        )
+    replica.lazy = True
+    intake.go_live()
+    return loaded
+
+
+async def _head(
+    snapshots: SnapshotStore, document_id: str, new_token: int
+) -> tuple[SnapshotHead | None, bool]:
+    """The stored snapshot, and whether we have just made it: then it is claimed, too (docs/decisions/0007).
+
+    That it could be made shows that there was none, so nobody has to ask for it.
+    """
+    if new_token:
+        try:
+            facts = SnapshotFacts(lease=new_token).render()
+            return await snapshots.put_facts_on(None, document_id, facts), True
+        except WrongLastSequence:
+            pass  # the document is older than its status
+    return await snapshots.head(document_id), False
+
+
+async def claim(snapshots: SnapshotStore, document_id: str, loaded: Loaded, token: int) -> bool:
+    """Put our token on the stored snapshot; False if another was stored since we loaded.
+
+    An owner before us may be about to store a snapshot or a tombstone that it made before we took
+    over. From here on its compare-and-swap fails, so nothing can come between what we loaded and
+    what the next owner will load.
+    """
+    if loaded.claimed:
+        return True
+    facts = replace(loaded.facts, lease=token)
+    try:
+        loaded.snapshot = await snapshots.put_facts_on(loaded.snapshot, document_id, facts.render())
+    except WrongLastSequence:
+        return False
+    loaded.facts = facts
+    return True
+
+
+async def read_on(
+    wal: Stream,
+    document_id: str,
+    loaded: Loaded,
+    clock: Clock,
+    act: Callable[[Effect, int], Awaitable[None]],
+    skip: set[int] | None = None,
+    *,
+    epoch: int,
+    checked: bool = False,
+    known: Callable[[Stored], bool] | None = None,
+    taste: Taste = untasted,
+    foretaste: Foretaste | None = None,
+    bytes_max: int | None = None,
+) -> None:
+    """Take everything after the follower's position, until what the leader says is the last.
+
+    `bytes_max`: or until about so many bytes are taken.
+
+    `act` is told every effect, with the time at which the stream stored its message. Ends early
+    after a Poisoned effect: the replica must not be used any more. `known` says of which messages a
+    journal has the update.
+    """
+    newest = await wal.last(subjects.wal(document_id))
+    if newest is not None:
+        await _read_through(
+            newest,
+            wal,
+            document_id,
+            loaded,
+            clock,
+            act,
+            skip,
+            epoch=epoch,
+            checked=checked,
+            known=known,
+            taste=taste,
+            foretaste=foretaste,
+            bytes_max=bytes_max,
+        )
+
+
+async def _read_through(
+    newest: Stored,
+    wal: Stream,
+    document_id: str,
+    loaded: Loaded,
+    clock: Clock,
+    act: Callable[[Effect, int], Awaitable[None]],
+    skip: set[int] | None,
+    *,
+    epoch: int,
+    checked: bool,
+    known: Callable[[Stored], bool] | None,
+    taste: Taste,
+    foretaste: Foretaste | None,
+    bytes_max: int | None = None,
+    until_ns: int | None = None,
+) -> None:
+    """As `read_on`, up to a message that the leader named, or to the first one stored after `until_ns`."""
+    subject = subjects.wal(document_id)
+    turn_ends = clock.now() + _SLICE_SECONDS
+    seen_max = None if bytes_max is None else loaded.intake.seen_bytes + bytes_max
+    # What the stream's times are by our own clock. The two may be apart: the newest is not of the future, and
+    # what is younger than that is given its time anew, or chunks that have just come would be too late.
+    early = max(clock.wall_ns() - _APART_NS, newest.time_ns) / 1e9 - clock.now()
+    for _ in range(_LAGGING_TRIES):
+        unread = wal.read(subject, first=loaded.follower.position + 1, last=newest.sequence)
+        async for stored, fine in ahead(unread, foretaste):
+            if until_ns is not None and stored.time_ns > until_ns:
+                return
+            past = loaded.facts.floor.below(epoch, stored.sequence, stored.time_ns)
+            if not past and (skip is None or stored.sequence not in skip):
+                when = min(clock.now(), stored.time_ns / 1e9 - early)
+                accepted = known is not None and known(stored)
+                intake = loaded.intake
+                for taken in await admit(intake, stored, when, taste=taste, accepted=accepted, tasted=fine):
+                    effect = _tried(loaded.intake.replica, taken) if checked else taken
+                    await act(effect, stored.time_ns)
+                    if isinstance(effect, Poisoned):
+                        return
+            loaded.follower.took(stored.sequence, stored.time_ns)
+            if seen_max is not None and loaded.intake.seen_bytes >= seen_max:
+                return
+            if clock.now() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = clock.now() + _SLICE_SECONDS
+        if loaded.follower.position >= newest.sequence:
+            return
+        if await wal.get(newest.sequence) is None:  # purged or deleted meanwhile; others may be before it
+            again = await wal.last(subject)
+            if again is None or again.sequence <= loaded.follower.position:
+                return
+            newest = again
+        await asyncio.sleep(_LAGGING_SECONDS)  # a lagging replica answered: ask again
+    raise LoadFailed(f"the WAL of {document_id} ends before its last sequence, {newest.sequence}")
+
+
+def _tried(replica: Replica, effect: Effect) -> Effect:
+    """The effect itself, or Poisoned if the document cannot be exported any more since that update."""
+    if not isinstance(effect, Accepted):
+        return effect
+    try:
+        replica.fork()
+    except CrdtPanic as error:
+        update = effect.update
+        why = f"the document could not be exported with it: {error}"
+        log.warning("a forged update was accepted before it was found out", log_id=update.log_id, problem=why)
+        return Poisoned(
+            Refused(
+                update.log_id,
+                update.digest,
+                update.inbox,
+                Reason.INVALID_UPDATE,
+                why,
+                update.sequences,
+                quarantine=True,
+            )
+        )
+    return effect

@@ -1,0 +1,88 @@
+"""Updates that can never be accepted: copied to `loro-rejected`, then deleted from the WAL.
+
+In that order, message by message, so that nothing is deleted that is not kept.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import subjects
+from lorogo_protocol.replies import sentence
+from lorogo_server.document.intake import Refused
+from lorogo_server.ownership.lease import Lease
+from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
+from lorogo_transport.logs import get_logger
+from lorogo_transport.overwrite import overwrite
+from lorogo_transport.ports import Headers, Stored, Transport
+
+log = get_logger(__name__)
+
+_MESSAGES_AT_ONCE = 8
+
+
+class Quarantine:
+    """Moves refused updates out of the WAL; a few messages at a time for the whole server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._wal = transport.stream(subjects.WAL_STREAM)
+        self._rejected = transport.stream(subjects.REJECTED_STREAM)
+        self._slots = asyncio.Semaphore(_MESSAGES_AT_ONCE)
+
+    async def move(self, lease: Lease, no: Refused, still_so: Callable[[], bool]) -> bool:
+        """True when every message of the update is kept there and gone here.
+
+        A server that lost the document deletes nothing: the next owner will decide for itself.
+        `still_so` says whether the sequences mean what they meant, and the judgement stands.
+        """
+        moved = 0
+        try:
+            for sequence in no.sequences:
+                async with self._slots:
+                    moved += await self._move_one(lease, no, sequence, still_so)
+        except (StorageFull, StreamMissing, TooLarge) as error:
+            log.warning("quarantine is not possible", document=lease.document_id, problem=str(error))
+        except TransportError as error:
+            log.warning("quarantine interrupted", document=lease.document_id, problem=str(error))
+        whole = moved == len(no.sequences)
+        log.info(
+            "update quarantined" if whole else "update left in the WAL",
+            document=lease.document_id,
+            log_id=no.log_id,
+            reason=no.reason.value,
+            messages=moved,
+        )
+        return whole
+
+    async def forget(self, document_id: str) -> None:
+        """Remove what was refused of a document: it is erased."""
+        await overwrite(self._rejected, subjects.rejected(document_id))
+
+    async def _copy(self, document_id: str, stored: Stored, no: Refused) -> None:
+        subject = subjects.rejected(document_id)
+        added = {
+            h.REASON: no.reason.value,
+            h.MESSAGE: sentence(no.message),
+            h.SEQUENCE: str(stored.sequence),
+        }
+        try:
+            await self._rejected.append(subject, stored.data, headers={**stored.headers, **added})
+        except TooLarge:  # it filled its message to the brim: headers and bytes in one each
+            await self._rejected.append(subject, b"", headers={**_shortened(stored.headers), **added})
+            await self._rejected.append(subject, stored.data)
+
+    async def _move_one(self, lease: Lease, no: Refused, sequence: int, still_so: Callable[[], bool]) -> bool:
+        stored = await self._wal.get(sequence)
+        if stored is None:
+            return True
+        if stored.subject != subjects.wal(lease.document_id) or not still_so():
+            return False
+        await self._copy(lease.document_id, stored, no)
+        if not (lease.valid() and still_so()):
+            return False
+        return await self._wal.delete(sequence)
+
+
+def _shortened(headers: Headers) -> dict[str, str]:
+    """Headers that surely fit: a hostile sender may have used almost a whole message for them."""
+    return {name[:100]: value[:1000] for name, value in list(headers.items())[:20]}

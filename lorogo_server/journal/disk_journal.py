@@ -1,0 +1,383 @@
+"""The journal of one worker: what was accepted, on the disk before it is ACKed (docs/JOURNAL.md)."""
+
+import asyncio
+import errno
+import functools
+import shutil
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import xxhash
+
+from lorogo_log import (
+    Directory,
+    DiskFullError,
+    Failure,
+    FileStorage,
+    Log,
+    LogError,
+    QueueFullError,
+    Storage,
+    TornError,
+)
+from lorogo_protocol import latency, records
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
+from lorogo_server.journal import coverage
+from lorogo_server.journal.coverage import Covered, Ledger
+from lorogo_transport.logs import get_logger
+
+log = get_logger(__name__)
+
+PARTITIONS_MAX = 64
+_HAS_STOPPED = ": the log has stopped: "  # as lorogo_log says it
+_IS_FULL = ": the disk is full: "
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class JournalStopped(LorogoError):
+    """The journal takes nothing, now or any more; says why. Nothing is ACKed meanwhile."""
+
+    code = "journal-stopped"
+
+
+class Journal(Protocol):
+    """Where accepted updates are kept beside the stream."""
+
+    @property
+    def durability(self) -> str:
+        """What an ACK may say."""
+
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
+        """Queue a record, waiting for room; what is returned is done when the record is safe.
+
+        Both raise JournalStopped.
+        """
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        """Of what `put` returned: done when our own disk has it, though others may not."""
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        """Done when what our disk has of the document is safe; None: it is."""
+
+    def covered(self, document_id: str) -> Covered:
+        """What is in it of that document, as far as it knows."""
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        """Note what is in it; only for what is safe."""
+
+    def stats(self) -> Mapping[str, object]:
+        """Figures for operators."""
+
+
+async def safe(done: Awaitable[object]) -> None:
+    """Return when the record is safe. Raises JournalStopped."""
+    try:
+        await done
+    except LogError as error:
+        raise JournalStopped(_stopped(error)) from error
+
+
+def _stopped(error: LogError) -> str:
+    waits = isinstance(error, DiskFullError)
+    return f"the journal {'waits for room' if waits else 'has stopped'}: {reason(error)}"
+
+
+def reason(error: Exception, folder: Path | None = None) -> str:
+    """Why a log does not go on: the cause, once, and where it is, as far as we are not told."""
+    where, _, _ = str(error).partition(_IS_FULL if isinstance(error, DiskFullError) else _HAS_STOPPED)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if not isinstance(cause, OSError):
+        return str(error).replace(_HAS_STOPPED, ": ")
+    where = where if folder is None else str(folder)
+    if cause.errno in _FULL:
+        return f"no space left on the disk of {where}"
+    return str(cause) if folder is not None else f"{where}: {cause.strerror or cause}"
+
+
+def _folder_bytes(folder: Path) -> int:
+    """Of all files in it and below; one that goes meanwhile does not count."""
+    total = 0
+    for place in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = place.lstat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
+
+
+class NoJournal:
+    """Durability `stream`: the stream is the only copy."""
+
+    durability = "stream"
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
+
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def covered(self, document_id: str) -> Covered:
+        return coverage.NOTHING
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        pass
+
+    def stats(self) -> Mapping[str, object]:
+        return {}
+
+
+class DiskJournal:
+    """Partitions of `lorogo_log` in one folder; lives between `open()` and `close()`."""
+
+    durability = "journal"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        partitions: int = 1,
+        segment_bytes: int = 128 << 20,
+        queue_bytes: int = 64 << 20,
+        storage: Storage | None = None,
+        on_stop: Callable[[str], None] = lambda _: None,
+        on_room: Callable[[], None] = lambda: None,
+        on_damage: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.folder = folder
+        self.directory: Directory  # of the small files beside the partitions; from `open()` on
+        self.logs: list[Log] = []
+        self.stopped = ""  # why it takes nothing more
+        self.full = ""  # why it takes nothing now: it goes on by itself when its disk has room
+        self.damage: list[str] = []
+        self.disk_bytes = 0  # of its files, when they were last looked at
+        self.disk_free_bytes: int | None = None  # left on its disk, then; None: not looked yet
+        self.disk_size_bytes: int | None = None
+        self._partitions = partitions
+        self._segment_bytes = segment_bytes
+        self._queue_bytes = queue_bytes
+        self.storage = storage
+        self.disk: Storage = storage or FileStorage()
+        self._on_stop = on_stop
+        self._on_room = on_room
+        self._full_partitions: set[int] = set()
+        self._torn = False  # the end of a partition was half-written when it was opened
+        self._on_damage = on_damage
+        self._ledger = Ledger(())
+        self._saving = asyncio.Lock()  # of the ledger: an older one must not come behind a newer one
+        self._notes = range(0)  # about the server itself, in partition 0: the last ones without a gap
+        self._opened: list[Log] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> None:
+        """Open every partition. Raises JournalStopped with one sentence."""
+        loop = self._loop = asyncio.get_running_loop()
+
+        def failed(error: LogError) -> None:  # called by the log's threads
+            loop.call_soon_threadsafe(self._stop, _stopped(error))
+
+        def full(number: int, error: DiskFullError | None) -> None:
+            loop.call_soon_threadsafe(self._filled, number, error)
+
+        try:
+            self.directory = await asyncio.to_thread(self.disk.directory, self.folder, create=True)
+            for number in range(self._partitions):
+                opened = Log.open(
+                    self.folder / f"{number:02d}",
+                    segment_bytes=self._segment_bytes,
+                    queue_bytes=self._queue_bytes,
+                    storage=self.storage,
+                    partition=number,
+                    durable_id=True,  # other servers wait for a journal that they know by its id
+                    failure=Failure.call(failed, full=functools.partial(full, number)),
+                    on_damage=self.found_damage,
+                )
+                await opened.__aenter__()
+                self._opened.append(opened)
+        except (LogError, OSError) as error:
+            await self.close()
+            why = reason(error, self.folder)
+            raise JournalStopped(f"the journal in {self.folder} cannot be opened: {why}") from error
+        self.logs = list(self._opened)
+        self._ledger = await asyncio.to_thread(coverage.read, self.directory, self._log_ids())
+        if self.damage or self._torn:  # perhaps found only this once: the tail is cut now
+            self._ledger.forget()
+            await self.save_ledger()
+
+    async def close(self) -> None:
+        """Write what is queued, and let others open. Safe twice."""
+        await self.save_ledger()
+        opened, self._opened = self._opened, []
+        for one in opened:
+            try:
+                await one.close()
+            except LogError as error:
+                log.warning("the journal did not close well", problem=str(error))
+        self._stop("the journal is closed", quiet=True)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def put(self, document_id: str, record: DocumentRecord, time_ns: int) -> Awaitable[object]:
+        if why := self.stopped or self.full:
+            raise JournalStopped(why)
+        into = self.logs[self.partition(document_id)]
+        value, key = records.encode(record), document_id.encode()
+        try:
+            try:
+                return into.append_nowait(value, key=key, ts=time_ns)
+            except QueueFullError:
+                sequence = await into.append(value, key=key, ts=time_ns)
+        except LogError as error:
+            raise JournalStopped(_stopped(error)) from error
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(sequence)
+        return done
+
+    def note(self, record: AnswersRecord) -> bool:
+        """Queue a record about the server itself, if there is room now: nobody waits for it."""
+        if self.stopped or self.full or not self.logs:
+            return False
+        try:
+            queued = self.logs[0].append_nowait(records.encode(record), key=ANSWERS_KEY, ts=record.until_ns)
+        except LogError:
+            return False
+        queued.add_done_callback(self._noted)
+        return True
+
+    def _noted(self, queued: asyncio.Future[int]) -> None:
+        if not queued.cancelled() and queued.exception() is None:  # else the log has stopped, and says so
+            at = queued.result()
+            self._notes = range(self._notes.start if self._notes.stop == at else at, at + 1)
+
+    def end(self, number: int) -> int:
+        """The last sequence of a partition on the disk; not of notes behind it, for which no ACK waits."""
+        durable = self.logs[number].stats().durable_sequence
+        return self._notes.start - 1 if number == 0 and self._notes.stop == durable + 1 else durable
+
+    def on_disk(self, done: Awaitable[object]) -> Awaitable[object]:
+        return done
+
+    def all_safe(self, document_id: str) -> Awaitable[object] | None:
+        return None
+
+    def partition(self, document_id: str) -> int:
+        """The partition of a document."""
+        return 0 if self._partitions == 1 else xxhash.xxh64_intdigest(document_id.encode()) % self._partitions
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    def covered(self, document_id: str) -> Covered:
+        return self._ledger.of(document_id)
+
+    def cover(self, document_id: str, covered: Covered) -> None:
+        self._ledger.set(document_id, covered)
+
+    def uncover(self, document_id: str | None = None) -> None:
+        """Records were removed: what is covered is not known any more."""
+        self._ledger.forget(document_id)
+
+    async def save_ledger(self) -> bool:
+        """Keep the hints for the next start; False if the old ones are still there.
+
+        That costs some writing twice, unless records are about to be removed.
+        """
+        async with self._saving:
+            if not self.logs or not self._ledger.changed:
+                return True
+            self._ledger.changed = False
+            data = self._ledger.encode()
+            try:
+                await asyncio.to_thread(coverage.write, self.directory, data)
+            except OSError as error:
+                self._ledger.changed = True
+                log.warning("the ledger could not be written", problem=str(error))
+                return False
+            return True
+
+    async def measure(self) -> None:
+        """Look how large its files are, and what its disk has left; what cannot be seen stays as it was."""
+        if self.storage is None:
+            with suppress(OSError):
+                self.disk_bytes = await asyncio.to_thread(_folder_bytes, self.folder)
+            with suppress(OSError):
+                usage = await asyncio.to_thread(shutil.disk_usage, self.folder)
+                self.disk_free_bytes, self.disk_size_bytes = usage.free, usage.total
+
+    def ids(self) -> tuple[str, ...]:
+        """By which each partition is known, whoever serves it."""
+        return tuple(log_id.hex() for log_id in self._log_ids())
+
+    def stats(self) -> Mapping[str, object]:
+        stats = [opened.stats() for opened in self.logs]
+        return {
+            "journal": self.stopped or self.full or "open",
+            "journal_records": sum(one.durable_sequence for one in stats),
+            "journal_bytes": sum(one.end_offset for one in stats),
+            "journal_disk_bytes": self.disk_bytes,
+            "disk_free_bytes": self.disk_free_bytes,
+            "disk_size_bytes": self.disk_size_bytes,
+            "journal_waiting": sum(one.queue_records for one in stats),
+            "journal_waiting_bytes": sum(one.queue_bytes for one in stats),
+            "journal_sync_us_counts": latency.trimmed(latency.added(one.sync_us_counts for one in stats)),
+            "journal_sync_us_sum": int(sum(one.sync_seconds for one in stats) * 1e6),
+            "journal_damage": len(self.damage),
+        }
+
+    def _log_ids(self) -> tuple[bytes, ...]:
+        return tuple(opened.core.writer.engine.log_id for opened in self.logs)
+
+    def _stop(self, why: str, *, quiet: bool = False) -> None:
+        if self.stopped:
+            return
+        self.stopped = why
+        if not quiet:
+            log.error("journal stopped", problem=why)
+            self._on_stop(why)
+
+    def _filled(self, number: int, error: DiskFullError | None) -> None:
+        """The disk of a partition is full, or (None) has room again: all partitions wait for each."""
+        before = self.full
+        if error is None:
+            self._full_partitions.discard(number)
+        else:
+            self._full_partitions.add(number)
+            self.full = self.full or _stopped(error)
+        if not self._full_partitions:
+            self.full = ""
+        if self.stopped or bool(before) == bool(self.full):
+            return
+        if self.full:
+            log.error("journal waits for room", problem=self.full)
+            self._on_stop(self.full)
+        else:
+            log.info("the journal goes on: its disk has room again")
+            self._on_room()
+
+    def found_damage(self, error: LogError) -> None:
+        """As `damaged()`, from any thread: whoever reads the journal tells it."""
+        if self._loop is not None and not self._loop.is_closed():
+            tell = self._cut_torn if isinstance(error, TornError) else self.damaged
+            self._loop.call_soon_threadsafe(tell, str(error))
+
+    def _cut_torn(self, what: str) -> None:
+        """A half-written end was cut at open. No ACK stood on it; what the ledger says is not believed."""
+        log.warning("the journal ended within a record, which was cut", problem=what)
+        self._torn = True
+
+    def damaged(self, what: str) -> None:
+        """Records of it cannot be read any more: nothing counts as covered before it is written again."""
+        log.error("the journal is damaged; the rest of it is served", problem=what)
+        if what in self.damage:
+            return  # told before: what was written since is not concerned
+        self.damage.append(what)
+        self._ledger.forget()
+        self._on_damage()

@@ -1,0 +1,279 @@
+"""Taking a document: what a server does with `loro.init.{id}`.
+
+With an operation id in the body, somebody has moved the status to STARTING and one server takes it. With
+`LORO_EXPECTED`, or with an empty body (of clients without rights on the bucket), nobody has: then the server
+makes that move itself, and in its own name, so that one write is the move and takes the document.
+"""
+
+from dataclasses import dataclass
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import lease as rules
+from lorogo_protocol import limits, subjects
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.lease import (
+    NO_FAILURES,
+    Acquire,
+    Condemn,
+    Decline,
+    Entry,
+    GiveUp,
+    Ping,
+    Serve,
+    Start,
+    Wait,
+)
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import sentence
+from lorogo_protocol.status import Failed, Starting, Up
+from lorogo_server.context import Context
+from lorogo_server.ownership.lease import Holder, Lease
+from lorogo_server.ownership.staleness import Sightings
+from lorogo_transport.errors import (
+    NoResponders,
+    OutcomeUnknown,
+    RequestTimeout,
+    TransportError,
+    WrongLastSequence,
+)
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Message
+
+log = get_logger(__name__)
+
+_PING_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The document is ours to load."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """It is not; the asker was told why."""
+
+    why: str
+    again_seconds: float = 0.0  # when it may be ours, if nobody is heard of until then; 0: not by waiting
+
+
+class Taking:
+    """Answers inits for one server."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.sightings = Sightings()
+        self._recovering: set[str] = set()  # documents that journals are asked for before they are taken
+
+    async def take(self, document_id: str, message: Message, holder: Holder) -> Taken | Declined:
+        """Acquire the document that the message asks for, or say why not."""
+        try:
+            operation_id = message.data.decode("ascii")
+        except UnicodeDecodeError:
+            return await self._no(message, "the operation id is not ASCII")
+        try:
+            if operation_id and not is_token(operation_id):
+                return await self._no(message, "the operation id is not a token")
+            expected = message.headers.get(h.EXPECTED)
+            if operation_id and expected is None:
+                entry = await self._context.statuses.read(document_id)
+            else:
+                operation_id = operation_id or self._context.new_id()
+                existing = h.EXISTING in message.headers
+                entry = await self._moved(document_id, operation_id, none=expected == "0", existing=existing)
+            return await self._acquire(document_id, entry, operation_id, message, holder)
+        except _NotNow as why:
+            return await self._no(message, str(why), why.again_seconds, trace=why.trace, reason=why.reason)
+        except WrongLastSequence:
+            return await self._no(message, "somebody else moved the status first")
+        except OutcomeUnknown as error:
+            return await self._no(message, str(error))
+
+    async def decline(
+        self, reply: str, why: str, *, trace: str = "", reason: Reason = Reason.CONFLICT
+    ) -> None:
+        """Tell the asker no; with a trace, that the document is in ERROR."""
+        if not reply:
+            return
+        headers = {h.REASON: reason.value, h.MESSAGE: sentence(why)}
+        if trace:
+            headers[h.TRACE] = trace
+        try:
+            await self._context.transport.bus.publish(reply, headers=headers)
+        except TransportError as error:
+            log.debug("could not decline", problem=str(error))
+
+    async def _no(
+        self,
+        message: Message,
+        why: str,
+        again_seconds: float = 0.0,
+        *,
+        trace: str = "",
+        reason: Reason = Reason.CONFLICT,
+    ) -> Declined:
+        await self.decline(message.reply, why, trace=trace, reason=reason)
+        return Declined(why, again_seconds)
+
+    async def _acquire(
+        self, document_id: str, entry: Entry | None, operation_id: str, message: Message, holder: Holder
+    ) -> Taken | Declined:
+        context = self._context
+        first = entry is not None and rules.begins_series(entry)
+        known = NO_FAILURES if first else context.load_notes.failures(document_id)
+        match rules.answer_init(entry, operation_id, known=known, retries_max=context.settings.retries_max):
+            case Decline(why):
+                return await self._no(message, why)
+            case Condemn(failures, expected):
+                trace_id = failures.trace_id or context.new_id()
+                failed = Failed(trace_id, context.clock.wall_ns())
+                await context.statuses.write(
+                    document_id,
+                    failed,
+                    expected_revision=expected,
+                    server=context.server_id,
+                    failures=failures.count,
+                )
+                log.error(
+                    "too many failed loads, given up",
+                    document=document_id,
+                    trace=trace_id,
+                    failures=failures.count,
+                )
+                return await self._no(message, f"it failed too often; trace {trace_id}", trace=trace_id)
+            case Acquire(status, expected, failures, restarted):
+                sent_at = context.clock.now()
+                mine = Starting(operation_id, status.retry_count, context.clock.wall_ns())
+                token = await context.statuses.write(
+                    document_id,
+                    mine,
+                    expected_revision=expected,
+                    server=context.server_id,
+                    trace=failures.trace_id,
+                    failures=failures.count,
+                )
+                if first:
+                    context.load_notes.forget(document_id)
+                before = rules.taken_from(entry)
+                lease = Lease(
+                    document_id,
+                    server_id=context.server_id,
+                    operation_id=operation_id,
+                    retry_count=status.retry_count,
+                    token=token,
+                    acquired_at=sent_at,
+                    failures=failures,
+                    wait_seconds=self._backoff(document_id) if restarted else 0.0,
+                    statuses=context.statuses,
+                    clock=context.clock,
+                    settings=context.settings,
+                    holder=holder,
+                    new=expected == 0,
+                    taken_from=before,
+                )
+                if is_token(before) and before != context.server_id:
+                    context.counters.took_over(document_id, before, context.clock.wall_ns())
+                await self._yes(message, token)
+                return Taken(lease)
+
+    def _backoff(self, document_id: str) -> float:
+        """Seconds to wait before the load, after more attempts than the limit did not come up."""
+        restarts = self._context.load_notes.restarted(document_id)
+        longest = min(limits.RESTART_SECONDS_MAX, limits.RESTART_SECONDS * 2.0 ** min(restarts, 30))
+        return longest * (0.5 + self._context.rng.random() / 2)
+
+    async def _yes(self, message: Message, token: int) -> None:
+        if message.reply:
+            try:
+                await self._context.transport.bus.publish(
+                    message.reply, headers={h.SERVER: self._context.server_id, h.LEASE: str(token)}
+                )
+            except TransportError as error:
+                log.debug("could not answer an init", problem=str(error))
+
+    async def _moved(self, document_id: str, operation_id: str, *, none: bool, existing: bool) -> Entry:
+        """What a client's move to STARTING would be now, at the revision to expect. Raises _NotNow.
+
+        `none`: whoever asks saw no status. Then we do not look: a write that expects none shows whether
+        it is so. `existing`: a document that does not exist is not created.
+        """
+        context = self._context
+        entry = None if none else await context.statuses.read(document_id)
+        if entry is None and existing and not await self._may_exist(document_id):
+            raise _NotNow("there is no such document", reason=Reason.NOT_FOUND)
+        seen = 0.0
+        if entry is not None:
+            seen = self.sightings.unchanged_seconds(document_id, entry.revision, context.clock.now())
+        up = entry is not None and isinstance(entry.status, Up)
+        match self._wish(entry, seen, await self._ping(document_id) if up else None):
+            case Start(retry_count, expected):
+                status = Starting(operation_id, retry_count, context.clock.wall_ns())
+                trace, failures = ("", 0) if entry is None else (entry.trace, entry.failures)
+                before = rules.taken_from(entry)
+                return Entry(status, expected, trace=trace, failures=failures, taken_from=before)
+            case Serve():
+                raise _NotNow("it is up")
+            case Ping():
+                stale = max(0.0, context.settings.stale_seconds - seen)
+                raise _NotNow("its owner does not answer; it is taken over when its lease is stale", stale)
+            case Wait(seconds):
+                raise _NotNow(f"it is starting; ask again in {seconds:.1f} s", seconds)
+            case GiveUp(trace_id):
+                raise _NotNow(f"it is in ERROR, trace {trace_id}; reset it first", trace=trace_id)
+
+    async def _may_exist(self, document_id: str) -> bool:
+        """Whether a document without a status exists, or a journal that is absent may hold it.
+
+        Journals that are here bring back first what NATS may have lost of it. Raises _NotNow.
+        """
+        if await self._is_stored(document_id):
+            return True
+        if document_id in self._recovering:
+            raise _NotNow("journals are being asked for it; ask again")
+        self._recovering.add(document_id)
+        try:
+            absent = await self._context.recover(document_id, "")
+        finally:
+            self._recovering.discard(document_id)
+        return bool(absent) or await self._is_stored(document_id)
+
+    async def _is_stored(self, document_id: str) -> bool:
+        """Whether NATS holds anything of it but a status."""
+        context = self._context
+        return (
+            await context.wal.last(subjects.wal(document_id)) is not None
+            or await context.snapshots.head(document_id) is not None
+            or await context.keeps_presence(document_id)
+        )
+
+    def _wish(self, entry: Entry | None, seen: float, ping: bool | None) -> rules.Wish:
+        stale = self._context.settings.stale_seconds
+        return rules.wish(entry, seen_seconds=seen, ping=ping, stale_seconds=stale)
+
+    async def _ping(self, document_id: str) -> bool | None:
+        try:
+            await self._context.transport.bus.request(subjects.ping(document_id), timeout=_PING_SECONDS)
+        except NoResponders:
+            return False
+        except RequestTimeout:
+            return None
+        return True
+
+
+class _NotNow(Exception):
+    """The status must not be moved now; says why, and when it may be."""
+
+    def __init__(
+        self,
+        why: str,
+        again_seconds: float = 0.0,
+        *,
+        trace: str = "",
+        reason: Reason = Reason.CONFLICT,
+    ) -> None:
+        super().__init__(why)
+        self.reason = reason
+        self.again_seconds = again_seconds
+        self.trace = trace

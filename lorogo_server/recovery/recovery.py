@@ -1,0 +1,441 @@
+"""Documents are brought back before they are served (docs/decisions/0021-recover-before-serving.md).
+
+Invariant: while NATS may have lost data, no document is loaded before the journals of this server, and of
+every other server that answers, were compared with the stream and what it lacked was published again.
+
+A *doubt* begins when the streams are not what this server knew (`Reconciler.look_for_doubt`), and ends when
+every known journal was compared since. Without a doubt `recover()` returns at once and asks no other server.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lorogo_log import Directory, LogError, read_file, replace_file
+from lorogo_protocol import recovery, subjects
+from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.recovery import Answer, Ask
+from lorogo_server.context import Context
+from lorogo_server.document.host import Host
+from lorogo_server.recovery.reconcile import Brought, Reconciler
+from lorogo_transport.errors import TransportError
+from lorogo_transport.headers import STATUS
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Listening, Message, Subscription
+from lorogo_transport.tasks import Work
+
+log = get_logger(__name__)
+
+_FILE = "journals"
+_NO_RESPONDERS = "503"
+_ASK_SECONDS = 1.0  # then the same is asked again: a message may be lost
+_ALIVE_SECONDS = 5.0  # a server that said so long ago that it works on it is silent
+_UNKNOWN_SECONDS = 1.0  # after a doubt began, for servers that this one has never met to say that they exist
+_SILENT_SECONDS = 2.0  # that silent servers are waited for, if nothing is surely lost
+_KEPT_NS = 30 * 24 * 3600 * 1_000_000_000  # a journal away for longer cannot bring back trimmed history
+_KNOWN_MAX = 1024
+_ANSWERING_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJournal:
+    """A journal that some server reads."""
+
+    server: str  # which one, when it was last heard of
+    heard_ns: int
+    settled: str = ""  # the doubt of ours for which its server has compared every document
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One document that waits here."""
+
+    unmet: str  # the server that had it, if this one knows no journal of it; "": none
+    round: int = 0
+    done: dict[str, Answer] = field(default_factory=dict)  # by journal, of this round
+    working: dict[str, float] = field(default_factory=dict)  # when its server last said so
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Recovery:
+    """What one server asks of the others' journals before it loads a document, and answers them."""
+
+    def __init__(
+        self,
+        context: Context,
+        reconciler: Reconciler,
+        directory: Callable[[], Directory],
+        hosts: Mapping[str, Host],
+        spawn: Callable[[Work], None],
+    ) -> None:
+        self._context = context
+        self._reconciler = reconciler
+        self._directory = directory
+        self._hosts = hosts
+        self._spawn = spawn
+        self._doubt = ""  # "": the streams are what they were
+        self._why = ""
+        self._lost = False  # something is surely lost; else NATS was only restarted
+        self._since = 0.0
+        self._ends_later = ""  # the doubt that ends when servers never met had time to answer
+        self._own_settled = True
+        self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
+        self._known: dict[str, KnownJournal] = {}  # those of others
+        self._alive: set[str] = set()  # journals whose server answers, as far as we know
+        self._alone = False  # no other server was connected when this one started, and none came since
+        self._waits: dict[str, _Wait] = {}
+        self._answering: set[tuple[str, str, str, int]] = set()
+        self._connections = 1  # and how many of them were compared with what we knew
+        self._checked = 0
+        self._checking = asyncio.Lock()
+        self._saving = asyncio.Lock()
+        self._inbox: Listening | None = None
+        self._subscriptions: list[Subscription] = []
+        self._log = log.bind(server=context.server_id)
+        reconciler.watch(self._begin, self._settled)
+
+    # --- start and end ----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read which journals there are, and whether a doubt was open when this server ended."""
+        kept = await asyncio.to_thread(_read, self._directory())
+        young = self._context.clock.wall_ns() - _KEPT_NS
+        self._known = {name: one for name, one in kept.journals.items() if one.heard_ns > young}
+        self._doubt, self._lost, self._own_settled = kept.doubt, kept.lost, not kept.doubt
+        self._since = self._context.clock.now()
+
+    async def start(self) -> None:
+        """Listen, compare the streams with what we knew, and ask who is there. Raises TransportError."""
+        self._siblings = await asyncio.to_thread(self._reconciler.sibling_journals)
+        bus = self._context.transport.bus
+        self._inbox = await bus.subscribe(bus.new_inbox(), self._on_answer)
+        self._subscriptions = [self._inbox]
+        await self._ask()  # before this server listens itself: NATS says so if no other server is there
+        self._subscriptions.append(await bus.subscribe(subjects.SERVER_RECOVER, self._on_ask))
+        await self.check()
+
+    async def stop(self) -> None:
+        """Stop answering other servers."""
+        for subscription in self._subscriptions:
+            with suppress(TransportError):
+                await subscription.close()
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """Journals that this server reads, also without a record: servers wait only for what they know."""
+        return (*self._reconciler.own_journals(), *self._siblings)
+
+    def lost_connection(self) -> None:
+        """The streams may be others when it is back."""
+        self._connections += 1
+        self._alive.clear()
+        self._alone = False
+
+    async def check(self) -> None:
+        """Compare the streams with what we knew, once per connection. Raises TransportError."""
+        async with self._checking:
+            connections = self._connections
+            if self._checked != connections:
+                await self._context.check_epoch()
+                await self._reconciler.look_for_doubt()
+                await self._ask()  # servers that came meanwhile do not know this one, nor it them
+                self._checked = connections
+
+    def stats(self) -> Mapping[str, object]:
+        """Figures for operators."""
+        absent = {self._server_of(name) for host in self._hosts.values() for name in host.incomplete}
+        return {
+            "recovering": self._context.counters.recovering,
+            "recovery_doubt": self._why if self._doubt else "",
+            "documents_incomplete": sum(bool(host.incomplete) for host in self._hosts.values()),
+            "servers_absent": sorted(absent),
+        }
+
+    def _server_of(self, journal: str) -> str:
+        if journal in self._own:
+            return self._context.server_id
+        known = self._known.get(journal)
+        return journal if known is None else known.server  # of an unmet server its id
+
+    # --- doubts -----------------------------------------------------------------------------------
+
+    async def count_doubts(self) -> int:
+        """How often the streams were not what this server knew, as of now. Raises TransportError."""
+        if self._checked != self._connections:
+            await self.check()
+        return self._reconciler.changes
+
+    def _begin(self, why: str, lost: bool) -> None:
+        self._lost = lost or (self._lost and bool(self._doubt))
+        self._doubt, self._why, self._own_settled = self._context.new_id(), why, False
+        self._since = self._context.clock.now()
+        self._spawn(self._save())
+
+    def _settled(self) -> None:
+        """A pass of ours has compared every document since the doubt began."""
+        self._own_settled = True
+        self._spawn(self._ask())  # also without a doubt: others learn of this server's journals
+        self._end_doubt()
+
+    def _end_doubt(self) -> None:
+        if not (self._doubt and self._own_settled) or self._unsettled():
+            return
+        if any(self._is_unmet(wait.unmet) for wait in self._waits.values()):
+            return  # its journals may be compared only when it has named them
+        if self._awaits_unknown():
+            if self._ends_later != self._doubt:
+                self._ends_later = self._doubt
+                self._spawn(self._end_later(self._doubt))
+            return
+        self._doubt, self._why = "", ""
+        self._spawn(self._save())
+
+    async def _end_later(self, doubt: str) -> None:
+        await asyncio.sleep(self._since + _UNKNOWN_SECONDS - self._context.clock.now())
+        if doubt == self._doubt:
+            self._end_doubt()
+
+    def _awaits_unknown(self) -> bool:
+        """Whether a server that this one has never met may still say that it exists."""
+        known_alone = self._alone and not self._lost
+        return not known_alone and self._context.clock.now() < self._since + _UNKNOWN_SECONDS
+
+    def _unsettled(self) -> list[str]:
+        """Journals of others that were not compared since the doubt began, as far as we know."""
+        own = self._own
+        return [name for name, one in self._known.items() if one.settled != self._doubt and name not in own]
+
+    def _note(self, message: Ask | Answer) -> None:
+        """Remember which journals there are."""
+        self._alone = False
+        now_ns, new = self._context.clock.wall_ns(), False
+        settled = isinstance(message, Answer) and message.settled and message.doubt == self._doubt
+        own = self._own
+        for name in message.journals:
+            if name in own:
+                continue
+            self._alive.add(name)
+            before = self._known.get(name)
+            if before is None and len(self._known) >= _KNOWN_MAX:
+                continue
+            new |= before is None or before.server != message.server
+            kept = "" if before is None else before.settled
+            self._known[name] = KnownJournal(message.server, now_ns, self._doubt if settled else kept)
+        if new:
+            self._spawn(self._save())
+        if settled:
+            self._end_doubt()
+
+    def _is_unmet(self, server: str) -> bool:
+        """Whether that is a server of which this one knows no journal."""
+        met = {self._context.server_id, *(one.server for one in self._known.values())}
+        return is_token(server) and server not in met
+
+    # --- a document of ours -----------------------------------------------------------------------
+
+    async def recover(self, document_id: str, taken_from: str = "") -> tuple[str, ...]:
+        """Return when the document may be loaded: names the journals that it may lack.
+
+        `taken_from`: the server that had it, and may hold its newest updates. Raises TransportError.
+        """
+        if self._checked != self._connections:
+            await self.check()
+        while (other := self._waits.get(document_id)) is not None:
+            await other.over.wait()  # a part of it may be back already: that is no reason to load it
+        unmet = taken_from if self._is_unmet(taken_from) else ""
+        if unmet and not self._doubt:  # it was not connected when the last doubt ended
+            self._reconciler.doubt("a server that was never met had a document", lost=False)
+            self._reconciler.want("doubt")
+        if not self._doubt:
+            return ()
+        wait = self._waits[document_id] = _Wait(unmet)
+        try:
+            return await self._merge(document_id, wait)
+        finally:
+            del self._waits[document_id]
+            wait.over.set()
+            self._end_doubt()
+
+    async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
+        clock = self._context.clock
+        deadline = clock.now() + self._context.settings.recover_seconds_max
+        while True:
+            own = await self._bring_back_own(document_id, wait, deadline)
+            await self._hear_others(document_id, wait, deadline)
+            answers = wait.done.values()
+            whole = own is not None and own.whole and all(answer.whole for answer in answers)
+            changed = (own is not None and own.changed) or any(answer.changed for answer in answers)
+            if whole or not changed or clock.now() >= deadline:
+                break  # else what one server brought back may be what another's updates build on
+            wait.round += 1
+            wait.done.clear()
+        absent = [name for name in self._unsettled() if name not in wait.done]
+        absent += [wait.unmet] if self._is_unmet(wait.unmet) else []  # its id stands for its journals
+        return tuple(absent if own is not None else [*absent, *self._own])
+
+    async def _bring_back_own(self, document_id: str, wait: _Wait, deadline: float) -> Brought | None:
+        """What our own journals came to; None: they could not be read in time."""
+        await self._ask(document_id, wait.round)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._context.clock.now())):
+                while not (brought := await self._brought(self._doubt, document_id)).compared:  # noqa: ASYNC110  # NATS failed: no event says when it works
+                    await asyncio.sleep(_ASK_SECONDS)
+                return brought
+        except (TimeoutError, OSError) as error:
+            self._log.warning("own journals not merged", document=document_id, problem=repr(error))
+            return None
+
+    async def _hear_others(self, document_id: str, wait: _Wait, deadline: float) -> None:
+        """Until all have answered that can be waited for."""
+        clock = self._context.clock
+        asked_first = asked = clock.now()
+        while self._waited_for(wait, asked_first) and (now := clock.now()) < deadline:
+            if now >= asked + _ASK_SECONDS:
+                asked = now
+                await self._ask(document_id, wait.round)
+            wait.news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(asked + _ASK_SECONDS, deadline) - now)):
+                    await wait.news.wait()
+        self._alive.difference_update(name for name in self._unsettled() if name not in wait.done)
+
+    def _waited_for(self, wait: _Wait, asked_first: float) -> bool:
+        now = self._context.clock.now()
+        if self._awaits_unknown():
+            return True
+        patience = self._context.settings.recover_seconds_max if self._lost else _SILENT_SECONDS
+        patient = now < self._since + patience  # servers have so long to come back, not each document
+        early = now < asked_first + _SILENT_SECONDS
+        if (patient or early) and self._is_unmet(wait.unmet):
+            return True
+        return any(
+            patient or (early and name in self._alive) or wait.working.get(name, 0.0) > now - _ALIVE_SECONDS
+            for name in self._unsettled()
+            if name not in wait.done
+        )
+
+    async def _ask(self, document_id: str = "", number: int = 0) -> None:
+        """Ask all others to bring it back; without a document, who is there. Raises TransportError."""
+        context = self._context
+        doubt = self._doubt or context.new_id()
+        ask = Ask(context.server_id, self._own, doubt, document_id, number)
+        reply = "" if self._inbox is None else self._inbox.subject
+        await context.transport.bus.publish(subjects.SERVER_RECOVER, recovery.encode(ask), reply=reply)
+
+    def _on_answer(self, message: Message) -> None:
+        if message.headers.get(STATUS) == _NO_RESPONDERS:
+            self._alone = not self._alive
+            self._wake_waits()
+            return
+        try:
+            answer = recovery.decode_answer(message.data)
+        except MalformedMessage as error:
+            self._log.debug("not an answer", problem=str(error))
+            return
+        self._note(answer)
+        wait = self._waits.get(answer.document)
+        if wait is not None and (answer.doubt, answer.round) == (self._doubt, wait.round):
+            for name in answer.journals:
+                if answer.done:
+                    wait.done[name] = answer
+                else:
+                    wait.working[name] = self._context.clock.now()
+        self._wake_waits()  # another document's answer may say that all is settled
+        self._look_at_incomplete(answer)
+
+    def _wake_waits(self) -> None:
+        for wait in self._waits.values():
+            wait.news.set()
+
+    def _look_at_incomplete(self, message: Ask | Answer) -> None:
+        """A server that was absent is there: what its journals hold is merged, then the mark goes."""
+        for host in self._hosts.values():
+            there = not {message.server, *message.journals}.isdisjoint(host.incomplete)
+            if there and host.is_up and host.document_id not in self._waits:
+                self._spawn(self._complete(host))
+
+    async def _complete(self, host: Host) -> None:
+        host.incomplete = await self.recover(host.document_id)
+
+    # --- documents of others ----------------------------------------------------------------------
+
+    def _on_ask(self, message: Message) -> None:
+        try:
+            ask = recovery.decode_ask(message.data)
+        except MalformedMessage as error:
+            self._log.debug("not an ask", problem=str(error))
+            return
+        if ask.server == self._context.server_id:
+            return
+        self._note(ask)
+        self._look_at_incomplete(ask)
+        if message.reply and len(self._answering) < _ANSWERING_MAX:
+            self._spawn(self._answer(ask, message.reply))
+
+    async def _answer(self, ask: Ask, reply: str) -> None:
+        answer = Answer(self._context.server_id, self._own, ask.doubt, ask.document, ask.round)
+        key = (ask.server, ask.doubt, ask.document, ask.round)
+        await self._say(answer, reply)  # at once: this server exists, and works on it
+        if key in self._answering:
+            return
+        self._answering.add(key)
+        try:
+            brought = await self._brought(ask.doubt, ask.document)
+        except (LorogoError, LogError, OSError) as error:
+            self._log.info("could not bring a document back", document=ask.document, problem=str(error))
+            return  # it is asked again
+        finally:
+            self._answering.discard(key)
+        if not brought.compared:
+            return  # it is asked again
+        settled = self._checked == self._connections and (not self._doubt or self._own_settled)
+        done = replace(answer, done=True, whole=brought.whole, changed=brought.changed, settled=settled)
+        await self._say(done, reply)
+
+    async def _brought(self, doubt: str, document_id: str) -> Brought:
+        await self.check()
+        await self._reconciler.read_for(doubt)
+        return await self._reconciler.bring_back(document_id)
+
+    async def _say(self, answer: Answer, reply: str) -> None:
+        with suppress(TransportError):  # it is asked again
+            await self._context.transport.bus.publish(reply, recovery.encode(answer))
+
+    # --- kept -------------------------------------------------------------------------------------
+
+    async def _save(self) -> None:
+        async with self._saving:
+            data = _encode(_Kept(self._doubt, self._lost, dict(self._known)))
+            try:
+                await asyncio.to_thread(replace_file, self._directory(), _FILE, data)
+            except OSError as error:
+                self._log.warning("the known journals could not be written", problem=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    doubt: str = ""
+    lost: bool = False
+    journals: Mapping[str, KnownJournal] = field(default_factory=dict)
+
+
+def _encode(kept: _Kept) -> bytes:
+    journals = {name: [one.server, one.heard_ns, one.settled] for name, one in kept.journals.items()}
+    return json.dumps({"doubt": kept.doubt, "lost": kept.lost, "journals": journals}).encode()
+
+
+def _read(directory: Directory) -> _Kept:
+    try:
+        body: dict[str, Any] = json.loads(read_file(directory, _FILE))
+        journals = {
+            str(name): KnownJournal(str(server), int(heard), str(settled))
+            for name, (server, heard, settled) in body["journals"].items()
+        }
+        return _Kept(str(body["doubt"]), bool(body["lost"]), journals)
+    except (OSError, LogError, ValueError, KeyError, TypeError, AttributeError):
+        return _Kept()

@@ -1,0 +1,201 @@
+"""Those who use an open document: they ping it, call it, and show that they are present.
+
+What they leave here is held for a while and then swept: who is present, parts of calls, and the export
+that many newcomers at once share.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+
+from lorogo_protocol import subjects
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.limits import AWARENESS_BYTES_MAX
+from lorogo_protocol.present import Present
+from lorogo_protocol.tokens import Token
+from lorogo_server.context import Context
+from lorogo_server.ownership.lease import Lease
+from lorogo_server.rpc.rights import audited, recorded
+from lorogo_transport.calls import Asked, Responder, Served
+from lorogo_transport.logs import Log
+from lorogo_transport.ports import Message
+from lorogo_transport.tasks import Work
+
+_SWEEP_SECONDS = 5.0
+_REST_SECONDS = 20.0  # where there is nothing to sweep
+_PONGS_MAX = 1024  # on their way at once
+_PRESENCE_BYTES_MAX = 4 * 1024 * 1024  # of presence between two sweeps
+
+Call = Callable[[str, dict[str, object]], Awaitable[Mapping[str, object]]]  # (verb, arguments) -> facts
+
+
+class Visitors:
+    """The visitors of one document."""
+
+    __slots__ = (
+        "_call",
+        "_context",
+        "_document_id",
+        "_exported",
+        "_is_up",
+        "_lease",
+        "_log",
+        "_next_sweep",
+        "_pongs",
+        "_presence_bytes",
+        "_responder",
+        "_spawn",
+        "_touch",
+        "_wake",
+        "presence",
+    )
+
+    def __init__(
+        self,
+        document_id: str,
+        context: Context,
+        lease: Lease,
+        *,
+        log: Log,
+        call: Call,
+        spawn: Callable[[Work], None],
+        is_up: Callable[[], bool],
+        touch: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`call` carries one out. `wake` is rung when something is left here that is to be swept."""
+        self.presence = Present(context.settings.presence_seconds)
+        self._document_id = document_id
+        self._context = context
+        self._lease = lease
+        self._log = log
+        self._call = call
+        self._spawn = spawn
+        self._is_up = is_up
+        self._touch = touch
+        self._wake = wake
+        self._next_sweep = 0.0
+        self._presence_bytes = 0  # heard since the last sweep
+        self._pongs = 0
+        self._exported: tuple[bytes, bytes] | None = None  # (version vector, snapshot), until the next sweep
+        self._responder: Responder | None = None
+
+    async def listen(self, listen: Callable[[str, Callable[[Message], None]], Awaitable[None]]) -> None:
+        """Hear them from now on."""
+        context = self._context
+        self._responder = Responder(
+            context.transport.bus,
+            context.clock,
+            self._serve,
+            spawn=self._spawn,
+            budget=context.reply_budget,
+            door=self._door,
+            on_refused=context.counters.refused_call,
+            room=context.unfinished,
+        )
+        await listen(subjects.ping(self._document_id), self._on_ping)
+        await listen(subjects.calls(self._document_id), self._on_call)
+        await listen(subjects.awareness(self._document_id), self._on_awareness)
+
+    def close(self) -> None:
+        """Nobody is heard any more."""
+        self._responder = None  # it holds us: a closed document is freed at once
+
+    # --- what they leave here ---------------------------------------------------------------------
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held for calls that wait for chunks."""
+        return 0 if self._responder is None else self._responder.unfinished_bytes
+
+    def snapshot_of(self, replica: Replica) -> bytes:
+        """The whole document; many newcomers at once share one export."""
+        vector = replica.version().vector
+        if (known := self.exported(vector)) is not None:
+            return known
+        data = replica.snapshot()
+        self.keep_exported(vector, data)
+        return data
+
+    def exported(self, vector: bytes) -> bytes | None:
+        """The last export, if it is that version's."""
+        return self._exported[1] if self._exported is not None and self._exported[0] == vector else None
+
+    def keep_exported(self, vector: bytes, data: bytes) -> None:
+        """Share this export for a while."""
+        self._exported = (vector, data)
+        # It is let go again soon; not at once, if the last sweep was long ago.
+        self._next_sweep = max(self._next_sweep, self._context.clock.now() + _SWEEP_SECONDS)
+        self._wake()
+
+    def rest_seconds(self) -> float:
+        """How long they can be left alone; presence and exports wake whoever waits when they begin."""
+        something = (
+            self._presence_bytes > 0
+            or self._exported is not None
+            or self.presence.bytes > 0
+            or self.unfinished_bytes > 0
+        )
+        return _SWEEP_SECONDS if something else _REST_SECONDS
+
+    def sweep(self, now: float) -> None:
+        """Let go what goes with time, if it is time."""
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + _SWEEP_SECONDS
+        self._presence_bytes = 0
+        self._exported = None
+        self.presence.sweep()
+        if self._responder is not None:
+            self._responder.expire()  # else chunks of a call wait for the next call
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _on_call(self, message: Message) -> None:
+        """Another that has it hears the call as well, and does it: who believed our no would ask again."""
+        if self._responder is not None and not self._lease.lost:
+            self._responder.on_message(message)
+
+    def _on_ping(self, message: Message) -> None:
+        if not (self._is_up() and message.reply and self._lease.valid()):
+            return
+        if self._pongs >= _PONGS_MAX:
+            self._context.counters.pings_dropped += 1
+            return
+        self._pongs += 1
+        self._spawn(self._pong(message.reply))
+
+    async def _pong(self, reply: str) -> None:
+        try:
+            await self._context.transport.bus.publish(reply)
+        finally:
+            self._pongs -= 1
+
+    def _on_awareness(self, message: Message) -> None:
+        if not self._presence_bytes:
+            self._wake()  # from now on it is swept
+        self._presence_bytes += len(message.data)
+        if len(message.data) > AWARENESS_BYTES_MAX or self._presence_bytes > _PRESENCE_BYTES_MAX:
+            self._context.counters.presence_dropped += 1
+            return
+        try:
+            self.presence.apply(message.data)
+        except CrdtError as error:
+            self._log.debug("not presence", problem=str(error))
+            return
+        self._touch()
+
+    def _door(self, asked: Asked) -> Served:
+        """Who asks, and whether they may; the body is looked at when it is whole."""
+        token = self._context.rights.admit(asked.subject.split(".")[2], self._document_id, asked)
+        if token is None:
+            return self._serve
+        return functools.partial(self._serve, token=token)
+
+    async def _serve(
+        self, verb: str, arguments: dict[str, object], token: Token | None = None
+    ) -> Mapping[str, object]:
+        self._context.rights.allow(verb, self._document_id, arguments, token)
+        self._touch()
+        action = audited(verb, arguments)
+        return await recorded(action, self._document_id, token, self._call(verb, arguments))

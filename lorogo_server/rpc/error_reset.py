@@ -1,0 +1,77 @@
+"""Taking documents out of ERROR: `loro.reset.{id}`, for those who have no rights on the status bucket.
+
+Any server may do it: a document in ERROR has no owner. It is a compare-and-swap from ERROR to DOWN, so
+one that is served meanwhile is not disturbed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from lorogo_protocol import ids, subjects
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import InvalidDocumentId
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.status import Down, Failed
+from lorogo_protocol.tokens import Token
+from lorogo_server.context import Context
+from lorogo_server.rpc.rights import RESET, recorded
+from lorogo_transport.calls import Asked, Responder, Served
+from lorogo_transport.errors import WrongLastSequence
+from lorogo_transport.logs import get_logger
+from lorogo_transport.ports import Subscription
+from lorogo_transport.tasks import Work
+
+log = get_logger(__name__)
+
+
+class Resetting:
+    """Answers resets for one server."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def start(self, spawn: Callable[[Work], None]) -> Subscription:
+        """Listen, as one of the queue group."""
+        context = self._context
+        responder = Responder(
+            context.transport.bus,
+            context.clock,
+            self._nobody,
+            spawn=spawn,
+            budget=context.reply_budget,
+            door=self._door,
+            on_refused=context.counters.refused_call,
+        )
+        return await context.transport.bus.subscribe(
+            subjects.RESET_ALL, responder.on_message, queue=subjects.INIT_QUEUE
+        )
+
+    def _door(self, asked: Asked) -> Served:
+        document_id = subjects.document_of(asked.subject)
+        try:
+            ids.check_document_id(document_id)
+        except InvalidDocumentId as error:
+            raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
+        token = self._context.rights.admit(RESET, document_id, asked)
+
+        async def serve(_verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
+            return await recorded(RESET, document_id, token, self._reset(document_id, token))
+
+        return serve
+
+    async def _reset(self, document_id: str, token: Token | None) -> Mapping[str, object]:
+        """Whether it was in ERROR, and is not any more."""
+        context = self._context
+        entry = await context.statuses.read(document_id)
+        if entry is None or not isinstance(entry.status, Failed):
+            return {"reset": False}
+        try:
+            await context.statuses.write(
+                document_id, Down(context.clock.wall_ns()), expected_revision=entry.revision
+            )
+        except WrongLastSequence:
+            return {"reset": False}
+        log.info("reset", document=document_id, by="" if token is None else token.subject)
+        return {"reset": True}
+
+    async def _nobody(self, _verb: str, _arguments: dict[str, object]) -> Mapping[str, object]:
+        raise AssertionError("the door decides who serves")

@@ -1,0 +1,418 @@
+"""The calls that the owner of a document answers: `loro.doc.{verb}.{id}` (docs/PROTOCOL.md, "Calls")."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+
+from lorogo_protocol import crdt, ids, subjects
+from lorogo_protocol.calls import Refused, maybe, need
+from lorogo_protocol.crdt import CrdtPanic, Replica, Version
+from lorogo_protocol.errors import (
+    CrdtError,
+    InvalidDocumentId,
+    InvalidUpdate,
+    TooLong,
+    TooManyPeers,
+)
+from lorogo_protocol.limits import LOOP_OPERATIONS_MAX, PATCH_WORK_MAX
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import Ack
+from lorogo_protocol.status import Down, Failed
+from lorogo_protocol.wire import WIRE, later
+from lorogo_server.compaction import compaction, deletion
+from lorogo_server.compaction.compaction import CompactionFailed
+from lorogo_server.document.host import Host
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.lease import LeaseLost
+from lorogo_server.rpc import large_document
+from lorogo_server.rpc.large_document import PATCH_TOO_LARGE, added, no_version, without_later_roots
+from lorogo_server.sandbox.call_costs import Call
+from lorogo_server.sandbox.call_executor import Meter, OverBudget
+from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_server.values import document_value, patch, query
+from lorogo_server.values.document_value import TooDeep
+from lorogo_transport.errors import StorageFull, WrongLastSequence
+
+Answer = Mapping[str, object]
+Arguments = Mapping[str, object]
+
+_SUBMIT_SECONDS = 30.0
+_HISTORY_MAX = 1000
+_COUNTED_TOGETHER = 50  # versions, before others on the loop get a turn
+
+
+async def answer(host: Host, verb: str, arguments: Arguments) -> Answer:
+    """Carry out one call. Raises calls.Refused with a reason and a sentence."""
+    handler = _VERBS.get(verb)
+    if handler is None:
+        raise Refused(Reason.UNKNOWN_VERB, f"{verb!r} is not one of {', '.join(sorted(_VERBS))}")
+    if host.is_up and host.loaded.intake.replica.is_due:
+        await _imported(host)
+    large_document.require_readable(host, deleted=verb in _OF_DELETED)
+    try:
+        return await handler(host, arguments)
+    except LeaseLost as error:
+        raise Refused(Reason.NOT_OWNER, str(error)) from error
+    except StorageFull as error:
+        raise Refused(Reason.STORAGE_FULL, str(error)) from error
+    except CrdtPanic as error:
+        host.broken(str(error))
+        raise Refused(Reason.BUSY, "the document is being loaded afresh; ask again") from error
+    except (CompactionFailed, JournalStopped) as error:
+        raise Refused(Reason.FAILED, str(error)) from error
+    except TimeoutError:
+        raise Refused(Reason.BUSY, "the change was not accepted in time; it may still be") from None
+
+
+async def _imported(host: Host) -> None:
+    """Wait for an import that is being worked out in steps: a reader must not do the rest at once."""
+    try:
+        async with asyncio.timeout(_SUBMIT_SECONDS), host.busy:
+            pass
+    except TimeoutError:
+        raise Refused(Reason.BUSY, "a large change is being imported; ask again") from None
+
+
+async def _sync(host: Host, arguments: Arguments) -> Answer:
+    if problem := later(arguments.get("wire"), "the client", advice="update the servers before the clients"):
+        raise Refused(Reason.INVALID_REQUEST, problem)
+    replica, intake = host.loaded.intake.replica, host.loaded.intake
+    frontiers = maybe(arguments, "frontiers", bytes)
+    vector = maybe(arguments, "vector", bytes)
+    generation = maybe(arguments, "generation", int)
+    here = replica.version()
+    facts: dict[str, object] = {
+        **_stands(here, intake.head),
+        "lease": host.lease.token,
+        "generation": host.loaded.facts.generation,
+        "presence": host.visitors.presence.encode_all(),
+        "incomplete": bool(host.incomplete),
+        "wire": WIRE,
+    }
+    other_life = generation is not None and generation != host.loaded.facts.generation
+    try:
+        known = vector
+        if known is None and frontiers is not None:
+            known = replica.vector_of(frontiers)
+            if known is None:
+                return {**facts, "mode": "vector"}
+        if known is None or known == crdt.nothing_known() or other_life or not replica.can_serve_since(known):
+            exported = await large_document.export(host)
+            stands = _stands(exported.version, exported.sequence)
+            return {**facts, **stands, "mode": "snapshot", "payload": exported.data}
+        if frontiers == here.frontiers or known == here.vector:
+            return {**facts, "mode": "current", "payload": b""}
+        if replica.operations - sum(crdt.counters(known).values()) > LOOP_OPERATIONS_MAX:
+            payload, here, sequence = await large_document.updates_since(host, known)
+            return {**facts, **_stands(here, sequence), "mode": "updates", "payload": payload}
+        return {**facts, "mode": "updates", "payload": replica.updates_since(known)}
+    except InvalidUpdate as error:
+        raise Refused(Reason.INVALID_REQUEST, f"frontiers or vector do not decode: {error}") from None
+
+
+def _stands(here: Version, sequence: int) -> dict[str, object]:
+    return {"frontiers": here.frontiers, "vector": here.vector, "sequence": sequence}
+
+
+async def _version(host: Host, arguments: Arguments) -> Answer:
+    wal: dict[str, object] = {}
+    if maybe(arguments, "wal", bool):
+        context = host.context
+        wal["wal_bytes_left"] = await context.level.left(context.wal, now=context.clock.now())
+    here = host.loaded.intake.replica.version()
+    return {
+        **wal,
+        "frontiers": here.frontiers,
+        "vector": here.vector,
+        "sequence": host.loaded.intake.head,
+        "lease": host.lease.token,
+        "generation": host.loaded.facts.generation,
+    }
+
+
+async def _status(host: Host, _: Arguments) -> Answer:
+    loaded = host.loaded
+    intake = loaded.intake
+    doc = intake.replica.doc
+    with crdt.guard():
+        operations, changes = doc.len_ops, doc.len_changes
+    return {
+        "document": host.document_id,
+        "server": host.context.server_id,
+        "lease": host.lease.token,
+        "since_ns": host.since_ns,
+        "sequence": intake.head,
+        "epoch": host.epoch,
+        "generation": loaded.facts.generation,
+        "deleted": intake.deleted,
+        "operations": operations,
+        "changes": changes,
+        "wal_messages": await host.context.wal.count(subjects.wal(host.document_id)),
+        "wal_bytes": intake.wal_bytes,
+        "document_bytes": intake.document_bytes,
+        "snapshot_bytes": 0 if loaded.snapshot is None else loaded.snapshot.size,
+        "unfinished": intake.unfinished,
+        "pending": intake.pending,
+        "present": len(host.visitors.presence.states()),
+        "idle_seconds": host.idle_seconds(),
+        "durability": host.context.journal.durability,
+        "incomplete": list(host.incomplete),
+    }
+
+
+async def _get(host: Host, arguments: Arguments) -> Answer:
+    paths = maybe(arguments, "paths", list)
+    if paths is not None and not all(isinstance(path, str) for path in paths):
+        raise Refused(Reason.INVALID_REQUEST, "'paths' must be a list of text")
+    now = arguments.get("at") is None
+    if host.needs_child(Call.VALUE if now else None):
+        return await large_document.read(host, None if now else _wanted(host, arguments), paths)
+    replica = _as_of(host, arguments)
+    try:
+        with large_document.measured(host, Call.VALUE) if now else nullcontext():
+            value, frontiers, units = await host.context.executor.run(
+                _read, on_loop=lambda: replica, copy=replica.fork
+            )
+    except TooDeep as error:
+        raise Refused(Reason.TOO_LARGE, str(error)) from None
+    if not now:
+        frontiers = _wanted(host, arguments)
+        value = without_later_roots(value)
+    if paths is None:
+        return {"value": value, "frontiers": frontiers}
+    try:
+        matches = await host.context.executor.in_thread(partial(query.query, value, paths), units=units)
+        return {"matches": matches, "frontiers": frontiers}
+    except (query.QueryError, TooDeep) as error:
+        raise Refused(Reason.INVALID_REQUEST, str(error)) from None
+
+
+def _read(replica: Replica, meter: Meter) -> tuple[object, bytes, int]:
+    """The whole value, the heads that it has, and the units that reading it took."""
+    value = query.to_json(document_value.document_value(replica.settled(), meter.spend))
+    return value, replica.frontiers(), meter.spent
+
+
+async def _patch(host: Host, arguments: Arguments) -> Answer:
+    operations = need(arguments, "operations", list)
+    expected = maybe(arguments, "if_frontiers", bytes)
+
+    def check_version() -> None:
+        if expected is not None and expected != host.loaded.intake.replica.frontiers():
+            raise Refused(Reason.CONFLICT, "the document has changed since the version in 'if_frontiers'")
+
+    def copy() -> Replica:
+        check_version()
+        return host.loaded.intake.replica.fork()
+
+    async with host.editing:
+        try:
+            if host.needs_child(Call.PATCH):
+                update = await large_document.patch(host, operations, check_version)
+            else:
+                with large_document.measured(host, Call.PATCH):
+                    update = await host.context.executor.run(
+                        partial(_patched, operations=operations),
+                        on_loop=copy,
+                        copy=copy,
+                        units_max=PATCH_WORK_MAX,
+                    )
+        except CrdtPanic:
+            raise
+        except OverBudget:
+            raise Refused(Reason.PATCH_FAILED, PATCH_TOO_LARGE) from None
+        except (patch.PatchError, CrdtError) as error:
+            raise Refused(Reason.PATCH_FAILED, str(error)) from None
+        check_version()  # a patch that ran in a thread took a while
+        return await _submit(host, update)
+
+
+def _patched(fork: Replica, meter: Meter, operations: list[object]) -> bytes | None:
+    """The update that the patch makes; None if it changes nothing."""
+    before = fork.version().vector
+    patch.apply_patch(fork.doc, operations, meter.spend)
+    return added(fork, before)
+
+
+async def _revert(host: Host, arguments: Arguments) -> Answer:
+    if arguments.get("at") is None:
+        raise Refused(Reason.INVALID_REQUEST, "'at' is missing")
+    async with host.editing:
+        wanted = _wanted(host, arguments)
+        if host.needs_child():
+            return await _submit(host, await large_document.revert(host, wanted))
+        replica = host.loaded.intake.replica
+        fork = replica.fork()
+        try:
+            fork.revert_to(wanted)
+        except CrdtError:
+            raise no_version(wanted) from None
+        return await _submit(host, added(fork, replica.version().vector))
+
+
+async def _submit(host: Host, update: bytes | None) -> Answer:
+    """Send the update through the WAL, and give the receipt of its ACK."""
+    if update is None:
+        head = host.loaded.intake.head
+        return _receipt(host, Ack("", "", head, host.context.journal.durability, host.lease.token))
+    return _receipt(host, await host.answers.submit(update, _SUBMIT_SECONDS))
+
+
+def _receipt(host: Host, ack: Ack) -> Answer:
+    return {
+        "frontiers": host.loaded.intake.replica.frontiers(),
+        "sequence": ack.sequence,
+        "lease": ack.lease,
+        "durability": ack.durability,
+        "log_id": ack.log_id,
+    }
+
+
+async def _history(host: Host, arguments: Arguments) -> Answer:
+    limit = maybe(arguments, "limit", int)
+    count = _HISTORY_MAX if limit is None else max(1, min(limit, _HISTORY_MAX))
+    counted = maybe(arguments, "operations", bool) or False
+    intake = host.loaded.intake
+    replica = intake.replica
+    versions = intake.history.versions(replica.frontiers())[::-1][:count]
+    told: list[dict[str, object]] = []
+    for version in versions:
+        facts = {"time_ns": version.time_ns, "frontiers": version.frontiers, "sequence": version.sequence}
+        if counted:
+            facts["operations"] = replica.operations_at(version.frontiers)
+            if len(told) % _COUNTED_TOGETHER == 0:
+                await asyncio.sleep(0)  # with many heads it is work
+        told.append(facts)
+    return {"versions": told}
+
+
+async def _fork(host: Host, arguments: Arguments) -> Answer:
+    try:
+        target = ids.check_document_id(need(arguments, "to", str))
+    except InvalidDocumentId as error:
+        raise Refused(Reason.INVALID_DOCUMENT_ID, str(error)) from None
+    context = host.context
+    if target == host.document_id:
+        raise Refused(Reason.CONFLICT, f"{target} cannot be forked onto itself; choose a new id")
+    data, frontiers = await _content(host, arguments)
+    most = context.settings.document_bytes_max
+    if 0 < most < len(data):
+        raise Refused(Reason.DOCUMENT_FULL, f"it has {len(data)} bytes, and a document may have {most}")
+    entry = await context.statuses.read(target)
+    if entry is not None and not isinstance(entry.status, Down | Failed):
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
+    if await context.wal.last(subjects.wal(target)) is not None:
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id")
+    # The token tells it from what was there before: a journal may know of a deletion that NATS forgot.
+    facts = SnapshotFacts(epoch=host.epoch, frontiers=frontiers, lease=host.lease.token)
+    try:
+        await context.snapshots.put(target, data, facts.render(), expected_revision=0)
+    except WrongLastSequence:
+        raise Refused(Reason.CONFLICT, f"{target} exists; choose another id") from None
+    await host.journalling.forked(target, data, frontiers, host.epoch)
+    return {"document": target}
+
+
+async def _export(host: Host, arguments: Arguments) -> Answer:
+    data, frontiers = await _content(host, arguments)
+    return {"payload": data, "frontiers": frontiers}
+
+
+async def _import(host: Host, arguments: Arguments) -> Answer:
+    payload = need(arguments, "payload", bytes)
+    if len(payload) > host.context.settings.update_bytes_max:
+        limit = host.context.settings.update_bytes_max
+        raise Refused(Reason.TOO_LARGE, f"it has {len(payload)} bytes, at most {limit} are taken")
+    async with host.editing:
+        try:
+            await host.context.taste(payload, bounded=True)
+            Replica.from_snapshot(payload, foreign=True)
+        except TooLong as error:
+            raise Refused(Reason.TOO_LARGE, str(error)) from None
+        except TooManyPeers as error:
+            raise Refused(Reason.TOO_LARGE, f"{error}; a snapshot may hold more") from None
+        except CrdtError as error:
+            raise Refused(Reason.INVALID_UPDATE, f"not a whole Loro snapshot: {error}") from None
+        if host.loaded.intake.replica.version().vector != crdt.nothing_known():
+            raise Refused(Reason.CONFLICT, "the document is not empty; import into a new one")
+        return _receipt(host, await host.answers.submit(payload, _SUBMIT_SECONDS))
+
+
+async def _delete(host: Host, arguments: Arguments) -> Answer:
+    if maybe(arguments, "purge", bool):
+        return {"erased_ns": await deletion.erase(host)}
+    answer: dict[str, object] = {"deleted_ns": await deletion.delete(host)}
+    if erased_ns := host.loaded.facts.erased_ns:  # it was deleted before, for good
+        answer["erased_ns"] = erased_ns
+    return answer
+
+
+async def _restore(host: Host, _: Arguments) -> Answer:
+    return {"generation": await deletion.restore(host)}
+
+
+async def _compact(host: Host, _: Arguments) -> Answer:
+    done = await compaction.compact(host)
+    return {"snapshot_bytes": done.snapshot_bytes, "purged": done.purged, "sequence": done.sequence}
+
+
+def _wanted(host: Host, arguments: Arguments) -> bytes:
+    """The frontiers that `at` names: a time in Unix nanoseconds, or frontiers themselves."""
+    at = arguments.get("at")
+    if isinstance(at, bytes):
+        if not crdt.is_version(at):
+            raise no_version(at)
+        return at
+    if isinstance(at, int) and not isinstance(at, bool):
+        intake = host.loaded.intake
+        version = intake.history.at(at, intake.replica.frontiers())
+        if version is None:
+            raise Refused(Reason.UNKNOWN_VERSION, "the document has no version as old as that")
+        return version.frontiers
+    raise Refused(Reason.INVALID_REQUEST, "'at' must be a time in nanoseconds or frontiers")
+
+
+def _as_of(host: Host, arguments: Arguments) -> Replica:
+    replica = host.loaded.intake.replica
+    if arguments.get("at") is None:
+        return replica
+    wanted = _wanted(host, arguments)
+    try:
+        return replica.at(wanted)
+    except CrdtError:  # also HistoryTrimmed: the history no longer lists it
+        raise no_version(wanted) from None
+
+
+async def _content(host: Host, arguments: Arguments) -> tuple[bytes, bytes]:
+    """A snapshot of the document, now or as of `at`, and its frontiers."""
+    if arguments.get("at") is None:
+        exported = await large_document.export(host)
+        return exported.data, exported.version.frontiers
+    wanted = _wanted(host, arguments)
+    if host.needs_child():
+        return await large_document.export_at(host, wanted)
+    replica = host.loaded.intake.replica.fork()
+    try:
+        replica.revert_to(wanted)
+    except CrdtError as error:
+        raise no_version(wanted) from error
+    return replica.snapshot(), replica.frontiers()
+
+
+_VERBS: dict[str, Callable[[Host, Arguments], Awaitable[Answer]]] = {
+    "sync": _sync,
+    "version": _version,
+    "status": _status,
+    "get": _get,
+    "patch": _patch,
+    "history": _history,
+    "revert": _revert,
+    "fork": _fork,
+    "export": _export,
+    "import": _import,
+    "delete": _delete,
+    "restore": _restore,
+    "compact": _compact,
+}
+_OF_DELETED = frozenset({"status", "delete", "restore"})

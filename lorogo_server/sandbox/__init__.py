@@ -1,0 +1,1 @@
+"""Work outside the event loop: decode sandbox, keepalive process, child processes, and threads."""

@@ -1,0 +1,1 @@
+"""Documents as JSON: the value of a document, JSONPath queries, and JSON Patch."""

@@ -1,0 +1,108 @@
+"""The value of a document, read so that no document can take the server down.
+
+Loro's own `get_deep_value` walks by recursion: a document nested some thousand levels deep, which
+anybody can send in one small update, overflows the stack and ends the process. Here the levels are
+counted. Of two roots with one name, where Loro shows one or the other, the one with content counts.
+"""
+
+from typing import Any
+
+from loro import (
+    LoroCounter,
+    LoroDoc,
+    LoroList,
+    LoroMap,
+    LoroMovableList,
+    LoroText,
+    LoroTree,
+    TreeID,
+    ValueOrContainer,
+)
+
+from lorogo_protocol import crdt
+from lorogo_protocol.errors import LorogoError
+from lorogo_server.sandbox.call_executor import CONTAINER_UNITS, VALUE_UNITS, Spend, cost, unmetered
+
+DEPTH_MAX = 200
+
+
+class TooDeep(LorogoError):
+    """The document is nested deeper than the server reads."""
+
+    code = "too-large"
+
+    def __init__(self) -> None:
+        super().__init__(f"the document is nested deeper than {DEPTH_MAX} levels")
+
+
+def document_value(doc: LoroDoc, spend: Spend = unmetered) -> dict[str, object]:
+    """The whole document as plain Python values. Raises TooDeep, CrdtError, and what `spend` raises."""
+    with crdt.guard():
+        return {name: deep(root, 1, spend) for name, root in roots_of(doc).items()}
+
+
+def roots_of(doc: LoroDoc) -> dict[str, Any]:
+    """The root containers by name. Of two with one name the one with content counts.
+
+    Asking Loro for a root that is not there would create it, so the doc is asked twice: with empty
+    roots, and without.
+    """
+    doc.set_hide_empty_root_containers(False)
+    everything: Any = doc.get_value()
+    doc.set_hide_empty_root_containers(True)
+    filled: Any = doc.get_value()
+    doc.set_hide_empty_root_containers(False)
+    return {name: doc.get_container(cid) for name, cid in (everything | filled).items()}
+
+
+def deep(thing: object, depth: int = 0, spend: Spend = unmetered) -> Any:
+    """The plain value of a container, or of what a container holds. Raises TooDeep, what `spend` raises."""
+    if depth > DEPTH_MAX:
+        raise TooDeep
+    match thing:
+        case ValueOrContainer.Value():
+            value = thing.value
+            spend(cost(value))
+            return value
+        case ValueOrContainer.Container():
+            return deep(thing.container, depth, spend)
+        case LoroMap():
+            spend(CONTAINER_UNITS + VALUE_UNITS * len(thing))  # before Loro gives all of them
+            return {key: deep(item, depth + 1, spend) for key, item in thing.items()}
+        case LoroList() | LoroMovableList():
+            spend(CONTAINER_UNITS)
+            return [deep(thing.get(at), depth + 1, spend) for at in range(len(thing))]
+        case LoroText():
+            spend(CONTAINER_UNITS + len(thing))
+            return thing.to_string()
+        case LoroCounter():
+            spend(CONTAINER_UNITS)
+            return thing.value
+        case LoroTree():
+            spend(CONTAINER_UNITS)
+            return _nodes(thing, None, depth, spend)
+        case _:  # of a newer Loro: it has an id, but nothing that this version could read
+            return {"$unknown": str(getattr(thing, "id", thing))}
+
+
+def _nodes(tree: LoroTree, parent: TreeID | None, depth: int, spend: Spend) -> list[object]:
+    """The nodes below a node, in the shape that Loro's own value has."""
+    if depth > DEPTH_MAX:
+        raise TooDeep
+    spend(CONTAINER_UNITS * (tree.children_num(parent) or 0))  # before Loro gives all of them
+    nodes = tree.children(parent) or []
+    return [
+        {
+            "id": _name(node),
+            "parent": None if parent is None else _name(parent),
+            "index": index,
+            "fractional_index": tree.fractional_index(node),
+            "meta": deep(tree.get_meta(node), depth + 2, spend),
+            "children": _nodes(tree, node, depth + 2, spend),
+        }
+        for index, node in enumerate(nodes)
+    ]
+
+
+def _name(node: TreeID) -> str:
+    return f"{node.counter}@{node.peer}"

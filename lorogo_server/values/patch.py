@@ -1,0 +1,147 @@
+"""JSON Patch (RFC 6902) on a Loro document; docs/decisions/0003 says why it is as it is.
+
+`apply_patch` edits the document that it is given and commits. Give it a fork: after an error the
+document holds the operations before the one that failed.
+
+- **Roots.** The document is an object whose members are root containers. An object fills a root map,
+  an array a root list, a string a root text; a number, boolean or null cannot be a root. A root that
+  exists is kept and edited, as little as needed; one that has content does not change its type
+  before it is removed. `remove` empties a root: Loro has no operation that takes it away, so other
+  replicas may show it empty. Of two roots with one name, the one with content counts.
+- **Containers.** Below the roots, objects and arrays become new map and list containers, which merge;
+  strings and numbers are plain values. A plain list or dict that an app has stored is edited as one
+  value and stays plain.
+- **Text.** A string put over a text container is a minimal diff. `/body/5` is a code point: `add`
+  inserts a string before it, `replace` puts a string in its place, `remove` deletes it; `/body/-` is
+  the end.
+- **Counters.** A number put over a counter is an increment by the difference.
+- **Movable lists.** `move` inside one moves, `replace` sets; both merge with the moves of others.
+- **move and copy** of a container make a new one with the same content, marks included.
+- **test** compares JSON values: 1 equals 1.0, true equals neither.
+- **Trees** are read as lists of nodes; only the `meta` map of a node can be edited.
+- **Values** are JSON, and {"$bytes": ...} and {"$float": ...} as `lorogo_server.values.query` defines them.
+"""
+
+from loro import LoroDoc
+
+from lorogo_protocol import crdt
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
+from lorogo_server.sandbox.call_executor import OPERATION_UNITS, TOKEN_UNITS, Spend, unmetered
+from lorogo_server.values.document_value import TooDeep
+from lorogo_server.values.editor import Editor
+from lorogo_server.values.parts import DEPTH_MAX, KEY_CHARS_MAX, Problem, lift, same
+from lorogo_server.values.query import brief
+
+POINTER_CHARS_MAX = DEPTH_MAX * (KEY_CHARS_MAX + 1)
+
+
+class PatchError(LorogoError):
+    """The patch is malformed or does not fit the document; nothing of it may be kept."""
+
+    code = "patch-failed"
+
+    def __init__(self, index: int | None, operation: object, problem: str) -> None:
+        super().__init__(f"{_name(index, operation)}: {problem}")
+        self.index = index
+        self.operation = operation
+        self.problem = problem
+
+
+def apply_patch(doc: LoroDoc, operations: list[object], spend: Spend = unmetered) -> None:
+    """Edit the document by the operations, in order, and commit.
+
+    Raises PatchError, CrdtError, and what `spend` raises: it is given the units of each operation before
+    that operation writes anything.
+    """
+    if not isinstance(operations, list):
+        raise PatchError(None, None, "it is not a list of operations")
+    if len(operations) > PATCH_OPERATIONS_MAX:
+        raise PatchError(None, None, f"it has {len(operations)} operations, more than {PATCH_OPERATIONS_MAX}")
+    with crdt.guard():
+        editor = Editor(doc, spend)
+        for index, operation in enumerate(operations):
+            try:
+                _apply(editor, operation)
+            except Problem as problem:
+                raise PatchError(index, operation, str(problem)) from None
+            except TooDeep as error:
+                raise PatchError(index, operation, str(error)) from None
+        doc.commit()
+
+
+def parse_pointer(pointer: object) -> list[str]:
+    """The tokens of a JSON pointer (RFC 6901). Raises Problem."""
+    if not isinstance(pointer, str):
+        raise Problem("the pointer is not a string")
+    if not pointer:
+        return []
+    if not pointer.startswith("/"):
+        raise Problem(f"the pointer {brief(pointer)} does not begin with '/'")
+    if len(pointer) > POINTER_CHARS_MAX or pointer.count("/") > DEPTH_MAX:
+        raise Problem(f"the pointer {brief(pointer)} is deeper than {DEPTH_MAX} levels")
+    return [_unescaped(token) for token in pointer[1:].split("/")]
+
+
+def _unescaped(token: str) -> str:
+    if "~" in token.replace("~0", "").replace("~1", ""):
+        raise Problem(f"in {brief(token)} a '~' is followed by neither 0 nor 1")
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def _apply(editor: Editor, operation: object) -> None:
+    if not isinstance(operation, dict):
+        raise Problem("it is not an object")
+    for member in ("op", "path"):
+        if member not in operation:
+            raise Problem(f"{member!r} is missing")
+    editor.spend(OPERATION_UNITS)
+    path = _path(editor, operation["path"])
+    match operation:
+        case {"op": "remove"}:
+            editor.remove(path)
+        case {"op": ("add" | "replace" | "test") as op, "value": value}:
+            content = lift(value, len(path), editor.spend)
+            match op:
+                case "add":
+                    editor.add(path, content)
+                case "replace":
+                    editor.replace(path, content)
+                case _:
+                    _test(editor, path, value)
+        case {"op": ("move" | "copy") as op, "from": pointer}:
+            source = _path(editor, pointer)
+            if op == "move":
+                editor.move(source, path)
+            else:
+                editor.add(path, editor.lift_out(source, len(path)))
+        case {"op": "add" | "replace" | "test"}:
+            raise Problem("'value' is missing")
+        case {"op": "move" | "copy"}:
+            raise Problem("'from' is missing")
+        case _:
+            raise Problem(f"{brief(operation['op'])} is not an operation")
+
+
+def _path(editor: Editor, pointer: object) -> list[str]:
+    tokens = parse_pointer(pointer)
+    editor.spend(sum(TOKEN_UNITS + len(token) for token in tokens))
+    return tokens
+
+
+def _test(editor: Editor, path: list[str], expected: object) -> None:
+    found = editor.read(path)
+    if not same(found, expected):
+        raise Problem(f"the value is {brief(found)}, not {brief(expected)}")
+
+
+def _name(index: int | None, operation: object) -> str:
+    if index is None:
+        return "the patch"
+    facts = operation if isinstance(operation, dict) else {}
+    op, path = facts.get("op"), facts.get("path")
+    shown = f" ({op if op in _OPERATIONS else '?'} {brief(path)})" if isinstance(path, str) else ""
+    return f"operation {index}{shown}"
+
+
+_OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
