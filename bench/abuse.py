@@ -32,7 +32,7 @@ from gateways import ROOT, resident_bytes, start
 from turns import verdict
 
 from lorogo_protocol import tokens
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 
 GROWTH_MAX = 0.05
 _SAMPLE_SECONDS = 0.1

@@ -29,9 +29,9 @@ from loro import LoroDoc
 
 from lorogo_client import Client, connect
 from lorogo_protocol import chunks, subjects
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport
-from lorogo_transport.jetstream import connect as dial
+from lorogo_transport.nats.connection import JetStreamTransport
+from lorogo_transport.nats.connection import connect as dial
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message
 
 _START_SECONDS = 20.0

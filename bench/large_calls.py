@@ -30,11 +30,11 @@ from watched_serve import worst_seconds
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Up
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.calls import Caller
 from tests.server.support import Probe
 
 _WAIT_SECONDS = 0.25

@@ -26,8 +26,8 @@ from shapes import SHAPES
 
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Up
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.server.poison import deadly
 from tests.server.support import Probe, Writer
 

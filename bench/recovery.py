@@ -32,11 +32,11 @@ from lorogo_bench.usage import usage
 from lorogo_client import Client, connect
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.discovery import server_stats
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport
-from lorogo_transport.jetstream import connect as dial
+from lorogo_transport.nats.connection import JetStreamTransport
+from lorogo_transport.nats.connection import connect as dial
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message
+from lorogo_transport.rpc.discovery import server_stats
 
 _START_SECONDS = 20.0
 _WAIT_SECONDS = 180.0

@@ -25,9 +25,9 @@ from gateways import start
 from lorogo_protocol import subjects
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.replies import Ack, Nack
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.server.support import Probe, Writer
 
 MIB = 1024 * 1024

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from lorogo_bench.usage import machine_busy_seconds, own_busy_seconds
-from lorogo_transport.embedded import EmbeddedError, find_nats_server
+from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.release import release
 
 _PACKAGES = ("loro", "nats-py", "uvloop")

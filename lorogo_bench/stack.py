@@ -24,8 +24,8 @@ from lorogo_bench.load import LoadProcess
 from lorogo_bench.servers import ServerProcess
 from lorogo_bench.usage import Usage, usage
 from lorogo_bench.workload import Durability
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 
 NATS = "nats-server"
 _SERVERS_MAX = 16

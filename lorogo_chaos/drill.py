@@ -29,7 +29,7 @@ from lorogo_chaos.verdict import Final, Happened, Verdict, judge
 from lorogo_chaos.writer_faults import WRITER_FAULTS
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Up
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 
 _FIRST_SECONDS = 60.0  # until every document has its first ACK
 _STRIKE_SECONDS = 180.0

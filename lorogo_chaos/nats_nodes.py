@@ -16,11 +16,11 @@ from pathlib import Path
 
 from lorogo_chaos.errors import ChaosError, NotReady
 from lorogo_chaos.lines import LOOPBACK, Line
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.streams import call
 from lorogo_transport.ports import Bus
-from lorogo_transport.streams import call
 
 CLUSTER_NODES = 3
 _NOWHERE = f"{LOOPBACK}:1"

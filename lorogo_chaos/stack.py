@@ -27,9 +27,9 @@ from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
 from lorogo_chaos.lines import Line
 from lorogo_chaos.nats_nodes import CLUSTER_NODES, NatsParty
 from lorogo_chaos.servers import ServerParty
-from lorogo_transport.discovery import ServerStats, server_stats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.rpc.discovery import ServerStats, server_stats
 
 _LINES_MAX = 1000
 _POLL_SECONDS = 0.2

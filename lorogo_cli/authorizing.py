@@ -13,11 +13,11 @@ from lorogo_cli.guard import Guard, warn_of_minting
 from lorogo_cli.output import say
 from lorogo_cli.program import typed
 from lorogo_cli.runtime import stop_signals
-from lorogo_transport import closed, seeds
-from lorogo_transport.auth_service import NEEDED, WrongSeed, check_issuer, running
-from lorogo_transport.embedded import EmbeddedError, find_nats_server
+from lorogo_transport.auth import accounts, seeds
+from lorogo_transport.auth.auth_service import NEEDED, WrongSeed, check_issuer, running
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.key_source import KeySource
+from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.secret_files import read_secret
 
 _NOT_OPEN = "; an open NATS needs no `lorogo auth`"
@@ -66,7 +66,7 @@ def seeds_of(folder: Path | None) -> dict[str, str]:
                 f" LOROGO_{word}_SEED_FILE a file"
             )
         found[name] = seed
-        seeds.public_of(seed, closed.KINDS[name], f"the seed of {name}")
+        seeds.public_of(seed, accounts.KINDS[name], f"the seed of {name}")
     return found
 
 

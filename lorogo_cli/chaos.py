@@ -19,7 +19,7 @@ from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.values import show_json
-from lorogo_transport.embedded import EmbeddedError, find_nats_server
+from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.release import release
 
 _WORDS_WIDTH = 27  # of 80 columns: 16 are for the name, 4 between them

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lorogo_cli.errors import Problem
 from lorogo_client.tokens import new_key
-from lorogo_transport import closed
+from lorogo_transport.auth import accounts as closed
 from lorogo_transport.secret_files import read_secret_file, write_file, write_secret
 
 CONF = "nats.conf"

@@ -10,7 +10,6 @@ from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
 from lorogo_client.overview import look
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.crdt import nothing_known
-from lorogo_transport.addresses import parse_servers, place
 from lorogo_transport.errors import (
     NoResponders,
     PermissionDenied,
@@ -18,6 +17,7 @@ from lorogo_transport.errors import (
     StreamMissing,
     Unreachable,
 )
+from lorogo_transport.nats.addresses import parse_servers, place
 from lorogo_transport.ports import Transport
 
 START_DEV = "start one with `lorogo dev`"

@@ -23,8 +23,8 @@ from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import Taster
 from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
-from lorogo_transport.embedded import EmbeddedError, EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedError, EmbeddedNats
 
 _LOOK_SECONDS = 1.0
 

@@ -20,12 +20,12 @@ from lorogo_gateway.pages import Pages
 from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import Taster
 from lorogo_server.sandbox.keepalive import Pulse
-from lorogo_transport import auth_service, closed
-from lorogo_transport.authority import Authority
+from lorogo_transport.auth import accounts, auth_service
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.key_source import KeySource
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.secret_files import write_secret
 
 OPERATOR_TOKEN = "operator.token"
@@ -38,8 +38,8 @@ async def running(
 ) -> AsyncIterator[str]:
     """A server, an auth service and a gateway, each with its own nkey; gives the screen."""
     source = await asyncio.to_thread(KeySource.from_file, keys.key_set)
-    server_seed = keys.seeds[closed.SERVER]
-    server_guard, web_guard = Guard(source, server_seed), Guard(source, keys.seeds[closed.GATEWAY])
+    server_seed = keys.seeds[accounts.SERVER]
+    server_guard, web_guard = Guard(source, server_seed), Guard(source, keys.seeds[accounts.GATEWAY])
     clock = SystemClock()
     token = await asyncio.to_thread(_operator_token, keys)
     async with AsyncExitStack() as stack:

@@ -15,10 +15,10 @@ from lorogo_cli.connection import unreachable
 from lorogo_cli.errors import Problem, one_line
 from lorogo_cli.options import KEYS_ENVIRONMENT
 from lorogo_protocol import subjects
+from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.key_source import KeySource
 from lorogo_transport.ports import Bus, Refusal
-from lorogo_transport.strangers import lets_strangers_in
 
 log = structlog.get_logger(__name__)
 
@@ -148,7 +148,7 @@ class Guard:
 
 def _check_seed(seed: str) -> None:
     """Raise InvalidSeed if no user of NATS can have it."""
-    from lorogo_transport import seeds
+    from lorogo_transport.auth import seeds
 
     seeds.public_of(seed, seeds.USER, "what --nats-seed names")
 

@@ -15,7 +15,7 @@ from lorogo_cli.output import say, say_json, say_table
 from lorogo_client.tokens import new_key
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.tokens import Key, keys_of
-from lorogo_transport.key_source import KeySource
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.secret_files import read_file, write_file, write_secret
 
 _PUBLIC_MODE = 0o644

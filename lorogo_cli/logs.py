@@ -27,6 +27,6 @@ def configure(default: str = "warning", *, verbose: bool = False) -> str:
 
 def begin(level: str) -> None:
     """Set up structlog with this level, once per process."""
-    from lorogo_transport.logs import to_stderr
+    from lorogo_transport.telemetry.logs import to_stderr
 
     to_stderr(level)

@@ -17,7 +17,7 @@ from lorogo_client import tokens as minting
 from lorogo_protocol import tokens
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.tokens import Key, Keys, Token, TokenRefused
-from lorogo_transport.key_source import KeySource
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, itself, read_file, read_secret, write_secret
 
 _SECONDS_MAX = 10 * 365 * 86_400

@@ -39,7 +39,7 @@ def named_in(nats: str, *paths: Path | None) -> str:
     """The address with these files, the authority's, our certificate's and its key's."""
     if not any(paths):
         return nats
-    from lorogo_transport.nats_tls import TlsFiles, name_files
+    from lorogo_transport.nats.tls import TlsFiles, name_files
 
     files = TlsFiles(*(None if path is None else str(path.absolute()) for path in paths))
     return name_files(nats, files)

@@ -16,8 +16,8 @@ from lorogo_cli.values import show_count
 from lorogo_cli.way import Way
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.discovery import ServerStats, is_ready, server_stats
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.rpc.discovery import ServerStats, is_ready, server_stats
 
 _NAME = "lorogo health"  # as NATS shows it
 _ANSWER_BYTES_MAX = 64 * 1024

@@ -25,7 +25,7 @@ from lorogo_server.recovery.restore_run import restore as run
 from lorogo_server.recovery.restore_sources import Source, find
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 
 _ROWS_MAX = 40  # of documents about which there is nothing to say

@@ -14,13 +14,13 @@ from lorogo_cli.values import parse_lasting, show_count
 from lorogo_cli.versions import show_time
 from lorogo_cli.way import Way
 from lorogo_protocol import revocation, tokens
-from lorogo_transport import audit
+from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissing, Unreachable
-from lorogo_transport.jetstream import connect
-from lorogo_transport.revocations import Revocations
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.secret_files import read_secret, read_secret_file
-from lorogo_transport.strangers import lets_strangers_in
+from lorogo_transport.telemetry import audit
 
 _KEPT_SECONDS: Final = 5.0  # for the first server to have it on its disk
 

@@ -22,11 +22,11 @@ from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import Taster
 from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
-from lorogo_transport import topology
-from lorogo_transport.authority import Authority
+from lorogo_transport.auth.authority import Authority
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import NotAuthorized, StorageFull, TransportError, Unreachable
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.stores import topology
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from lorogo_client import overview
 from lorogo_client.health import health
 from lorogo_client.overview import Row
 from lorogo_protocol import subjects
-from lorogo_transport.discovery import ServerStats, server_stats
+from lorogo_transport.rpc.discovery import ServerStats, server_stats
 
 _NEARLY_FULL = 0.7
 

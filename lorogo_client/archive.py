@@ -9,7 +9,7 @@ from lorogo_client.keeping import Keeping
 from lorogo_client.mirror import Mirror
 from lorogo_client.weakly import weakly
 from lorogo_protocol.errors import CrdtError, LorogoError
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -37,9 +37,9 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NoResponders, NotAuthorized, PermissionDenied, WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
+from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from lorogo_client.storing.local import LocalStore
@@ -144,10 +144,10 @@ def _dialling(url: str, name: str, settings: ClientSettings, seed: str | None, *
         documents: Sequence[str], token: Callable[[], Awaitable[str]], *, patient: bool
     ) -> Renewing:
         # nats-py is loaded only when it is needed: an app may bring another transport
-        from lorogo_transport import jetstream  # noqa: PLC0415
+        from lorogo_transport.nats import connection  # noqa: PLC0415
 
         try:
-            return await jetstream.connect(
+            return await connection.connect(
                 url,
                 name=name,
                 timeout=settings.connect_seconds,

@@ -11,9 +11,9 @@ from lorogo_client.settings import ClientSettings
 from lorogo_client.starting import Starter
 from lorogo_client.tracing import Tracing
 from lorogo_protocol.calls import Body
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.ports import Bus, Transport
+from lorogo_transport.rpc.calls import Caller
 
 if TYPE_CHECKING:
     from lorogo_client.storing.local import LocalStore  # loads the log

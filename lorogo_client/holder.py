@@ -13,8 +13,8 @@ from lorogo_protocol.grants import Access
 from lorogo_protocol.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized, Unreachable
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import being_cancelled
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

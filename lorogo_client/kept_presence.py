@@ -19,8 +19,8 @@ from lorogo_protocol import ephemeral, limits, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_protocol.ids import check_document_id
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Stored, Subscription, Transport
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

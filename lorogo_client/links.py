@@ -24,12 +24,12 @@ from lorogo_client.snapshot_check import SnapshotChecks
 from lorogo_client.starting import Starter
 from lorogo_client.tracing import Tracing
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import NotAuthorized
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
+from lorogo_transport.rpc.calls import Caller
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from lorogo_client.storing.local import LocalStore

@@ -28,7 +28,7 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Down, Up
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

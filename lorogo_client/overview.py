@@ -18,8 +18,8 @@ from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import NoResponders, RequestTimeout
 from lorogo_transport.ports import Stored, Transport
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
 
 Row = dict[str, Any]
 

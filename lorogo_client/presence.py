@@ -20,8 +20,8 @@ from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Message
+from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from loro import LoroValue  # a type of its stub only

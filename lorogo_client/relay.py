@@ -31,10 +31,10 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import PermissionDenied, TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.statuses import heard
+from lorogo_transport.stores.statuses import heard
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -18,8 +18,8 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.replies import Ack, Reply
 from lorogo_transport.errors import TooLarge, TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -17,7 +17,7 @@ from lorogo_protocol import crdt, ephemeral, subjects
 from lorogo_protocol import headers as h
 from lorogo_protocol.crdt import Reach
 from lorogo_protocol.errors import CrdtError, HistoryTrimmed, LorogoError
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from lorogo_client.relay import Relay

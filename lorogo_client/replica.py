@@ -27,7 +27,7 @@ from lorogo_client.rebasing import edits_since, put_on
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.errors import OperationIdsReused
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

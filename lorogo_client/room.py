@@ -42,10 +42,10 @@ from lorogo_protocol.reasons import ERASED, Reason
 from lorogo_protocol.status import Failed
 from lorogo_transport.errors import NotAuthorized, PermissionDenied, RequestTimeout, TransportError
 from lorogo_transport.light import Timer
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.statuses import heard
+from lorogo_transport.stores.statuses import heard
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -11,8 +11,8 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.replies import Reply
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
 from lorogo_transport.headers import record_bytes
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus, Listening, Message, Transport
+from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from lorogo_client.context import Context  # which has a `Replies`

@@ -19,7 +19,7 @@ from lorogo_client.room import Room
 from lorogo_client.waiting import within
 from lorogo_protocol.crdt import Version
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -18,13 +18,13 @@ from lorogo_protocol import crdt
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidUpdate
 from lorogo_protocol.reasons import Reason
-from lorogo_transport import snapshot_decoder
-from lorogo_transport.logs import get_logger
 from lorogo_transport.secret_files import without_secrets
+from lorogo_transport.stores import snapshot_decoder
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-PROGRAM: Final = "from lorogo_transport.snapshot_decoder import main; main()"
+PROGRAM: Final = "from lorogo_transport.stores.snapshot_decoder import main; main()"
 _AT_ONCE: Final = 2
 _SECONDS: Final = 60.0  # for a process; its CPU seconds are fewer
 #: ends that the bytes cause; others (killed by a person, or for want of memory) say nothing about them

@@ -19,7 +19,6 @@ from lorogo_protocol.lease import Entry, GiveUp, Ping, Serve, Start, Wait
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock
-from lorogo_transport.discovery import find_servers
 from lorogo_transport.errors import (
     NoResponders,
     OutcomeUnknown,
@@ -28,9 +27,10 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription, Transport
-from lorogo_transport.statuses import Statuses, heard
+from lorogo_transport.rpc.discovery import find_servers
+from lorogo_transport.stores.statuses import Statuses, heard
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

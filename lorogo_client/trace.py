@@ -16,11 +16,11 @@ from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.pages import Ask, Start
 from lorogo_protocol.records import Span, UpdateRecord
 from lorogo_protocol.replies import number, sentence
-from lorogo_transport.calls import Caller
-from lorogo_transport.discovery import FoundServer, find_servers
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Headers, Stored, Transport
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.rpc.discovery import FoundServer, find_servers
+from lorogo_transport.stores.snapshots import SnapshotHead
 
 _JOURNALS_AT_ONCE = 8
 _PAGE_SECONDS = 30.0  # a page may be read from 64 MiB of a journal

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from lorogo_client.outbox import Flight
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_transport.clock import Clock
-from lorogo_transport.logs import Log, get_logger
-from lorogo_transport.tracing import Recent, events_of, spans_of
+from lorogo_transport.telemetry.logs import Log, get_logger
+from lorogo_transport.telemetry.tracing import Recent, events_of, spans_of
 
 if TYPE_CHECKING:
-    from lorogo_transport.otel import Spans
+    from lorogo_transport.telemetry.otel import Spans
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 from lorogo_gateway.limiting.limiter import Limiter, Refusal
 from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 _TOGETHER_MAX = 32  # connections that are taken in one turn of the loop: those who are here wait for it
 SPARE_FILES = 50  # that no connection gets

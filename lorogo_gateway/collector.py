@@ -20,11 +20,11 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.discovery import ServerStats, server_stats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import StreamState, Transport
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.discovery import ServerStats, server_stats
+from lorogo_transport.stores.statuses import Statuses
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lorogo_protocol import latency
-from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats, is_ready
 
 Stats = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets.uvicorn_line import uvicorn_options
 from lorogo_gateway.tls import Certificate, keep_fresh
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 _BACKLOG = 2048
 _NO_NEWS = (

@@ -23,8 +23,8 @@ from lorogo_gateway.figures import counts, number, reasons
 from lorogo_protocol import latency
 from lorogo_protocol.ids import is_document_id
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats, is_ready
 
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 _BUCKETS: Final = range(4, 25)  # 16 us to 16.8 s; what is outside is in the first, or in +Inf

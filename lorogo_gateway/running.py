@@ -9,9 +9,9 @@ from lorogo_gateway.app import Gateway
 from lorogo_gateway.identity import Verifier
 from lorogo_gateway.listening import CannotListen, listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_transport.authority import Authority, KeySource
+from lorogo_transport.auth.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 
 __all__ = ["CannotListen", "GatewaySettings", "running"]

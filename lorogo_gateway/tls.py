@@ -12,8 +12,8 @@ from pathlib import Path
 from cryptography import x509
 
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.secret_files import SecretUnusable, read_file, read_secret_file
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -29,12 +29,12 @@ from lorogo_server.document.loading import Loaded, LoadFailed, load
 from lorogo_server.journal.coverage import Covered
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError
 from lorogo_transport.ports import Transport
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much is, of how much
 

@@ -27,13 +27,13 @@ from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.registry import NotTaken
 from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.server import new_nanoid
-from lorogo_transport.authority import Authority
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
-from lorogo_transport.jetstream import connect
-from lorogo_transport.key_source import KeySource
-from lorogo_transport.logs import get_logger
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -7,8 +7,8 @@ a Spark source: plans, event logs and web pages show those.
 from typing import Final
 
 from lorogo_protocol import subjects
-from lorogo_transport import jetstream
-from lorogo_transport.jetstream import JetStreamTransport
+from lorogo_transport.nats import connection
+from lorogo_transport.nats.connection import JetStreamTransport
 from lorogo_transport.secret_files import read_secret
 
 SEED_ENVIRONMENT: Final = "LOROGO_NATS_SEED"
@@ -23,4 +23,4 @@ async def connect(url: str, *, name: str) -> JetStreamTransport:
     """A connected transport. Raises Unreachable, NotAuthorized, SecretUnusable."""
     found = seed()
     prefix = subjects.OPERATOR_INBOX if found is not None else "_INBOX"
-    return await jetstream.connect(url, name=name, seed=found, inbox_prefix=prefix)
+    return await connection.connect(url, name=name, seed=found, inbox_prefix=prefix)

@@ -18,7 +18,7 @@ from lorogo_protocol.limits import MIB
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TooLarge
 from lorogo_transport.ports import Stream, Transport
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 
 _SNAPSHOT_BYTES_MAX = 1024 * MIB  # Arrow and Spark hold no more than 2 GiB in a value
 

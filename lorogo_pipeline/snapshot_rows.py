@@ -10,7 +10,7 @@ from lorogo_pipeline.row_batches import Row
 from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.limits import MIB
 from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
 
 PARTITION_BYTES = 256 * MIB
 PARTITIONS_MAX = 1024

@@ -18,7 +18,7 @@ from lorogo_pipeline import stream_ranges, stream_reading
 from lorogo_pipeline.pumping import once, pumped
 from lorogo_pipeline.schemas import RECORDS, spark_schema
 from lorogo_pipeline.stream_ranges import Offset, Range, Seen, StreamOptions
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -23,12 +23,12 @@ from lorogo_server.sandbox.child_process import ChildProcesses
 from lorogo_server.sandbox.decode_sandbox import Taste, untasted
 from lorogo_server.settings import ServerSettings
 from lorogo_server.tracing import Tracing
-from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StreamMissing
 from lorogo_transport.ports import Stream, Transport
-from lorogo_transport.snapshots import SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.calls import Budget
+from lorogo_transport.stores.snapshots import SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
 
 _TAKEOVERS_TOLD = 16
 

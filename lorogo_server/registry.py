@@ -17,10 +17,10 @@ from lorogo_server.ownership.renewals import Renewals
 from lorogo_server.rpc import methods
 from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_transport.errors import TooLarge, TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message
-from lorogo_transport.snapshots import SnapshotDamaged
+from lorogo_transport.stores.snapshots import SnapshotDamaged
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

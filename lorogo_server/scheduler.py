@@ -8,7 +8,7 @@ from lorogo_server.compaction.compaction_schedule import Upkeep
 from lorogo_server.context import Context
 from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.recovery.reconcile import Reconciler
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -45,16 +45,16 @@ from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_server.scheduler import Maintenance
 from lorogo_server.settings import InvalidSettings, ServerSettings
 from lorogo_server.tracing import tracing_of
-from lorogo_transport.calls import Budget
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.discovery import is_ready, server_stats
 from lorogo_transport.errors import TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, ServiceInfo, Subscription, Transport
 from lorogo_transport.release import release
-from lorogo_transport.snapshots import SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.calls import Budget
+from lorogo_transport.rpc.discovery import is_ready, server_stats
+from lorogo_transport.stores.snapshots import SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

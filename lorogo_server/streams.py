@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from lorogo_protocol import limits, subjects
 from lorogo_server.settings import ServerSettings
-from lorogo_transport import topology
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StorageFull
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import StreamSpec, Transport
+from lorogo_transport.stores import topology
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """How bytes move: the small Protocols that server, client and simulation share.
 
 A `Transport` is a `Bus` (core NATS: publish, request, subscribe) and some `Stream`s (JetStream:
-stored, sequenced, compare-and-swap). `lorogo_transport.jetstream` implements it on the real thing,
-`lorogo_transport.memory` in one process for simulation; one contract suite holds both to the same
+stored, sequenced, compare-and-swap). `lorogo_transport.nats.connection` implements it on the real thing,
+`lorogo_testing.memory_nats` in one process for simulation; one contract suite holds both to the same
 words. The status bucket and the snapshot store are plain code on `Stream`, written once.
 
 What is made for each message is a NamedTuple: a frozen dataclass takes two to three times as long to make.

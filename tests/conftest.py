@@ -13,7 +13,7 @@ import pytest_asyncio
 import structlog
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.durations import SECONDS, TOGETHER
 
 # Processes that tests start are open, as in docs/SECURITY.md, unless a test says otherwise.

@@ -15,7 +15,7 @@ CATCHES_EVERYTHING = {
     "lorogo_protocol/crdt.py",  # loro raises bare BaseException; this file translates it
     "tests/fuzz/child.py",  # whatever comes out of a target is what it looks for
 }
-IMPORTS_NATS = {"lorogo_transport/jetstream.py"}
+IMPORTS_NATS = {"lorogo_transport/nats/connection.py"}
 
 
 def sources(*folders: str) -> list[Path]:
@@ -101,7 +101,7 @@ def test_only_the_crdt_module_catches_everything() -> None:
     assert found == []
 
 
-def test_only_the_jetstream_module_imports_nats() -> None:
+def test_only_the_connection_module_imports_nats() -> None:
     """One border per foreign thing: NATS is spoken in one file, lazy imports included."""
     found = [
         f"{relative(path)}:{line}"
@@ -159,7 +159,7 @@ def test_a_catch_all_is_recognised_in_every_spelling(code: str, caught: bool) ->
         ("importlib.import_module('nats.js')", {"nats"}),
         ("__import__('nats')", {"nats"}),
         ("from . import nats", set()),
-        ("from lorogo_transport import jetstream", {"lorogo_transport"}),
+        ("from lorogo_transport.nats import connection", {"lorogo_transport"}),
     ],
 )
 def test_an_import_is_recognised_in_every_spelling(code: str, found: set[str]) -> None:

@@ -20,7 +20,7 @@ CODE = {
         "lorogo_server/document/answers.py",
         "lorogo_server/document/quarantine.py",
         "lorogo_server/tracing.py",
-        "lorogo_transport/otel.py",
+        "lorogo_transport/telemetry/otel.py",
     )
 }
 

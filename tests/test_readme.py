@@ -12,10 +12,10 @@ import pytest
 import lorogo_client
 from lorogo_cli import closed_folder
 from lorogo_server import Server, ServerSettings
-from lorogo_transport import closed
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth import accounts
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.journals import in_memory
 
 ROOT = Path(__file__).parents[1]
@@ -109,7 +109,7 @@ def test_the_closed_setup_names_what_setup_makes() -> None:
     """Each file of `closed/` in its commands is one that `lorogo auth setup closed` writes."""
     section = README.partition("## Closed by default")[2].partition("\n## ")[0]
     named = set(re.findall(r"closed/([a-z-]+\.[a-z]+)", section))
-    made = {f"{name}.seed" for name in closed.KINDS} | {
+    made = {f"{name}.seed" for name in accounts.KINDS} | {
         closed_folder.CONF,
         closed_folder.SIGNING_KEY,
         closed_folder.KEY_SET,

@@ -12,7 +12,8 @@ from lorogo_client import tokens
 from lorogo_protocol import limits
 from lorogo_protocol import tokens as protocol
 from lorogo_protocol.grants import Access
-from lorogo_transport import authority, revocations, secret_files
+from lorogo_transport import secret_files
+from lorogo_transport.auth import authority, revocations
 from tests.pages import commands, unknown_options
 
 ROOT = Path(__file__).parents[1]

@@ -26,7 +26,7 @@ from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Operation
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import calls, grants, headers, limits, reasons, replies, subjects
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 
 ROOT = Path(__file__).resolve().parents[1]
 HANDBOOK = ROOT / "docs" / "handbook"

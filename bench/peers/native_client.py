@@ -25,7 +25,7 @@ import uvloop
 import lorogo_client
 from lorogo_client import Client, ClientSettings, Session
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport import jetstream
+from lorogo_transport.nats import connection
 
 TEXT = "t"
 _OPEN_SECONDS = 60.0
@@ -111,7 +111,7 @@ class Bridge(asyncio.Protocol):
         self._done_bytes = 0
         self._told: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._groups: dict[int, asyncio.Task[tuple[Client, jetstream.JetStreamTransport]]] = {}
+        self._groups: dict[int, asyncio.Task[tuple[Client, connection.JetStreamTransport]]] = {}
         self._documents: dict[int, Document] = {}
         self._watched: dict[str, Watched] = defaultdict(Watched)
 
@@ -193,7 +193,7 @@ class Bridge(asyncio.Protocol):
         self.spawn(document.follow(self))
         self.tell("opened", number, document.length)
 
-    async def _close(self, group: "asyncio.Task[tuple[Client, jetstream.JetStreamTransport]]") -> None:
+    async def _close(self, group: "asyncio.Task[tuple[Client, connection.JetStreamTransport]]") -> None:
         """The connection first: a client that leaves in order would send what is not ACKed once more."""
         client, transport = await group
         await transport.close()
@@ -204,8 +204,8 @@ class Bridge(asyncio.Protocol):
         self._told.clear()
 
 
-async def _connected(url: str) -> tuple[Client, jetstream.JetStreamTransport]:
-    transport = await jetstream.connect(url, name="peers", timeout=_CONNECT_SECONDS)
+async def _connected(url: str) -> tuple[Client, connection.JetStreamTransport]:
+    transport = await connection.connect(url, name="peers", timeout=_CONNECT_SECONDS)
     return await lorogo_client.connect(
         transport, settings=ClientSettings(close_seconds=_CLOSE_SECONDS)
     ), transport

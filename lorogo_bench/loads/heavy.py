@@ -11,7 +11,7 @@ from lorogo_bench.keys import BODY
 from lorogo_bench.loads.raw_publisher import STREAM, spec, stored
 from lorogo_client import Client
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
 _OPEN_SECONDS = 60.0

@@ -13,7 +13,7 @@ from lorogo_bench.loads.due import until_ns
 from lorogo_bench.loads.heavy import offered
 from lorogo_client import Client
 from lorogo_protocol.limits import CHUNK_BYTES_MAX, WINDOW_BYTES
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
 
 _OPEN_SECONDS = 110.0
 _REPLY_SECONDS = 30.0

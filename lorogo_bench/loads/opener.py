@@ -19,8 +19,8 @@ from lorogo_client import Client, Session
 from lorogo_protocol.limits import MIB
 from lorogo_protocol.subjects import SNAPSHOT_STREAM
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.jetstream import JetStreamTransport, connect
-from lorogo_transport.snapshots import SnapshotStore
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.stores.snapshots import SnapshotStore
 
 _OPEN_SECONDS = 60.0
 _BYTES_MAX = 1024 * MIB

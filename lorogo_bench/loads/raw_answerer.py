@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from lorogo_bench.loads.raw_publisher import ASK, INBOX, republished
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from lorogo_bench.loads.audience import Audience
 from lorogo_bench.loads.raw_speaker import number_of, spoken
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Message
 
 _OPENING_MAX = 16

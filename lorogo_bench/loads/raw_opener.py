@@ -13,9 +13,9 @@ from typing import Any, Self
 from lorogo_bench.loads.typist import OPENING_MAX
 from lorogo_protocol import status, subjects
 from lorogo_protocol.status import Starting, Up
-from lorogo_transport import topology
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Stream
+from lorogo_transport.stores import topology
 from lorogo_transport.tasks import together
 
 _ID = "V1StGXR8_Z5jdHi6B-myT"  # as long as those of servers and operations

@@ -8,7 +8,7 @@ import asyncio
 import time
 from typing import Any, Self
 
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message, StreamSpec
 
 STREAM = "bench-raw"

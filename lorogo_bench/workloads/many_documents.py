@@ -18,7 +18,7 @@ from lorogo_bench.stack import NATS, Stack, StackSettings
 from lorogo_bench.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 from lorogo_protocol.status import Up
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 
 _WINDOW = 1024  # updates without an answer, of all documents together
 _WARM = 32  # documents that are opened before anything is measured

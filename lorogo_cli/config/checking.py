@@ -100,7 +100,7 @@ def _seed(chosen: Chosen) -> None:
         return
     seed = chosen.secret("nats_seed_file", "the nkey seed")
     if seed is not None:
-        from lorogo_transport import seeds
+        from lorogo_transport.auth import seeds
 
         seeds.public_of(seed, seeds.USER, chosen.called("nats_seed_file"))
 
@@ -119,9 +119,9 @@ def _journal_secret(chosen: Chosen) -> None:
 
 def _nats_tls(chosen: Chosen) -> None:
     from lorogo_cli.config.using import nats_of
-    from lorogo_transport import nats_tls
+    from lorogo_transport.nats import tls
 
-    nats_tls.context_of(nats_tls.split(nats_of(chosen))[1])
+    tls.context_of(tls.split(nats_of(chosen))[1])
 
 
 def _gateway_tls(chosen: Chosen) -> None:

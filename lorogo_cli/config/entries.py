@@ -262,9 +262,9 @@ def _fields(section: str, settings: type[Any]) -> list[Entry]:
 
 def check_nats(url: str) -> None:
     """Raise ValueError unless these are addresses of NATS."""
-    from lorogo_transport.addresses import parse_servers
     from lorogo_transport.errors import Unreachable
-    from lorogo_transport.nats_tls import split
+    from lorogo_transport.nats.addresses import parse_servers
+    from lorogo_transport.nats.tls import split
 
     try:
         parse_servers(split(url)[0])

@@ -22,11 +22,11 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage
 from lorogo_protocol.pages import Ask, Page
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.discovery import FoundServer, find_servers
 from lorogo_transport.errors import Disconnected, TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Subscription
+from lorogo_transport.rpc.discovery import FoundServer, find_servers
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

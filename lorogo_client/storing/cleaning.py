@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from lorogo_client.storing.place import Place
 from lorogo_log import Log, LogError
 from lorogo_log import Record as Stored
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -34,7 +34,7 @@ from lorogo_log import (
     replace_file,
 )
 from lorogo_protocol.digest import digest
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

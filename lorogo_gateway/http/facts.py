@@ -23,8 +23,8 @@ from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.identity.needs import OnDocument, Operator
 from lorogo_protocol.grants import Access
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.discovery import ServerStats, is_ready
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats, is_ready
 
 Sockets = Callable[[], Mapping[str, Any]]  # what the WebSockets of this gateway count
 

@@ -18,7 +18,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_protocol.wire import LaterWire
 from lorogo_transport import errors as transport
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotReplaced
 
 #: of a reason that the owner gives, for a call or for an update
 REASONS: Final[dict[Reason, int]] = {

@@ -34,7 +34,7 @@ from lorogo_gateway.limiting.visits import visit_of
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import Access
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.subjects import WAL_STREAM
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_transport.discovery import is_ready
+from lorogo_transport.rpc.discovery import is_ready
 
 PATHS = ("/healthz", "/readyz", "/metrics")
 

@@ -23,7 +23,7 @@ from lorogo_gateway.origins import welcome
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX, KIB
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

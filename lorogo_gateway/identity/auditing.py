@@ -5,8 +5,8 @@ from typing import Final
 
 from lorogo_gateway.identity.principal import OPEN, Principal
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport import audit
 from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.telemetry import audit
 
 LOOKING: Final = "dashboard"  # asked for every few seconds: one line an hour is enough
 _AGAIN_SECONDS: Final = 3600.0

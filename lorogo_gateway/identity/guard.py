@@ -12,7 +12,7 @@ from lorogo_gateway.identity.presented import Presented, presented, shaped
 from lorogo_gateway.identity.principal import OPEN, NotSignedIn, Principal
 from lorogo_protocol.tokens import Token, TokenRefused
 from lorogo_transport.clock import Clock, SystemClock
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
@@ -23,7 +23,7 @@ _LOOK_SECONDS_MIN = 0.2  # a token that just expired may be good a moment longer
 
 
 class Verifier(Protocol):
-    """Who knows keys and what is revoked (lorogo_transport.authority.Authority)."""
+    """Who knows keys and what is revoked (lorogo_transport.auth.authority.Authority)."""
 
     @property
     def ready(self) -> bool:

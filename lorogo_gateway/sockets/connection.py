@@ -30,8 +30,8 @@ from lorogo_gateway.wire import Crdt, MalformedFrame, Refusal, RoomErrorCode, St
 from lorogo_protocol.grants import Access
 from lorogo_protocol.ids import check_document_id
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

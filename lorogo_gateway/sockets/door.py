@@ -23,8 +23,8 @@ from lorogo_gateway.sockets.line import AsgiLine, Line
 from lorogo_gateway.sockets.uvicorn_line import line_of
 from lorogo_gateway.wire import Crdt
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol import calls, crdt
 from lorogo_protocol.errors import CrdtError
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ from lorogo_gateway.limiting.reasons import Why
 from lorogo_gateway.sockets.house import House
 from lorogo_gateway.wire import Assembler, Crdt, Fragment, FragmentHeader, Refusal
 from lorogo_gateway.wire.fragments import NO_ROOM
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.sockets.followers import Kept
 from lorogo_gateway.sockets.shared import Shared
 from lorogo_gateway.wire import Unfinished
-from lorogo_transport.calls import Budget
+from lorogo_transport.rpc.calls import Budget
 from lorogo_transport.tasks import Tasks
 
 _KEYS_MIN = 4  # tokens that must be busy to use up all room for unfinished fragments

@@ -20,7 +20,7 @@ from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.sandbox.child_process import Fork, Work
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead
 
 _TRIES = 3
 

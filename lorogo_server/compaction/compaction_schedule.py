@@ -12,8 +12,8 @@ from lorogo_server.compaction import compaction
 from lorogo_server.context import Context
 from lorogo_server.document.host import Host
 from lorogo_server.sandbox.keepalive import Pulse
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import OnError
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

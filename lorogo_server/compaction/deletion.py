@@ -18,8 +18,8 @@ from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.call_costs import Call
 from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
-from lorogo_transport.overwrite import overwrite
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.stores.overwrite import overwrite
+from lorogo_transport.stores.snapshots import SnapshotHead
 
 
 async def delete(host: Host) -> int:

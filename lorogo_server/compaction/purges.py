@@ -16,7 +16,7 @@ from lorogo_server.compaction.compaction import Covering
 from lorogo_server.context import Context
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import LeaseLost
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -4,8 +4,8 @@ import asyncio
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.settings import ServerSettings
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stream, StreamState
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -23,8 +23,8 @@ from lorogo_server.journal.disk_journal import safe
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event
-from lorogo_transport.logs import Log
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import Log
 
 _ACKS_MAX = 10_000  # that wait for disks, of one document
 _IN_DOUBT = "the lease is in doubt"

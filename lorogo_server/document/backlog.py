@@ -7,7 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from lorogo_server.sandbox.batch_validation import Foretasted
-from lorogo_transport.republish import Republished
+from lorogo_transport.stores.republish import Republished
 
 _BYTES_MAX = 8 * 1024 * 1024
 _RATE_BYTES_MAX = 4 * 1024 * 1024  # of one document in

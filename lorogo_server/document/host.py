@@ -37,12 +37,12 @@ from lorogo_server.sandbox.call_costs import Call, CallCosts, Size
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.errors import TransportError
 from lorogo_transport.light import Event, Timer
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message, Subscription
-from lorogo_transport.republish import Republished, republished
-from lorogo_transport.snapshots import SnapshotHead
-from lorogo_transport.statuses import heard
+from lorogo_transport.stores.republish import Republished, republished
+from lorogo_transport.stores.snapshots import SnapshotHead
+from lorogo_transport.stores.statuses import heard
 from lorogo_transport.tasks import Tasks, Work
+from lorogo_transport.telemetry.logs import get_logger
 
 _SLICE_SECONDS = 0.01  # of work on messages, before others get a turn
 _CATCH_UP_WAIT_SECONDS = 0.5

@@ -25,10 +25,10 @@ from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, Stream, Transport
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 from lorogo_transport.tasks import together
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -12,9 +12,9 @@ from lorogo_protocol.replies import sentence
 from lorogo_server.document.intake import Refused
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.errors import StorageFull, StreamMissing, TooLarge, TransportError
-from lorogo_transport.logs import get_logger
-from lorogo_transport.overwrite import overwrite
 from lorogo_transport.ports import Headers, Stored, Transport
+from lorogo_transport.stores.overwrite import overwrite
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ import msgpack
 import xxhash
 
 from lorogo_log import Directory, LogError, read_file, replace_file
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -28,7 +28,7 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.records import ANSWERS_KEY, AnswersRecord, DocumentRecord
 from lorogo_server.journal import coverage
 from lorogo_server.journal.coverage import Covered, Ledger
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -17,11 +17,11 @@ from lorogo_protocol.pages import Ask, Entry, Page
 from lorogo_protocol.reasons import Reason
 from lorogo_server.context import Context
 from lorogo_server.journal.disk_journal import DiskJournal
-from lorogo_transport.calls import Responder
 from lorogo_transport.errors import TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Subscription
+from lorogo_transport.rpc.calls import Responder
 from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

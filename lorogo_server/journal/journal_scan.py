@@ -13,7 +13,7 @@ from lorogo_log.recovery import list_segments
 from lorogo_log.segment import Segment
 from lorogo_protocol import records
 from lorogo_protocol.records import DocumentRecord, MalformedRecord
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

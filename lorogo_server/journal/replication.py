@@ -18,10 +18,10 @@ from lorogo_protocol.records import DocumentRecord
 from lorogo_server.journal.coverage import Covered
 from lorogo_server.journal.disk_journal import DiskJournal, JournalStopped
 from lorogo_server.settings import ServerSettings
-from lorogo_transport.discovery import FoundServer, find_servers
 from lorogo_transport.errors import TransportError
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Bus
+from lorogo_transport.rpc.discovery import FoundServer, find_servers
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -21,8 +21,8 @@ from lorogo_server.journal.shipment import Shelf, to_ship
 from lorogo_server.settings import ServerSettings
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.clock import Clock
-from lorogo_transport.logs import get_logger
-from lorogo_transport.snapshots import SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotStore
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -36,8 +36,8 @@ from lorogo_transport.errors import (
     TransportError,
     WrongLastSequence,
 )
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -13,8 +13,8 @@ from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol import subjects
 from lorogo_protocol.wire import LaterWire, later
 from lorogo_transport.errors import OutcomeUnknown, StreamMissing, WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored, StreamState, Transport
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -18,10 +18,10 @@ from lorogo_protocol.status import Down, Failed, Starting, Status, Up, encode
 from lorogo_server.settings import ServerSettings
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Message
-from lorogo_transport.republish import sequence_of
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.republish import sequence_of
+from lorogo_transport.stores.statuses import Statuses
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

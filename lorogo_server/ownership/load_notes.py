@@ -19,8 +19,8 @@ from dataclasses import astuple, dataclass, replace
 
 from lorogo_log import Directory, LogError, read_file, replace_file
 from lorogo_protocol.lease import Failures
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.ownership.lease import Lease, LeaseLost
 from lorogo_transport.clock import Clock
-from lorogo_transport.logs import get_logger
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -35,8 +35,8 @@ from lorogo_server.recovery.reconcile_rounds import Rounds
 from lorogo_server.recovery.reconcile_table import Ends, Row, Table, includes
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_transport.errors import StorageFull, TransportError
-from lorogo_transport.logs import get_logger
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotHead
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

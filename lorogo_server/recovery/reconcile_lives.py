@@ -15,8 +15,8 @@ from lorogo_server.journal.journal_scan import Place
 from lorogo_server.recovery.reconcile_table import Row, Table
 from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.logs import get_logger
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotHead
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

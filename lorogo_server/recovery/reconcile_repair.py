@@ -29,9 +29,9 @@ from lorogo_server.sandbox.batch_validation import ahead
 from lorogo_server.sandbox.decode_sandbox import SUSPECTED, Taste
 from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead, SnapshotReplaced
+from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotReplaced
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -12,7 +12,7 @@ from lorogo_server.journal import journal_scan
 from lorogo_server.journal.journal_scan import Entry, Place
 from lorogo_server.recovery.reconcile_repair import Found, Mended, Repair, covered
 from lorogo_server.recovery.reconcile_table import Ends, Row, includes
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -24,9 +24,9 @@ from lorogo_server.document.host import Host
 from lorogo_server.recovery.reconcile import Brought, Reconciler
 from lorogo_transport.errors import TransportError
 from lorogo_transport.headers import STATUS
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Listening, Message, Subscription
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

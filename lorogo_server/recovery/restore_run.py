@@ -34,7 +34,7 @@ from lorogo_server.values.document_value import TooDeep
 from lorogo_transport.clock import Clock
 from lorogo_transport.errors import StreamMissing, TransportError, WrongLastSequence
 from lorogo_transport.ports import Transport
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 
 RESTORED = "restored"
 DELETED = "deleted"  # the tombstone is back, and the last content beside it

@@ -3,7 +3,7 @@
     DATA/worker-K/revocations    8 bytes xxh64, then JSON: {"format": 1, "entries": {key: {...}, ...}}
 
 Each closed server keeps one. Whatever the bucket lacks of it is written back. A bucket without the marker
-`complete` refuses every token (lorogo_transport/revocations.py); `judge` decides who may set the marker.
+`complete` refuses every token (lorogo_transport/auth/revocations.py); `judge` decides who may set the marker.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from lorogo_log import Directory, FileStorage, LogError, read_file, replace_file
 from lorogo_protocol import revocation, subjects
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.revocation import Revocation
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import Clock
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Transport
-from lorogo_transport.revocations import Revocations
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

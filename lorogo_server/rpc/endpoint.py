@@ -16,10 +16,10 @@ from lorogo_protocol.tokens import Token
 from lorogo_server.context import Context
 from lorogo_server.ownership.lease import Lease
 from lorogo_server.rpc.rights import audited, recorded
-from lorogo_transport.calls import Asked, Responder, Served
-from lorogo_transport.logs import Log
 from lorogo_transport.ports import Message
+from lorogo_transport.rpc.calls import Asked, Responder, Served
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import Log
 
 _SWEEP_SECONDS = 5.0
 _REST_SECONDS = 20.0  # where there is nothing to sweep

@@ -14,11 +14,11 @@ from lorogo_protocol.status import Down, Failed
 from lorogo_protocol.tokens import Token
 from lorogo_server.context import Context
 from lorogo_server.rpc.rights import RESET, recorded
-from lorogo_transport.calls import Asked, Responder, Served
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.logs import get_logger
 from lorogo_transport.ports import Subscription
+from lorogo_transport.rpc.calls import Asked, Responder, Served
 from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -14,8 +14,8 @@ from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.grants import VERBS, Access
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import Token, TokenRefused
-from lorogo_transport import audit
-from lorogo_transport.calls import Asked
+from lorogo_transport.rpc.calls import Asked
+from lorogo_transport.telemetry import audit
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _AUDITED: Final = {RESET: "reset", "compact": "compact"}
 
 
 class Verifier(Protocol):
-    """What `lorogo_transport.authority.Authority` is to us."""
+    """What `lorogo_transport.auth.authority.Authority` is to us."""
 
     def verify(self, text: str) -> Token: ...
 

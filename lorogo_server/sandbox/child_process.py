@@ -30,7 +30,7 @@ from lorogo_protocol import calls
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

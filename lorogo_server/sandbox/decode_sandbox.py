@@ -44,8 +44,8 @@ from typing import NoReturn, Protocol
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import CrdtPanic
 from lorogo_protocol.errors import CrdtError, InvalidUpdate, TooLong
-from lorogo_transport.logs import get_logger
 from lorogo_transport.secret_files import without_secrets
+from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 

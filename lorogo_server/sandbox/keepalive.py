@@ -25,11 +25,11 @@ from lorogo_protocol.status import Starting, Up
 from lorogo_protocol.subjects import SERVER_INBOX
 from lorogo_transport.clock import Clock, SystemClock
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import connect
-from lorogo_transport.logs import get_logger, to_stderr
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Transport
 from lorogo_transport.secret_files import without_secrets
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
+from lorogo_transport.telemetry.logs import get_logger, to_stderr
 
 log = get_logger(__name__)
 

@@ -7,9 +7,9 @@ import pytest
 from lorogo_bench.loads.raw_opener import open_raw
 from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_testing.stream import MemoryStream
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_stream import MemoryStream
 from tests.client.support import client_of, new_world
 from tests.journals import in_memory
 

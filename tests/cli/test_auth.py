@@ -15,10 +15,10 @@ import pytest
 from lorogo_cli import closed_folder
 from lorogo_cli.errors import Problem
 from lorogo_protocol import tokens
-from lorogo_transport import closed
-from lorogo_transport.embedded import EmbeddedNats, find_nats_server
+from lorogo_transport.auth import accounts
+from lorogo_transport.auth.seeds import InvalidSeed
+from lorogo_transport.nats.embedded import EmbeddedNats, find_nats_server
 from lorogo_transport.secret_files import SecretUnusable
-from lorogo_transport.seeds import InvalidSeed
 from tests.cli.support import COMMAND, Running, environment, lorogo, refused, said, until
 
 SECRET = re.compile(r"S[AU][A-Z2-7]{56}")
@@ -31,7 +31,7 @@ def test_setup_writes_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = {path.name: path for path in folder.iterdir()}
-    seeds = {f"{name}.seed" for name in closed.KINDS}
+    seeds = {f"{name}.seed" for name in accounts.KINDS}
     assert set(files) == seeds | {"nats.conf", "accounts.conf", "tokens.jwk", "keys.jwks"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
     secrets = [files[name].read_text().strip() for name in seeds] + [

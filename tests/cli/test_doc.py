@@ -15,9 +15,9 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_protocol.status import Down, Failed
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.cli.support import COMMAND, SECONDS, Running, environment, lorogo, refused, said, said_json, until
 from tests.server.poison import forged
 

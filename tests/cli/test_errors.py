@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.embedded import EmbeddedNats, find_nats_server
+from lorogo_transport.nats.embedded import EmbeddedNats, find_nats_server
 from tests.cli.support import environment, lorogo, refused, said, until
 
 pytestmark = pytest.mark.nats

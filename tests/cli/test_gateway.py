@@ -12,7 +12,7 @@ from websockets import connect
 
 from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused
 from tests.e2e.support import eventually
 

@@ -16,7 +16,7 @@ from lorogo_cli import closed_folder
 from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt
 from lorogo_protocol.tokens import peek
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said
 from tests.e2e.support import eventually
 from tests.gateway.support import Peer

@@ -12,8 +12,8 @@ import pytest
 
 from lorogo_cli import closed_folder, identity
 from lorogo_cli.probing import unwell
-from lorogo_transport.discovery import ServerStats
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.discovery import ServerStats
 from tests.cli.support import Running, lorogo, refused, said, until
 
 WELL = {"ready": True, "journal": "open"}

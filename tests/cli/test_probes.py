@@ -16,8 +16,8 @@ from lorogo_cli.errors import Problem
 from lorogo_cli.listen import Listen
 from lorogo_cli.probes import Standing, probes
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, until
 from tests.journals import in_memory
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import tokens
-from lorogo_transport import seeds
+from lorogo_transport.auth import seeds
 from lorogo_transport.secret_files import SecretUnusable, hidden, itself, read_secret_file, write_secret
 from tests.cli.support import lorogo, refused
 

@@ -9,7 +9,7 @@ import pytest
 
 from lorogo_cli.errors import Problem
 from lorogo_cli.identity import held
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said, said_json, until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]

@@ -11,7 +11,7 @@ import pytest
 from lorogo_cli.errors import Problem
 from lorogo_cli.telemetry import ENVIRONMENT, telemetry, wanted
 from lorogo_protocol.tracing import trace_id
-from lorogo_transport.tracing import spans_of
+from lorogo_transport.telemetry.tracing import spans_of
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from lorogo_cli.values import parse_lasting
 from lorogo_client import tokens
 from lorogo_protocol import revocation, subjects
 from lorogo_protocol.tokens import Keys, keys_of, peek
-from lorogo_transport import closed, topology
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.auth import accounts
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores import topology
 from tests.cli.support import COMMAND, environment, lorogo, refused, said, said_json
 
 MINT = (
@@ -312,16 +313,16 @@ async def entries(nats: EmbeddedNats, seed: str | None) -> dict[str, revocation.
 @pytest.mark.nats
 async def test_revoking_on_a_closed_nats(folder: Path) -> None:
     """An operator may, a stranger may not, and a service that may only read may not either."""
-    seeds = closed.new_seeds(secrets.token_bytes)
+    seeds = accounts.new_seeds(secrets.token_bytes)
     for name, seed in seeds.items():
         (folder / f"{name}.seed").write_text(seed)
         (folder / f"{name}.seed").chmod(0o600)
-    conf = closed.accounts(closed.public_keys(seeds))
+    conf = accounts.accounts(accounts.public_keys(seeds))
     async with EmbeddedNats(folder / "nats", configuration=conf) as nats:
         env = {"LOROGO_NATS": nats.url}
         revoke = ("token", "revoke", "--nats-seed", "operator.seed")
         assert "no lorogo server has ever run" in refused(lorogo(*revoke, "t-5", cwd=folder, env=env))
-        async with await connect(nats.url, seed=seeds[closed.SERVER]) as server:
+        async with await connect(nats.url, seed=seeds[accounts.SERVER]) as server:
             for spec in topology.specs():
                 await server.ensure(spec)
         now = time.time()
@@ -335,7 +336,7 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         assert facts == {"subject": "ana", "until": None, "kept_by": []}
         token = peek(minted(folder, token_id="leaked"))
         said(lorogo(*revoke, "--token-file", "t", cwd=folder, env={**env, "LOROGO_TOKEN": "not this one"}))
-        found = await entries(nats, seeds[closed.OPERATOR])
+        found = await entries(nats, seeds[accounts.OPERATOR])
         assert set(found) == {"tok_t-5", "tok_leaked", revocation.subject_key("ana")}
         assert now + 30 * 86_400 <= (found["tok_t-5"].until or 0) <= time.time() + 30 * 86_400 + 10
         assert (found["tok_leaked"].until or 0) >= token.expires
@@ -343,7 +344,7 @@ async def test_revoking_on_a_closed_nats(folder: Path) -> None:
         assert "asks who revokes: --nats-seed" in refused(stranger)
         reader = lorogo("token", "revoke", "t-6", "--nats-seed", "auth-list.seed", cwd=folder, env=env)
         assert reader.returncode == 2 and reader.stdout == b""
-        assert set(await entries(nats, seeds[closed.OPERATOR])) == set(found)
+        assert set(await entries(nats, seeds[accounts.OPERATOR])) == set(found)
         complete = ("token", "complete", "--nats-seed", "operator.seed", "--json")
         assert said_json(lorogo(*complete, cwd=folder, env=env)) == {"entries": 3}
         for seed in seeds.values():

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from lorogo_client import Client, ClientSettings
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import QUICK, client_of
 
 __all__ = ["crashed", "files", "holding", "offline", "size_of"]

@@ -21,14 +21,14 @@ from lorogo_protocol.errors import HistoryTrimmed
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_protocol.status import Down, Starting, Up
-from lorogo_transport import topology
-from lorogo_transport.calls import Budget, Responder
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, Subscription, Transport
-from lorogo_transport.republish import republished
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.calls import Budget, Responder
+from lorogo_transport.stores import topology
+from lorogo_transport.stores.republish import republished
+from lorogo_transport.stores.statuses import Statuses
 
 DEADLINE = 10.0
 QUICK = ClientSettings(

@@ -10,7 +10,7 @@ import lorogo_client
 from lorogo_client import InvalidDocumentId, InvalidMoment, NotServed, Refused, Timeout
 from lorogo_client.versions import show_version
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import QUICK, FakeOwner, client_of
 
 

@@ -8,8 +8,8 @@ from loro import EphemeralStore
 from lorogo_client import DocumentDeleted, InvalidDocumentId, InvalidUpdate, PresenceTooLarge
 from lorogo_protocol import limits, subjects
 from lorogo_server import Server
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import StreamMissing
-from lorogo_transport.memory import MemoryNats
 from tests.client.support import client_of, eventually
 from tests.journals import in_memory
 from tests.server.support import QUICK as SERVER

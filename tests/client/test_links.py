@@ -11,8 +11,8 @@ import pytest
 from lorogo_client import ClientSettings, NotAuthorized, SessionClosed, TokenExpired, TooManyDocuments
 from lorogo_client.holder import Holder, TokenSource
 from lorogo_client.links import Links, Shared
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import Unreachable
-from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.client.support import QUICK, eventually
 from tests.client.tokens import SetClock, token_for
 

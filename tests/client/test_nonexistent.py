@@ -13,8 +13,8 @@ from lorogo_client.overview import rows
 from lorogo_protocol import calls, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
-from lorogo_transport import topology
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores import topology
 from tests.client.support import QUICK, client_of
 from tests.journals import in_memory
 from tests.server.poison import forged

@@ -7,9 +7,9 @@ from lorogo_client.overview import Catalogue, Sight, ask_owner, edited_ns, look,
 from lorogo_protocol import subjects
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Up
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotHead
 
 SECOND = 1_000_000_000
 

@@ -6,7 +6,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client.pace import Pace
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually, text_of, type_in
 from tests.client.tokens import SetClock
 

@@ -31,7 +31,7 @@ from lorogo_client.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.client.support import DEADLINE, FakeOwner, client_of, eventually, text_of, type_in, until_state
 
 

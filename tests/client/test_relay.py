@@ -20,7 +20,7 @@ from lorogo_client import (
     UpdateRefused,
 )
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.relaying import Page, equal, foreign
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
 

@@ -10,11 +10,11 @@ from lorogo_client import GivenUp, Refused, SessionClosed
 from lorogo_protocol import subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_broker import Listener as BusListener
-from lorogo_transport.memory_bus import MemoryBus
+from lorogo_testing.broker import Listener as BusListener
+from lorogo_testing.bus import MemoryBus
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.relaying import Page, foreign
 from tests.client.support import QUICK, FakeOwner, client_of, eventually
 

@@ -9,9 +9,9 @@ import pytest
 
 from lorogo_client import Client, GivenUp, NotServed, Timeout, UpdateRefused
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.memory_broker import Listener as BusListener
-from lorogo_transport.memory_bus import MemoryBus
+from lorogo_testing.broker import Listener as BusListener
+from lorogo_testing.bus import MemoryBus
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message
 from tests.client.relaying import Page
 from tests.client.support import QUICK, client_of, eventually, new_world

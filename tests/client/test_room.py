@@ -11,8 +11,8 @@ from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import (
     DEADLINE,
     QUICK,

@@ -28,8 +28,8 @@ from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import (
     DEADLINE,
     QUICK,

@@ -14,10 +14,10 @@ from lorogo_client import ClientSettings, DocumentFailed, NotServed
 from lorogo_client.starting import Sightings, Starter
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import Disconnected
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message
-from lorogo_transport.statuses import Statuses, heard
+from lorogo_transport.stores.statuses import Statuses, heard
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually
 
 HOUR = 3600.0

@@ -20,7 +20,7 @@ from lorogo_client.store import Store
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.stores import crashed, offline
 from tests.client.support import (
     DEADLINE,

@@ -17,7 +17,7 @@ from lorogo_client.storing.local import LocalStore
 from lorogo_log import QueueFullError, limits
 from lorogo_log.storage import DiskFile
 from lorogo_protocol import crdt
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.stores import crashed, files, holding, offline, size_of
 from tests.client.support import DEADLINE, QUICK, FakeOwner, client_of, eventually, text_of, type_in
 

@@ -15,8 +15,8 @@ from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, subjects_of
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.memory_broker import Standing
+from lorogo_testing.broker import Standing
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Message, Refusal
 from tests.client.relaying import Page
 from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually, text_of, type_in, until_state

@@ -12,7 +12,7 @@ from lorogo_client import Client, UpdateRefused
 from lorogo_client.trace import Covered, InJournal, InWal, Quarantined, Trace, verdict
 from lorogo_protocol import chunks, subjects
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.journals import in_memory
 from tests.server.support import until
 

@@ -16,8 +16,8 @@ from lorogo_gateway.http.counting import Responses
 from lorogo_gateway.limiting.reasons import Refusals
 from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.reasons import Reason
-from lorogo_transport.discovery import ServerStats
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats
 
 #: what Prometheus itself adds to every series
 SCRAPED = frozenset({"job", "instance", "namespace"})

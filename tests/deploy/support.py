@@ -19,7 +19,7 @@ import yaml
 from lorogo_cli.app import app
 from lorogo_cli.config.choosing import choose
 from lorogo_cli.config.entries import SECTIONS, entries
-from lorogo_transport.embedded import find_nats_server
+from lorogo_transport.nats.embedded import find_nats_server
 from tests.cli.support import until
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.embedded import find_nats_server
+from lorogo_transport.nats.embedded import find_nats_server
 from tests.deploy.support import ROOT
 from tools import dockerfile, image_trial
 from tools.dockerfile import NotUnderstood, Step

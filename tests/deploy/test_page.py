@@ -3,7 +3,7 @@
 import re
 
 from lorogo_cli.config import variables
-from lorogo_transport.auth_service import NEEDED
+from lorogo_transport.auth.auth_service import NEEDED
 from tests.deploy.support import ROOT, understood
 from tests.deploy.units import SERVICES, Unit
 from tests.pages import unknown_options

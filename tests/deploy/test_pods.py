@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, said, said_json, until
 from tests.deploy import charts
 from tests.deploy.charts import Pod, manifests

@@ -12,8 +12,8 @@ import pytest
 
 from lorogo_cli.values import parse_size
 from lorogo_server import ServerSettings
-from lorogo_transport import closed
-from lorogo_transport.jetstream import connect
+from lorogo_transport.auth import accounts
+from lorogo_transport.nats.connection import connect
 from tests.cli.support import Running, lorogo, said, said_json, until
 from tests.deploy.support import NATS, free_ports, installed, nats_running, understood, wanted
 from tests.deploy.units import SERVICES, UNITS, Unit
@@ -104,9 +104,9 @@ def test_no_two_services_are_one_user() -> None:
 def test_secrets_come_as_credentials(name: str) -> None:
     """Seeds that `lorogo auth setup` makes, under their names, and for the service that they are for."""
     needed = {
-        "lorogo-auth.service": {closed.ISSUER, closed.AUTH, closed.AUTH_LIST, closed.SYSTEM},
-        "lorogo-gateway.service": {closed.GATEWAY},
-        "lorogo-server@.service": {closed.SERVER},
+        "lorogo-auth.service": {accounts.ISSUER, accounts.AUTH, accounts.AUTH_LIST, accounts.SYSTEM},
+        "lorogo-gateway.service": {accounts.GATEWAY},
+        "lorogo-server@.service": {accounts.SERVER},
     }.get(name, set())
     loaded = {line.partition(":") for line in Unit.of(name).all("LoadCredential")}
     assert loaded == {(f"{seed}.seed", ":", f"/etc/lorogo/closed/{seed}.seed") for seed in needed}

@@ -20,7 +20,7 @@ from lorogo_server.document import host, loading
 from lorogo_server.document.loading import Loaded
 from lorogo_server.sandbox.keepalive import Pulse
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
 
 
 class SkewedClock(SystemClock):

@@ -17,7 +17,7 @@ import lorogo_client
 from lorogo_cli import closed_folder
 from lorogo_cli.app import run
 from lorogo_client import Client, ClientSettings, tokens
-from lorogo_transport import closed
+from lorogo_transport.auth import accounts
 from tests.cli.support import Running
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Stack:
 
     def operator(self) -> "Door[Client]":
         """An operator's client: on a closed stack with the operator's nkey, too."""
-        seed = None if self.keys is None else self.keys.seeds[closed.OPERATOR]
+        seed = None if self.keys is None else self.keys.seeds[accounts.OPERATOR]
         return lorogo_client.connect(self.url, token=self.token({"*": "admin"}), seed=seed)
 
     @property
@@ -93,7 +93,7 @@ class Stack:
             token.touch(0o600)
             token.write_text(self.token({"*": "admin"}) or "")
             environment["LOROGO_TOKEN_FILE"] = str(token)
-            environment["LOROGO_NATS_SEED_FILE"] = str(self.keys.path / f"{closed.OPERATOR}.seed")
+            environment["LOROGO_NATS_SEED_FILE"] = str(self.keys.path / f"{accounts.OPERATOR}.seed")
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             for name, value in environment.items():

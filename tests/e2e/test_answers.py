@@ -10,8 +10,8 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.replies import Ack, Nack, Reply
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import servers
 from tests.server.support import Probe, Writer
 

@@ -18,9 +18,9 @@ import pytest
 import lorogo_client
 from lorogo_protocol import crdt, subjects
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.discovery import server_stats
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.discovery import server_stats
 from tests.e2e.support import QUICK, ServerProcess, Typist, eventually, servers
 
 FULL = os.environ.get("LOROGO_DRILL") == "full"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.test_restore import serving, write
 
 

@@ -32,7 +32,7 @@ from lorogo_log import MemoryStorage, Reader
 from lorogo_protocol.pages import EVERYTHING
 from lorogo_protocol.records import ANSWERS_KEY
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.journals import in_memory
 from tests.server.support import QUICK
 

@@ -18,8 +18,8 @@ from loro import LoroDoc
 import lorogo_client
 from lorogo_client import Client, ClientSettings, Session, Update
 from lorogo_server import Server
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.server.support import QUICK
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]

@@ -12,8 +12,8 @@ from lorogo_client import ClientSettings
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Failed, Starting, Up
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.e2e.support import servers
 
 SETTINGS = {"renew_seconds": 0.2, "lease_seconds": 0.5, "stale_seconds": 0.8}

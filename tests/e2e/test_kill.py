@@ -18,8 +18,8 @@ import lorogo_client
 from lorogo_client import Client
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import TransportError
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message
 from tests.e2e.support import QUICK, ServerProcess, servers
 

@@ -19,7 +19,7 @@ import pytest
 import lorogo_client
 from lorogo_client import Session, State, StoreLocked
 from lorogo_client.store import Store
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of
 from tests.e2e.traces import Trace, trace
 

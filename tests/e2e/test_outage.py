@@ -13,7 +13,7 @@ import pytest
 import lorogo_client
 from lorogo_client import State
 from lorogo_protocol.status import Failed
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import Typist, servers
 
 

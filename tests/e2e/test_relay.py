@@ -11,7 +11,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import GivenUp
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.client.relaying import Page
 from tests.e2e.support import eventually, servers
 

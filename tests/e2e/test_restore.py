@@ -22,10 +22,10 @@ from lorogo_server import Server, ServerSettings
 from lorogo_server.journal.record_sorter import decode
 from lorogo_server.recovery import revocation_copy
 from lorogo_server.recovery.restore_sources import find
-from lorogo_transport import jetstream
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.revocations import Revocations
+from lorogo_transport.nats import connection
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.server.support import Writer
 
@@ -38,7 +38,7 @@ AT_ONCE = 25
 @asynccontextmanager
 async def serving(nats: EmbeddedNats, data: Path, **settings: object) -> AsyncIterator[Client]:
     """A server whose journal is in that folder, and a client."""
-    transport = await jetstream.connect(nats.url, name="server")
+    transport = await connection.connect(nats.url, name="server")
     try:
         async with (
             Server(transport, ServerSettings(**settings), data=data),  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ async def test_revocations_come_back_with_the_documents(tmp_path: Path) -> None:
                 lorogo, "restore", "--journal", str(data), "--nats", nats.url, cwd=tmp_path
             )
         )
-        async with await jetstream.connect(nats.url) as transport:
+        async with await connection.connect(nats.url) as transport:
             listed = Revocations(transport, SystemClock())
             await listed.read()
             assert listed.complete

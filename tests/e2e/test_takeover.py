@@ -14,7 +14,7 @@ import lorogo_client
 from lorogo_client import State
 from lorogo_protocol import limits, subjects
 from lorogo_protocol.status import Up
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import QUICK, Typist, eventually, servers, text_of
 
 

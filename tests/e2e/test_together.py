@@ -10,9 +10,9 @@ import pytest
 import lorogo_client
 from lorogo_client import Client, ClientSettings, DocumentDeleted, Rebased, Session, State, StorageFull
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import eventually
 from tests.journals import in_memory
 from tests.server.support import QUICK

@@ -13,8 +13,8 @@ import pytest
 
 import lorogo_client
 from lorogo_protocol import subjects
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import eventually, servers, text_of
 from tests.e2e.traces import trace
 from tests.server.support import Probe, Writer

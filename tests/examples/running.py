@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

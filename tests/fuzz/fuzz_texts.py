@@ -14,7 +14,8 @@ from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.values.parts import Problem as PatchProblem
 from lorogo_server.values.patch import parse_pointer
-from lorogo_transport import addresses, timestamps
+from lorogo_transport import timestamps
+from lorogo_transport.nats import addresses
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

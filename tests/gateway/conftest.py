@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import FakeOwner, new_world
 from tests.server.support import QUICK as QUICK_SERVER
 

@@ -15,7 +15,7 @@ from lorogo_gateway.http.operations import Operation
 from lorogo_gateway.http.routing import router
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import client_of, new_world
 from tests.journals import in_memory
 

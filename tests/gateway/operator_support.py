@@ -17,7 +17,7 @@ from lorogo_gateway.http.feed import Feeds
 from lorogo_gateway.http.routing import router
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from tests.client.support import DEADLINE, client_of, new_world
 from tests.journals import in_memory
 from tests.server.support import QUICK

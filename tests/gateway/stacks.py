@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running
 
 

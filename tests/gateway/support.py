@@ -19,7 +19,7 @@ from lorogo_gateway import wire
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets, uvicorn_options
 from lorogo_gateway.wire import Crdt, Status
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, QUICK, client_of, eventually
 
 F = TypeVar("F", bound=wire.Frame)

@@ -25,10 +25,10 @@ from lorogo_gateway.figures import (
 )
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
-from lorogo_transport.discovery import ServerStats, is_ready
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import ServiceInfo, StreamState
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.discovery import ServerStats, is_ready
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import new_world
 from tests.gateway.operator_support import SETTINGS, eventually, gate_of
 
@@ -216,7 +216,7 @@ async def announced(world: MemoryNats, name: str = "s") -> Announced:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait a quarter of a second for more servers."""
     seconds = {"first_seconds": 1.0, "gather_seconds": 0.01}
-    monkeypatch.setattr("lorogo_transport.discovery.server_stats.__kwdefaults__", seconds)
+    monkeypatch.setattr("lorogo_transport.rpc.discovery.server_stats.__kwdefaults__", seconds)
 
 
 async def test_everybody_who_asks_at_once_is_given_the_same_look() -> None:

@@ -12,7 +12,7 @@ from loro import LoroDoc
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import servers
 from tests.gateway.processes import GatewayProcess
 

@@ -14,7 +14,7 @@ from lorogo_gateway.http.documents import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Failed
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import client_of, new_world
 from tests.gateway.http_support import Gate, gate, gate_of, http_of, made, problem
 from tests.server.poison import forged

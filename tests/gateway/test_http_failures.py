@@ -26,7 +26,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_protocol.wire import LaterWire
 from lorogo_transport import errors as transport
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotReplaced
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotReplaced
 from tests.gateway.http_support import http_of, problem
 
 ROWS: list[tuple[LorogoError, int, str, bool]] = [  # status, code, whether Retry-After is there

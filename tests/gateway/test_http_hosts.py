@@ -11,7 +11,7 @@ from lorogo_gateway.app import Gateway
 from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import client_of
 from tests.gateway.http_support import problem
 

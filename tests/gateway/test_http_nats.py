@@ -16,8 +16,8 @@ from lorogo_gateway.http.documents import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.gateway.http_support import app, gate_of, http_of, problem
 from tests.journals import in_memory
 

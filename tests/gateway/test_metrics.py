@@ -15,8 +15,8 @@ from lorogo_gateway.collector import STATES, Census, Look
 from lorogo_gateway.figures import Streams
 from lorogo_gateway.metrics import Own, families
 from lorogo_protocol.latency import COUNTS_MAX
-from lorogo_transport.discovery import ServerStats
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats
 from tests.gateway.operator_support import gate_of
 
 STATS = {

@@ -13,8 +13,8 @@ from lorogo_gateway.http.rejected import Kept, together
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Failed
-from lorogo_transport.discovery import ServerStats
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.discovery import ServerStats
+from lorogo_transport.stores.statuses import Statuses
 from tests.gateway.operator_support import Gate, eventually, gate_of
 from tests.server.support import until
 

@@ -18,7 +18,7 @@ from lorogo_gateway.http import facts, machines
 from lorogo_gateway.http.feed import Feeds
 from lorogo_gateway.http.routing import router
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import servers
 from tests.gateway.operator_support import Event, eventually
 from tests.server.support import until

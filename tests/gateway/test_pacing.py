@@ -22,7 +22,7 @@ from lorogo_gateway.sockets.pacing import Queue, deliver
 from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.sockets.shared import Shared
 from lorogo_gateway.wire import Crdt, RoomErrorCode
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.tasks import Tasks
 from tests.client.support import FakeOwner
 from tests.gateway.support import SETTINGS, Peer, eventually, gate, since, text_of

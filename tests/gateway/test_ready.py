@@ -10,8 +10,8 @@ from lorogo_gateway.figures import Streams
 from lorogo_gateway.http import machines
 from lorogo_gateway.http.machines import not_ready
 from lorogo_protocol import subjects
-from lorogo_transport.discovery import ServerStats
 from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats
 from tests.gateway.operator_support import Gate, gate_of
 
 MIB = 1 << 20

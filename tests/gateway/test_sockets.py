@@ -9,7 +9,7 @@ from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol import crdt
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.gateway.support import gate, since, text_of, type_in
 
 pytestmark = pytest.mark.usefixtures("server")

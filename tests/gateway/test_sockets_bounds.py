@@ -17,7 +17,7 @@ from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.sockets import Sockets
 from lorogo_gateway.sockets.fanout import Fanout
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import FakeOwner, client_of
 from tests.gateway.support import SETTINGS, eventually, gate, presence, type_in
 

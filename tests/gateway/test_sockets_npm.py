@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.gateway.npm import WEB, node
 from tests.gateway.support import gate
 

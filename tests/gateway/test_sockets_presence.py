@@ -16,8 +16,8 @@ from lorogo_gateway.sockets.seat import Seat
 from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import Disconnected
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.tasks import Tasks
 from tests.client.support import FakeOwner, client_of
 from tests.gateway.support import SETTINGS, eventually, gate, presence, states

@@ -12,8 +12,8 @@ from lorogo_gateway.wire import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import FakeOwner
 from tests.gateway.support import SETTINGS, Peer, eventually, gate, presence, since, text_of, type_in
 

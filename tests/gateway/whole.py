@@ -15,7 +15,7 @@ from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_gateway.wire import Status
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, new_world
 from tests.gateway.support import Peer, type_in
 from tests.journals import in_memory

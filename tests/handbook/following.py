@@ -28,7 +28,7 @@ from typing import Any
 
 import lorogo_client
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport.embedded import find_nats_server
+from lorogo_transport.nats.embedded import find_nats_server
 from tests.cli.support import environment
 from tests.handbook.console import SHELL, Terminal, same
 from tests.handbook.markdown import ROOT, Block

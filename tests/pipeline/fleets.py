@@ -11,10 +11,10 @@ from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings
 from lorogo_server.journal.journal_scan import entries, places
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 
 QUICK = ServerSettings(renew_seconds=0.3, lease_seconds=1.2, stale_seconds=1.8)
 

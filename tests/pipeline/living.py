@@ -7,13 +7,13 @@ from pathlib import Path
 import lorogo_client
 from lorogo_client import Client
 from lorogo_server import Server, ServerSettings
-from lorogo_transport import jetstream
+from lorogo_transport.nats import connection
 
 
 @asynccontextmanager
 async def serving(url: str, data: Path, **settings: object) -> AsyncIterator[Client]:
     """A server whose journal is in that folder, and a client."""
-    async with await jetstream.connect(url, name="server") as transport:
+    async with await connection.connect(url, name="server") as transport:
         chosen = ServerSettings(**settings)  # type: ignore[arg-type]  # passed on
         async with Server(transport, chosen, data=data), lorogo_client.connect(url) as client:
             yield client

@@ -22,13 +22,13 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import Record, UpdateRecord
 from lorogo_protocol.status import Down, Failed, Up
 from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport import jetstream
-from lorogo_transport.calls import Budget, Responder
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import Disconnected
-from lorogo_transport.snapshots import SnapshotStore
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.nats import connection
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.calls import Budget, Responder
+from lorogo_transport.stores.snapshots import SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
 from tests.pipeline.living import everything, serving, write
 from tests.pipeline.replaying import again, copied, damage, replay
 
@@ -63,7 +63,7 @@ def kinds(report: AuditReport) -> dict[str, list[str]]:
 
 
 async def statuses(url: str) -> dict[str, object]:
-    async with await jetstream.connect(url) as transport:
+    async with await connection.connect(url) as transport:
         return {name: entry async for name, entry in Statuses(transport).all()}
 
 
@@ -144,7 +144,7 @@ async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_woul
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
-    async with await jetstream.connect(url) as transport:
+    async with await connection.connect(url) as transport:
         bucket = Statuses(transport)
         entry = await bucket.read("one")
         assert entry is not None
@@ -225,7 +225,7 @@ async def test_an_owner_that_gives_something_else_is_told(
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
-    async with await jetstream.connect(url) as transport, asyncio.TaskGroup() as tasks:
+    async with await connection.connect(url) as transport, asyncio.TaskGroup() as tasks:
         bucket = Statuses(transport)
         entry = await bucket.read("one")
         assert entry is not None
@@ -273,7 +273,7 @@ async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: Em
 class Tampering:
     """What is stored on NATS, changed behind everybody's back."""
 
-    def __init__(self, transport: jetstream.JetStreamTransport) -> None:
+    def __init__(self, transport: connection.JetStreamTransport) -> None:
         self.wal = transport.stream(subjects.WAL_STREAM)
         self.objects = transport.stream(subjects.SNAPSHOT_STREAM)
         self.bucket = Statuses(transport)
@@ -389,7 +389,7 @@ async def test_each_change_behind_the_servers_back_is_told_as_what_it_is(
             if name in {"tombstone", "undeleted"}:
                 await client.document(name).delete()
     assert (await audited(url, replay(data), again(data))).clean
-    async with await jetstream.connect(url) as transport:
+    async with await connection.connect(url) as transport:
         tampering = Tampering(transport)
         for fault, _, _ in SERVER_FAULTS.values():
             await fault(tampering)

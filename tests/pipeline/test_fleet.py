@@ -23,9 +23,9 @@ from lorogo_server.identity import HomeInUse
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.epoch import Epochs
 from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.streams import JetStreamStream
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.streams import JetStreamStream
 from tests.pipeline.fleets import QUICK, World, expected, world_of
 from tests.server.support import Probe, Writer
 

@@ -24,7 +24,7 @@ from tests.pipeline.living import serving, write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lorogo_transport.embedded import EmbeddedNats
+    from lorogo_transport.nats.embedded import EmbeddedNats
 
 
 class Watched(Lake):

@@ -15,7 +15,7 @@ from lorogo_pipeline.ingest import Ingested
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import ErasedRecord, Record, UpdateRecord
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.pipeline.living import everything, serving, write
 from tests.pipeline.replaying import copied
 

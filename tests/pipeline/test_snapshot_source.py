@@ -25,12 +25,12 @@ from lorogo_pipeline.source_errors import BadSourceOption
 from lorogo_pipeline.sources import register
 from lorogo_protocol.subjects import SNAPSHOT_STREAM
 from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.snapshots import CHUNK_BYTES, SnapshotDamaged, SnapshotHead, SnapshotStore
-from lorogo_transport.topology import specs
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores.snapshots import CHUNK_BYTES, SnapshotDamaged, SnapshotHead, SnapshotStore
+from lorogo_transport.stores.topology import specs
 
 AnyTransport = JetStreamTransport | MemoryTransport
 FACTS = SnapshotFacts(sequence=7, epoch=2, frontiers=b"\x01", lease=5, generation=1)

@@ -9,8 +9,8 @@ from lorogo_pipeline import stream_reading
 from lorogo_pipeline.source_errors import StreamBehind
 from lorogo_pipeline.stream_reading import NoWal, exact, seen
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import RequestTimeout
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Stored, Stream
 from tests.pipeline.wal import memory_wal, pieces, update
 

@@ -14,10 +14,10 @@ from lorogo_pipeline.schemas import RECORDS, spark_schema
 from lorogo_pipeline.sources import register
 from lorogo_protocol.digest import digest
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM, wal
-from lorogo_transport import streams
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
-from lorogo_transport.topology import specs
+from lorogo_transport.nats import streams
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores.topology import specs
 from tests.pipeline.wal import pieces, store, update
 
 pytestmark = pytest.mark.nats

@@ -11,9 +11,9 @@ from lorogo_pipeline.stream_ranges import Range, StreamOptions
 from lorogo_pipeline.stream_reading import batches
 from lorogo_protocol.chunks import Chunk, split
 from lorogo_protocol.subjects import WAL_STREAM, wal
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.ports import Stored, Stream
-from lorogo_transport.topology import specs
+from lorogo_transport.stores.topology import specs
 
 _SECOND_NS = 1_000_000_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lorogo_protocol import grants, subjects
 from lorogo_protocol.grants import EVERYTHING, Access, Grants, InvalidGrants
 from lorogo_protocol.limits import GRANTS_MAX
-from lorogo_transport.subjects import matches as subject_matches
+from lorogo_transport.rpc.subject_patterns import matches as subject_matches
 
 #: few letters, so that patterns match often
 FEW = st.text("ab-", max_size=8)

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lorogo_protocol import subjects, tokens
-from lorogo_transport import closed, topology
-from lorogo_transport.auth_service import running
-from lorogo_transport.authority import Authority
-from lorogo_transport.callout import Callout
+from lorogo_transport.auth import accounts
+from lorogo_transport.auth.auth_service import running
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.callout import Callout
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
-from lorogo_transport.key_source import KeySource
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores import topology
 from tests.security.raw import Raw
 from tests.transport.support import make_list
 
@@ -70,16 +71,16 @@ class Closed:
 @asynccontextmanager
 async def closed_nats(folder: Path) -> AsyncIterator[Closed]:
     """All of it, with the streams that a document server makes."""
-    seeds = closed.new_seeds(secrets.token_bytes)
+    seeds = accounts.new_seeds(secrets.token_bytes)
     keys = folder / "keys.jwks"
     write_keys(keys, KEY)
-    conf = closed.accounts(closed.public_keys(seeds))
+    conf = accounts.accounts(accounts.public_keys(seeds))
     async with (
         EmbeddedNats(folder / "nats", configuration=conf) as nats,
         await connect(
             nats.url,
             name="server",
-            seed=seeds[closed.SERVER],
+            seed=seeds[accounts.SERVER],
             answer_users_only=True,
             inbox_prefix=subjects.SERVER_INBOX,
             taken_prefix=subjects.TAKEN,

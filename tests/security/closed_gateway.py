@@ -14,10 +14,10 @@ from lorogo_gateway.listening import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server
-from lorogo_transport.authority import Authority, KeySource
+from lorogo_testing.broker import Standing
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_broker import Standing
 from tests.client.support import client_of, new_world
 from tests.gateway.support import Peer
 from tests.journals import in_memory

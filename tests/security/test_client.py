@@ -26,7 +26,7 @@ from lorogo_client import (
 from lorogo_client.holder import TokenSource
 from lorogo_protocol import subjects, tokens
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.client.support import eventually, until_state
 from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint
 

@@ -10,7 +10,7 @@ from lorogo_client import Client, ClientSettings, DocumentFailed, NotAllowed, No
 from lorogo_client.waiting import Door
 from lorogo_protocol.status import Failed
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.security.closed import Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats

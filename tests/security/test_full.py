@@ -22,7 +22,7 @@ from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction.wal_usage import Level
 from lorogo_transport.errors import OutcomeUnknown
-from lorogo_transport.jetstream import connect as nats
+from lorogo_transport.nats.connection import connect as nats
 from tests.client.support import eventually, until_state
 from tests.gateway.support import Peer, type_in
 from tests.security.closed import Closed, closed_nats, mint

@@ -13,7 +13,7 @@ from loro import LoroDoc
 
 from lorogo_gateway.wire import Crdt, DocUpdate, Fragment, FragmentHeader, JoinRequest, RoomErrorCode, Status
 from lorogo_protocol.tokens import CLOCK_SECONDS
-from lorogo_transport.authority import KeySource
+from lorogo_transport.auth.authority import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed
 from tests.security.people import NEXT, OURS, jwks, mint

@@ -14,8 +14,8 @@ import structlog.testing
 
 from lorogo_protocol import tokens
 from lorogo_protocol.limits import TOKEN_BYTES_MAX, TOKEN_DOCUMENTS_MAX
-from lorogo_transport import closed as closed_config
-from lorogo_transport.strangers import lets_strangers_in
+from lorogo_transport.auth import accounts as closed_config
+from lorogo_transport.auth.anonymous_access import lets_strangers_in
 from tests.security.closed import KEY, OTHER_KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw
 

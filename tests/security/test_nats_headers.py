@@ -14,10 +14,10 @@ import pytest
 
 from lorogo_protocol import chunks, subjects
 from lorogo_server import Server
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.jetstream import connect
-from lorogo_transport.republish import republished
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.stores.republish import republished
 from tests.security.closed import Closed, closed_nats, mint
 from tests.security.test_owner import start
 from tests.server.support import QUICK, Writer

@@ -10,9 +10,9 @@ import pytest
 from lorogo_protocol import subjects
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
 from lorogo_server import Server, ServerSettings
-from lorogo_transport import topology
 from lorogo_transport.errors import StreamMismatch
 from lorogo_transport.ports import Message
+from lorogo_transport.stores import topology
 from tests.security.closed import Closed, closed_nats, mint
 
 pytestmark = pytest.mark.nats

@@ -10,14 +10,15 @@ import pytest
 
 from lorogo_protocol import callout as words
 from lorogo_protocol import subjects, tokens
-from lorogo_transport import closed as closed_config
-from lorogo_transport import seeds, topology
-from lorogo_transport.auth_service import WrongSeed, check_issuer, running
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.auth import accounts as closed_config
+from lorogo_transport.auth import seeds
+from lorogo_transport.auth.auth_service import WrongSeed, check_issuer, running
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized
-from lorogo_transport.jetstream import connect
-from lorogo_transport.key_source import KeySource
-from lorogo_transport.nats_tls import TlsFiles, name_files
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.tls import TlsFiles, name_files
+from lorogo_transport.stores import topology
 from tests.certificates import Authority
 from tests.security.closed import KEY, Closed, closed_nats, mint, write_keys
 from tests.security.raw import Raw

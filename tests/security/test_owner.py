@@ -17,10 +17,10 @@ from lorogo_protocol import headers as h
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import PermissionDenied
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.rpc.calls import Caller
 from tests.security.closed import Closed, closed_nats, mint
 from tests.server.support import QUICK
 

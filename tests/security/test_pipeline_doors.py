@@ -10,8 +10,8 @@ from lorogo_pipeline.audit_live import live
 from lorogo_pipeline.fleet import compact_fleet
 from lorogo_pipeline.fleet_report import FleetOptions
 from lorogo_server import Server, ServerSettings
+from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized
-from lorogo_transport.key_source import KeySource
 from lorogo_transport.secret_files import SecretUnusable
 from tests.security.closed import Closed, closed_nats, mint
 

@@ -14,13 +14,12 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
-from lorogo_transport import closed as accounts
-from lorogo_transport import seeds
-from lorogo_transport.calls import Caller
+from lorogo_transport.auth import accounts, seeds
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import NoResponders
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.calls import Caller
 from tests.cli.support import Running, lorogo, refused
 from tests.e2e.support import eventually
 from tests.security.closed import Closed, closed_nats, mint

@@ -12,13 +12,13 @@ from lorogo_protocol import subjects, tokens
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.answering import Answering
-from lorogo_transport.authority import Authority, KeySource
-from lorogo_transport.calls import Caller
+from lorogo_testing.broker import Standing
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth.authority import Authority, KeySource
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_broker import Standing
 from lorogo_transport.ports import Transport
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.rpc.reply_rule import Answering
 from tests.server.support import WAIT, Probe
 
 _JWK = '{"kty": "oct", "kid": "k1", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}'

@@ -9,7 +9,7 @@ import pytest
 
 from lorogo_server import Server
 from lorogo_server.document.host import Host
-from lorogo_transport.snapshots import SnapshotHead
+from lorogo_transport.stores.snapshots import SnapshotHead
 from tests.server.support import QUICK, Probe, Writer
 from tests.server.worlds import PATIENCE, World
 

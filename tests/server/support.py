@@ -17,11 +17,11 @@ from lorogo_protocol.lease import Entry
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_protocol.status import Starting, Up
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import WrongLastSequence
 from lorogo_transport.ports import Message, Transport
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.stores.statuses import Statuses
 
 T = TypeVar("T")
 Serve = Callable[..., Awaitable[Server]]

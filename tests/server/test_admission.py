@@ -16,7 +16,7 @@ from lorogo_server.document.admission import admit
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Intake, Poisoned
 from lorogo_server.sandbox.decode_sandbox import Taster, untasted
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stored
 from tests.server.support import QUICK, Probe, Writer
 from tests.server.worlds import World

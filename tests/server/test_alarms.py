@@ -10,7 +10,7 @@ from lorogo_log import BlockingLog, FileStorage
 from lorogo_server import InvalidSettings, Server, ServerSettings
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.ownership.epoch import Known, recalled, remember
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.test_replicated import fleet
 

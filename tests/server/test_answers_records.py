@@ -23,9 +23,9 @@ from lorogo_server.journal.disk_journal import DiskJournal
 from lorogo_server.recovery.restore_run import Report, Wanted, restore
 from lorogo_server.recovery.restore_sources import find
 from lorogo_server.settings import InvalidSettings
-from lorogo_transport.calls import Caller
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
+from lorogo_transport.rpc.calls import Caller
 from tests.journals import TestDisk
 from tests.server.support import QUICK, WAIT, Probe, Writer, until
 

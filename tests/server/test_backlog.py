@@ -5,7 +5,7 @@ import pytest
 from lorogo_server.document import backlog
 from lorogo_server.document.backlog import Backlog, Heard
 from lorogo_transport.ports import Stored
-from lorogo_transport.republish import Republished
+from lorogo_transport.stores.republish import Republished
 
 
 def heard(sequence: int, data: bytes = b"1234") -> Heard:

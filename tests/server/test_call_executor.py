@@ -16,7 +16,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_server.sandbox import call_executor
 from lorogo_server.sandbox.call_executor import CallExecutor, Meter, OverBudget
 from lorogo_server.values import document_value, parts, patch, query
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.server.support import QUICK
 from tests.server.test_full import served
 

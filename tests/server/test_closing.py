@@ -18,8 +18,8 @@ from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server.document import loading
 from lorogo_server.document.loading import Loaded
 from lorogo_server.ownership.lease import Lease
-from lorogo_transport import api
 from lorogo_transport.errors import Disconnected, TransportError
+from lorogo_transport.nats import api
 from tests.server.support import QUICK, Probe, Writer, until
 from tests.server.worlds import PATIENCE, World
 

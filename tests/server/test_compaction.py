@@ -9,7 +9,7 @@ from lorogo_server import Server
 from lorogo_server.compaction import compaction
 from lorogo_server.document.host import Host
 from lorogo_transport.errors import RequestTimeout, StorageFull
-from lorogo_transport.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
 from tests.server.slow_writes import writing_slowly
 from tests.server.support import QUICK, Writer, so, until
 from tests.server.worlds import World

@@ -2,9 +2,9 @@
 
 from lorogo_protocol import subjects
 from lorogo_server.ownership.epoch import Epochs
-from lorogo_transport import topology
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Stream, Transport
+from lorogo_transport.stores import topology
 
 
 async def world() -> tuple[MemoryNats, Transport, Stream]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Up
 from lorogo_server import Server
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, Writer, until
 

@@ -11,9 +11,9 @@ from lorogo_protocol.calls import Refused
 from lorogo_protocol.pages import Page, Start
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
-from lorogo_transport.calls import Caller
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.discovery import find_servers
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.rpc.discovery import find_servers
 from tests.server.support import WAIT, Writer
 from tests.server.worlds import World, memory_world
 

@@ -21,10 +21,10 @@ from lorogo_protocol.status import Up
 from lorogo_server import Server
 from lorogo_server.journal import replication
 from lorogo_server.journal.archive import Archive, ArchiveError
-from lorogo_transport.discovery import ServerStats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import WrongLastSequence
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message
+from lorogo_transport.rpc.discovery import ServerStats
 from tests.client.support import client_of, new_world
 from tests.journals import TestDisk
 from tests.server.support import QUICK, Probe, Writer, until

@@ -17,9 +17,9 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_server.document.history import History
 from lorogo_server.document.intake import Accepted, Effect, Intake
-from lorogo_transport import calls
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message, Stored
+from lorogo_transport.rpc import calls
 from tests.server.closed_world import QUIET, ClosedWorld, closed_world, mint
 from tests.server.support import QUICK, Writer
 

@@ -17,8 +17,8 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server, ServerSettings
 from lorogo_server.recovery.vouchers import Vouchers
 from lorogo_server.settings import InvalidSettings
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
 
 LIMIT = 4000

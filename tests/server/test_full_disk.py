@@ -18,7 +18,7 @@ from lorogo_log.storage import FileStorage
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import QUICK as CLIENT
 from tests.client.support import client_of, new_world
 from tests.log.full_disk import FullDisk

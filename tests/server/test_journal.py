@@ -38,9 +38,9 @@ from lorogo_server.journal.journal_scan import Place
 from lorogo_server.ownership import epoch
 from lorogo_server.ownership.epoch import Known
 from lorogo_server.settings import InvalidSettings
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown
-from lorogo_transport.memory import MemoryNats
 from tests.journals import TestDisk
 from tests.server.support import QUICK, Probe, Writer, so, until
 

@@ -24,8 +24,8 @@ from lorogo_server.journal.segment_upkeep import Keeping
 from lorogo_server.recovery.restore import gather, rebuild
 from lorogo_server.recovery.restore_sources import find
 from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, until
 
 _names = itertools.count()

@@ -13,7 +13,7 @@ from lorogo_protocol.wire import WIRE, LaterWire, later
 from lorogo_server import Server, ServerSettings
 from lorogo_server.document.host import Host
 from lorogo_server.rpc import methods
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.journals import in_memory
 from tests.server.support import Probe
 

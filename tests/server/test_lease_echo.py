@@ -12,7 +12,7 @@ from lorogo_server import Server
 from lorogo_server.document.host import Host
 from lorogo_server.ownership.lease import Lease
 from lorogo_transport.ports import Message
-from lorogo_transport.statuses import heard
+from lorogo_transport.stores.statuses import heard
 from tests.server.worlds import World, lease_of
 
 TOKEN = 50

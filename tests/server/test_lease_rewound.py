@@ -9,8 +9,8 @@ from lorogo_protocol.lease import Entry, Failures
 from lorogo_protocol.status import Down, Failed, Starting, Up
 from lorogo_server import ServerSettings, streams
 from lorogo_server.ownership.lease import Lease, LeaseLost
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.statuses import Statuses
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.server.worlds import ShiftedClock
 
 

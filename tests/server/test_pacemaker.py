@@ -12,13 +12,13 @@ import pytest
 
 from lorogo_protocol.status import Up
 from lorogo_server.sandbox.keepalive import Pacemaker, PacemakerSettings, Pulse, cpu_seconds, renew_all
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import StreamSpec
-from lorogo_transport.statuses import Statuses
-from lorogo_transport.topology import specs
+from lorogo_transport.stores.statuses import Statuses
+from lorogo_transport.stores.topology import specs
 from tests.server.support import until
 
 SETTINGS = PacemakerSettings("nats://x", "server-1", 1, 3.0)

@@ -7,7 +7,7 @@ from loro import ExportMode, LoroDoc, VersionVector
 from lorogo_client import State
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, until_state
 from tests.server.support import QUICK, Probe
 from tests.server.test_full import served

@@ -10,8 +10,8 @@ from lorogo_server import Server
 from lorogo_server.compaction import compaction
 from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
 from lorogo_server.registry import NotTaken
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NoResponders
-from lorogo_transport.memory import MemoryNats
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 

@@ -40,11 +40,11 @@ from lorogo_server.recovery.reconcile_table import Row
 from lorogo_server.recovery.recovery import Recovery
 from lorogo_server.sandbox.decode_sandbox import FORGED, SUSPECTED
 from lorogo_server.snapshot_metadata import SnapshotFacts
-from lorogo_transport import topology
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_testing.stream import MemoryStream
 from lorogo_transport.errors import RequestTimeout, TransportError
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
+from lorogo_transport.stores import topology
 from tests.server.support import QUICK, Probe, Writer, so, until
 from tests.server.suspicion import Suspicious
 from tests.server.worlds import ShiftedClock

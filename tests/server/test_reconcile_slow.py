@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import chunks, subjects
-from lorogo_transport.memory_stream import MemoryStream
+from lorogo_testing.stream import MemoryStream
 from tests.server.support import QUICK, Writer, until
 from tests.server.test_reconcile import WAL, World, figures, journalled, reconciled
 

@@ -10,7 +10,7 @@ from loro import LoroDoc
 
 from lorogo_protocol import crdt
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryTransport
+from lorogo_testing.memory_nats import MemoryTransport
 from tests.server.support import Writer, until
 from tests.server.test_reconcile import SNAPSHOTS, STATUS, WAL, World, reconciled
 

@@ -28,11 +28,11 @@ from lorogo_server.document.wal_bounds import covered_through, first_needed
 from lorogo_server.ownership.lease import LeaseLost
 from lorogo_server.sandbox.child_process import Fork
 from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_testing.stream import MemoryStream
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import OutcomeUnknown, StorageFull
-from lorogo_transport.memory_stream import MemoryStream
 from lorogo_transport.ports import Stored
-from lorogo_transport.snapshots import SnapshotHead, SnapshotStore
+from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotStore
 from tests.server.slow_writes import before_a_trim, from_the_past, writing_slowly
 from tests.server.support import QUICK, Probe, Serve, Writer, so, until
 from tests.server.worlds import PATIENCE, ShiftedClock, World, lease_of

@@ -18,8 +18,8 @@ from lorogo_server import Server
 from lorogo_server.journal import replication
 from lorogo_server.journal.disk_journal import JournalStopped
 from lorogo_server.journal.replication import chosen
-from lorogo_transport.discovery import find_servers
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.rpc.discovery import find_servers
 from tests.log.full_disk import FullDisk
 from tests.server.support import QUICK, Probe, Writer, until
 

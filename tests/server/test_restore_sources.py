@@ -8,8 +8,8 @@ import pytest
 from lorogo_server import Server, ServerSettings
 from lorogo_server.recovery.restore_run import NothingAsOld, NotRestored, Report, Wanted, restore
 from lorogo_server.recovery.restore_sources import Damage, Held, find
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
 from tests.server.support import QUICK, Probe, Writer
 
 DOCUMENTS = 6

@@ -19,10 +19,10 @@ from lorogo_server.recovery.revocation_copy import (
     judge,
     restore,
 )
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Transport
-from lorogo_transport.revocations import Revocations
 from lorogo_transport.tasks import Tasks
 from tests.transport.support import until
 

@@ -17,7 +17,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down, Failed, Up
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message
 from tests.server.closed_world import QUIET, ClosedWorld, closed_world, mint, standing
 from tests.server.support import Probe, Writer, until

@@ -9,10 +9,10 @@ import pytest
 from lorogo_protocol import limits, subjects
 from lorogo_protocol.status import Down
 from lorogo_server import ServerSettings, streams
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import JetStreamTransport, connect
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.statuses import Statuses
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.stores.statuses import Statuses
 from tests.server.support import until
 from tests.server.worlds import ShiftedClock, memory_world
 

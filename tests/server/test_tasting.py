@@ -31,7 +31,7 @@ from lorogo_server.sandbox.decode_sandbox import (
     judged,
     untasted,
 )
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.server.poison import deadly
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.suspicion import Suspicious

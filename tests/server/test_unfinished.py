@@ -16,8 +16,8 @@ from lorogo_server import ServerSettings
 from lorogo_server.compaction.wal_usage import Level
 from lorogo_server.document import backlog, host
 from lorogo_server.document.host import Host
+from lorogo_transport.nats.wire import Handler
 from lorogo_transport.ports import StreamState, Subscription
-from lorogo_transport.wire import Handler
 from tests.server.support import QUICK, Probe, Serve, Writer, until
 from tests.server.worlds import memory_world
 

@@ -14,7 +14,7 @@ from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server
 from lorogo_server.recovery.reconcile import Reconciler
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from tests.server.support import QUICK, Probe, Writer, so, until
 from tests.server.test_full import served
 from tests.server.test_reconcile import WAL, World, no_passes, reconciled

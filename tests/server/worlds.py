@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from lorogo_server import Server, ServerSettings
 from lorogo_server.ownership.lease import Lease
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.journals import in_memory
 from tests.server.support import QUICK, Probe, until
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lorogo_log import FormatError, LockedError, Workers
+from lorogo_testing.process import PowerCut
 from tests.simulation.inode import Folder, Inode
-from tests.simulation.process import PowerCut
 
 _WALL_BEGIN_NS = 1_794_800_000_000_000_000
 _COMMIT_SECONDS = (0.0002, 0.004)

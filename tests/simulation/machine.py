@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lorogo_protocol.errors import LorogoError
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.memory import MemoryTransport
+from lorogo_testing.memory_nats import MemoryTransport
+from lorogo_testing.process import Process
+from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation import chance
 from tests.simulation.disk import SimStorage
-from tests.simulation.loop import SimLoop
-from tests.simulation.process import Process
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

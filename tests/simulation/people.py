@@ -9,12 +9,12 @@ import lorogo_client
 from lorogo_client import Client, ClientSettings, DocumentDeleted, Session, State
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError
+from lorogo_testing.memory_nats import MemoryTransport
+from lorogo_testing.process import Process
 from lorogo_transport.errors import TransportError
-from lorogo_transport.memory import MemoryTransport
 from tests.simulation import chance
 from tests.simulation.disk import SimStorage
 from tests.simulation.machine import SimClock
-from tests.simulation.process import Process
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -14,8 +14,8 @@ from lorogo_protocol.errors import MalformedMessage
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.replies import Ack
 from lorogo_server.document.loading import Loaded
-from lorogo_transport import statuses
 from lorogo_transport.ports import Message, Stored
+from lorogo_transport.stores import statuses
 from tests.simulation import events as ev
 from tests.simulation.checks.checker import Checker, Rest, Violation
 from tests.simulation.record_calls import Calls

@@ -59,9 +59,9 @@ def prepare(mutation: str = "") -> None:
 
 def run_seed(seed: int, *, wish: Wish = ANYTHING, whole_trace: bool = False) -> Verdict:
     """One seed in this process, after `prepare()`."""
+    from lorogo_testing.virtual_loop import Deadlock, OutOfTurns
     from tests.simulation import world as worlds
     from tests.simulation.checks import Violation
-    from tests.simulation.loop import Deadlock, OutOfTurns
 
     begun = real_time()
     world = worlds.World(seed, wish)

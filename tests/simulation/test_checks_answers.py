@@ -11,9 +11,9 @@ from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.records import BaseRecord, DeletedRecord, DocumentRecord, UpdateRecord
 from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
 from tests.simulation.disk import SimStorage
-from tests.simulation.loop import SimLoop
 from tests.simulation.platter import Kept, Platter
 from tests.simulation.story import (
     CLIENT,

@@ -25,10 +25,10 @@ from lorogo_log import (
     replace_file,
 )
 from lorogo_server import Server
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_testing.process import PowerCut, Process
+from lorogo_testing.virtual_loop import SimLoop
 from tests.simulation.disk import SimStorage
-from tests.simulation.loop import SimLoop
-from tests.simulation.process import PowerCut, Process
 
 T = TypeVar("T")
 SMALL = 4096

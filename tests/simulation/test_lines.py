@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_testing.process import Process
+from lorogo_testing.virtual_loop import SimLoop
 from lorogo_transport.errors import Disconnected, RequestTimeout
-from lorogo_transport.memory import MemoryNats
-from tests.simulation.loop import SimLoop
-from tests.simulation.process import Process
 from tests.simulation.told import Notes, Told, a_stream, now, simulate
 from tests.transport.support import Collector
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.simulation.loop import BEGIN, Deadlock, OutOfTurns, SimLoop
-from tests.simulation.process import Process
+from lorogo_testing.process import Process
+from lorogo_testing.virtual_loop import BEGIN, Deadlock, OutOfTurns, SimLoop
 
 
 def sim(seed: int = 1) -> SimLoop:

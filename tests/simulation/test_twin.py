@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, WrongLastSequence
-from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.simulation.told import SPEC, Notes, Told, a_stream, now, simulate
 from tests.transport.support import Collector
 

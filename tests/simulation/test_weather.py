@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout
-from lorogo_transport.memory import MemoryNats, MemoryTransport
 from tests.simulation.told import a_stream, simulate
 from tests.simulation.weather import Climate, StormyWeather, everywhere
 from tests.transport.support import Collector

@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.memory_weather import Kind
+from lorogo_testing.fault_model import Kind
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_testing.virtual_loop import BEGIN, SimLoop
 from lorogo_transport.ports import Message, Stored, StreamSpec
-from tests.simulation.loop import BEGIN, SimLoop
 
 T = TypeVar("T")
 

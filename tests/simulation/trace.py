@@ -6,9 +6,9 @@ from typing import Any
 import xxhash
 
 from lorogo_protocol.errors import LorogoError
-from lorogo_transport import logs
-from tests.simulation.loop import BEGIN
-from tests.simulation.process import CURRENT
+from lorogo_testing.process import CURRENT
+from lorogo_testing.virtual_loop import BEGIN
+from lorogo_transport.telemetry import logs
 
 Line = tuple[float, str, str, Mapping[str, Any]]
 _FACT_CHARS = 160

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lorogo_transport.memory_weather import Kind
+from lorogo_testing.fault_model import Kind
 
 KINDS: Final[tuple[Kind, ...]] = ("publish", "deliver", "ask", "answer")
 _HAIR: Final = 1e-9  # seconds: enough to be behind

@@ -9,19 +9,19 @@ from lorogo_protocol import crdt, subjects
 from lorogo_protocol.status import Down, Failed
 from lorogo_server import Server
 from lorogo_server.document.loading import Loaded
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
+from lorogo_testing.process import Process
+from lorogo_testing.virtual_loop import BEGIN, SimLoop
 from lorogo_transport.errors import TransportError
-from lorogo_transport.memory import MemoryNats, MemoryTransport
-from lorogo_transport.statuses import Statuses
+from lorogo_transport.stores.statuses import Statuses
 from tests.simulation import chance
 from tests.simulation.checks import Checker, Violation, all_checkers
 from tests.simulation.checks.on_disk import AnswersAreOnDisk
 from tests.simulation.checks.served import Served, ServedWhole
-from tests.simulation.loop import BEGIN, SimLoop
 from tests.simulation.machine import DATA, Machine
 from tests.simulation.people import Person, Rogue
 from tests.simulation.plan import ANYTHING, KINDS, Fault, Plan, Wish
 from tests.simulation.platter import Platter
-from tests.simulation.process import Process
 from tests.simulation.record import Record
 from tests.simulation.trace import Trace
 from tests.simulation.weather import StormyWeather

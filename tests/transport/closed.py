@@ -9,10 +9,10 @@ import nkeys
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, Subjects, subjects_of
-from lorogo_transport.answering import Answering
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_broker import Standing
+from lorogo_testing.broker import Standing
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.rpc.reply_rule import Answering
 from tests.transport.support import AnyTransport, nats_with
 
 SEED = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER).decode()

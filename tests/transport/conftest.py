@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.embedded import EmbeddedNats
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.transport.support import AnyTransport, Connect, Slow, StartNats, nats_with
 
 _names = itertools.count(1)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_protocol import subjects
-from lorogo_transport import topology
+from lorogo_testing.fault_model import Kind
+from lorogo_testing.memory_nats import MemoryTransport
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.embedded import find_nats_server
-from lorogo_transport.jetstream import JetStreamTransport
-from lorogo_transport.memory import MemoryTransport
-from lorogo_transport.memory_weather import Kind
+from lorogo_transport.nats.connection import JetStreamTransport
+from lorogo_transport.nats.embedded import find_nats_server
 from lorogo_transport.ports import Message, Transport
-from lorogo_transport.revocations import Revocations
+from lorogo_transport.stores import topology
 
 AnyTransport = JetStreamTransport | MemoryTransport
 Connect = Callable[[], Awaitable[AnyTransport]]

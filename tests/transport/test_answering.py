@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_protocol.headers import LOG_ID
-from lorogo_transport.answering import Answering, answerable
+from lorogo_transport.rpc.reply_rule import Answering, answerable
 from tests.transport.support import AnyTransport, Collector, Connect
 
 

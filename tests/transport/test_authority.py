@@ -12,12 +12,12 @@ import structlog.testing
 
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.tokens import InvalidKey, Key, TokenRefused
-from lorogo_transport import topology
-from lorogo_transport.authority import Authority
-from lorogo_transport.key_source import KeySource
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.revocations import AGE_SECONDS_MAX
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
+from lorogo_transport.auth.revocations import AGE_SECONDS_MAX
 from lorogo_transport.secret_files import SecretUnusable
+from lorogo_transport.stores import topology
 from tests.transport.support import AnyTransport, make_list, until
 from tests.transport.test_revocations import NOW, SPEC, HandClock
 

@@ -8,9 +8,9 @@ import pytest
 from lorogo_protocol import headers as h
 from lorogo_protocol import limits, subjects
 from lorogo_protocol.calls import Body
-from lorogo_transport.calls import Budget, Responder
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
-from lorogo_transport.memory import MemoryNats
+from lorogo_transport.rpc.calls import Budget, Responder
 from lorogo_transport.tasks import Tasks
 from tests.transport.support import Collector
 

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 import structlog.testing
 
-from lorogo_transport.bus import JetStreamBus
 from lorogo_transport.errors import Disconnected, RequestTimeout, Unreachable
+from lorogo_transport.nats.bus import JetStreamBus
+from lorogo_transport.nats.wire import Listener, Options, Wire
 from lorogo_transport.ports import Message, Refusal
-from lorogo_transport.wire import Listener, Options, Wire
 
 
 class FakeWire:

@@ -10,13 +10,13 @@ import structlog.testing
 from lorogo_protocol import callout as words
 from lorogo_protocol.grants import parse
 from lorogo_protocol.tokens import Token, TokenRefused
-from lorogo_transport import seeds
-from lorogo_transport.authority import Authority
-from lorogo_transport.callout import LATE_SECONDS, WAITING_MAX, Callout
-from lorogo_transport.closed import ANSWER_SECONDS
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth import seeds
+from lorogo_transport.auth.accounts import ANSWER_SECONDS
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.callout import LATE_SECONDS, WAITING_MAX, Callout
 from lorogo_transport.ports import Message
-from lorogo_transport.refusals import TOLD_AT_ONCE, Refusals
+from lorogo_transport.telemetry.log_throttle import TOLD_AT_ONCE, Refusals
 
 SIGNER = seeds.SeedSigner(seeds.new_seed(seeds.ACCOUNT, bytes(32)), seeds.ACCOUNT, "it")
 

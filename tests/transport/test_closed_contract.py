@@ -9,11 +9,11 @@ import pytest
 
 from lorogo_protocol import headers as h
 from lorogo_protocol import limits, subjects, tokens
-from lorogo_transport.calls import Budget, Caller, Responder
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.clock import SystemClock
 from lorogo_transport.errors import PermissionDenied
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message, Refusal, StreamSpec
+from lorogo_transport.rpc.calls import Budget, Caller, Responder
 from tests.transport.closed import ANN, BOB, Closed, closed_memory, closed_nats
 from tests.transport.support import AnyTransport, Collector, until
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from lorogo_transport.discovery import FoundServer, ServerStats, find_servers, server_stats
-from lorogo_transport.memory import MemoryNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message, ServiceInfo
+from lorogo_transport.rpc.discovery import FoundServer, ServerStats, find_servers, server_stats
 
 
 async def test_everybody_who_answers_is_found() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport import embedded
-from lorogo_transport.embedded import EmbeddedError, EmbeddedNats, find_nats_server
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats import embedded
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedError, EmbeddedNats, find_nats_server
 from lorogo_transport.ports import StreamSpec
 from tests.transport.support import until
 
@@ -183,7 +183,7 @@ async def test_it_does_not_outlive_us(tmp_path: Path) -> None:
     """A process that is killed with -9 takes its nats-server with it."""
     program = (
         "import asyncio, sys\n"
-        "from lorogo_transport.embedded import EmbeddedNats\n"
+        "from lorogo_transport.nats.embedded import EmbeddedNats\n"
         "async def main():\n"
         "    async with EmbeddedNats(sys.argv[1]) as nats:\n"
         "        print(nats.pid, flush=True)\n"
@@ -196,7 +196,7 @@ async def test_it_does_not_outlive_us(tmp_path: Path) -> None:
         program,
         str(tmp_path),
         stdout=asyncio.subprocess.PIPE,
-        cwd=Path(embedded.__file__).parent.parent,
+        cwd=Path(embedded.__file__).parents[2],
     )
     assert owner.stdout is not None
     async with asyncio.timeout(20):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_transport.headers import encode_headers, parse_headers
-from lorogo_transport.inbound import Inbound, NotNats
+from lorogo_transport.nats.inbound import Inbound, NotNats
 
 _HEAD = b"NATS/1.0\r\na: b\r\n\r\n"
 _MANY = (

@@ -12,8 +12,6 @@ import nats
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_transport import jetstream, topology
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import (
     Disconnected,
     OutcomeUnknown,
@@ -22,8 +20,11 @@ from lorogo_transport.errors import (
     TransportError,
     Unreachable,
 )
-from lorogo_transport.jetstream import JetStreamTransport, connect
+from lorogo_transport.nats import connection
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import ServiceInfo, StreamSpec
+from lorogo_transport.stores import topology
 from tests.stillness import stand_still
 from tests.transport.support import Collector, StartNats, until
 
@@ -132,7 +133,7 @@ async def test_a_socket_that_is_gone_is_noticed_by_whoever_writes_first(
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     wire = transport.bus._wire
-    assert isinstance(wire, jetstream._Wire)
+    assert isinstance(wire, connection._Wire)
     writer = wire._writer()
     assert writer is not None
 
@@ -186,8 +187,8 @@ async def test_what_is_under_way_fails_promptly(
 
 async def test_a_silent_server_is_noticed(fresh_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that stops answering without closing the connection is given up, and found again later."""
-    monkeypatch.setattr(jetstream, "_PING_SECONDS", 0.05)
-    monkeypatch.setattr(jetstream, "_PONG_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "_PING_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "_PONG_SECONDS", 1.0)
     async with await connect(fresh_nats.url, timeout=0.3) as transport:
         got = Collector()
         await transport.bus.subscribe("a", got)
@@ -512,7 +513,7 @@ async def test_closing_while_a_connection_is_being_made(
             if outcome == "refused":
                 raise ConnectionRefusedError from None
 
-    monkeypatch.setattr(jetstream._Wire, "connect", decided)
+    monkeypatch.setattr(connection._Wire, "connect", decided)
     transport = await connect("nats://127.0.0.1:1", wait_seconds=0.01)
     trying.clear()
     await trying.wait()

@@ -10,11 +10,11 @@ import pytest
 from lorogo_protocol import callout
 from lorogo_protocol.grants import Grants
 from lorogo_protocol.tokens import Token
-from lorogo_transport import kicking
-from lorogo_transport.authority import Authority
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth import connection_reaper
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.connection_reaper import FIND, PAGE, Kicker
 from lorogo_transport.errors import RequestTimeout, TransportError
-from lorogo_transport.kicking import FIND, PAGE, Kicker
-from lorogo_transport.memory import MemoryNats
 from lorogo_transport.ports import Message
 
 
@@ -157,7 +157,7 @@ async def test_a_server_that_does_not_answer_keeps_nobody_from_the_others(
     dumb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its neighbours' are closed, and what it told of itself; the look has failed, and is made again."""
-    monkeypatch.setattr(kicking, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(connection_reaper, "REQUEST_SECONDS", 0.5)
     servers, authority = FakeServers("N1", "N2"), FakeAuthority()
     await servers.start()
     for number in range(PAGE + 1):

@@ -11,12 +11,12 @@ import pytest
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.limits import TOKEN_BYTES_MAX
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import NotAuthorized, RequestTimeout, TooLarge, Unreachable
-from lorogo_transport.jetstream import connect
-from lorogo_transport.login import Login
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.wire import Options
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.login import Login
+from lorogo_transport.nats.wire import Options
 from tests.transport.closed import ANN, BOB, SEED, nats_settings, standing_of
 from tests.transport.support import Collector, StartNats, until
 

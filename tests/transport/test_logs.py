@@ -8,10 +8,10 @@ import sys
 import pytest
 import structlog
 
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 
 _APP = """
-from lorogo_transport.logs import get_logger
+from lorogo_transport.telemetry.logs import get_logger
 log = get_logger("lorogo_client.room").bind(document="minutes")
 log.debug("too small"); log.info("small"); log.warning("careful", why="because")
 try:
@@ -59,7 +59,7 @@ def test_an_app_that_configured_structlog_gets_events_there() -> None:
 _PROCESS = """
 import json
 import logging
-from lorogo_transport.logs import get_logger, to_stderr
+from lorogo_transport.telemetry.logs import get_logger, to_stderr
 to_stderr("info"); to_stderr("info")
 get_logger("lorogo_server.document.host").bind(document="minutes").info("up", token=3)
 logging.getLogger("somebody.else").warning("they say %s", "so")

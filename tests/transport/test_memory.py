@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout
-from lorogo_transport.memory import MemoryNats, MemoryTransport
 from lorogo_transport.ports import StreamSpec
 from tests.transport.support import Collector
 

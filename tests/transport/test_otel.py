@@ -16,8 +16,8 @@ from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.tracing import send_span_id, shown, trace_id
 from lorogo_server import Server, ServerSettings
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.tracing import spans_of
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.telemetry.tracing import spans_of
 from tests.journals import TestDisk, in_memory
 from tests.server.support import until
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lorogo_chaos import nats_nodes
-from lorogo_transport.api import state_from_info
 from lorogo_transport.errors import TransportError
-from lorogo_transport.jetstream import connect
+from lorogo_transport.nats.api import state_from_info
+from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import StreamSpec, StreamState
 
 NAME = "replicas"

@@ -7,14 +7,14 @@ import pytest
 
 from lorogo_protocol import grants, revocation, subjects, tokens
 from lorogo_protocol.tokens import Token
-from lorogo_transport import topology
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_testing.stream import MemoryStream
+from lorogo_transport.auth.revocations import Revocations
 from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull, TransportError
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats
-from lorogo_transport.memory_stream import MemoryStream
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Message, Stored, Stream
-from lorogo_transport.revocations import Revocations
+from lorogo_transport.stores import topology
 from tests.transport.support import AnyTransport, Connect, make_list, until
 
 NOW = 1_800_000_000.0

@@ -3,8 +3,8 @@
 import nkeys
 import pytest
 
-from lorogo_transport import seeds
-from lorogo_transport.seeds import InvalidSeed, SeedSigner
+from lorogo_transport.auth import seeds
+from lorogo_transport.auth.seeds import InvalidSeed, SeedSigner
 
 SEED = seeds.new_seed(seeds.USER, bytes(range(32)))
 

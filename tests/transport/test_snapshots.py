@@ -11,13 +11,13 @@ import nats
 import pytest
 
 from lorogo_protocol.subjects import SNAPSHOT_BUCKET
-from lorogo_transport import snapshots
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import OutcomeUnknown, StorageFull, TooLarge, WrongLastSequence
-from lorogo_transport.jetstream import connect
-from lorogo_transport.memory import MemoryNats, MemoryTransport
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.ports import Stored, Stream, StreamSpec
-from lorogo_transport.snapshots import (
+from lorogo_transport.stores import snapshots
+from lorogo_transport.stores.snapshots import (
     CHUNK_BYTES,
     ORPHAN_SECONDS,
     SnapshotDamaged,
@@ -25,7 +25,7 @@ from lorogo_transport.snapshots import (
     SnapshotReplaced,
     SnapshotStore,
 )
-from lorogo_transport.topology import specs
+from lorogo_transport.stores.topology import specs
 from tests.transport.support import AnyTransport, Connect
 
 BIG = bytes(range(256)) * 6000  # 1.5 MB: a dozen chunks

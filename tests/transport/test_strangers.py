@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.auth.anonymous_access import lets_strangers_in
 from lorogo_transport.errors import Unreachable
-from lorogo_transport.nats_tls import TlsFiles, name_files
-from lorogo_transport.strangers import lets_strangers_in
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.tls import TlsFiles, name_files
 from tests.certificates import Authority
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"headers":true,"proto":1}\r\n'

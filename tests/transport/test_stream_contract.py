@@ -18,7 +18,7 @@ from lorogo_transport.errors import (
     WrongLastSequence,
 )
 from lorogo_transport.ports import Message, Stored, Stream, StreamSpec
-from lorogo_transport.republish import republished
+from lorogo_transport.stores.republish import republished
 from tests.transport.support import AnyTransport, Collector, Connect
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_transport.addresses import parse_servers, place
-from lorogo_transport.embedded import EmbeddedNats
 from lorogo_transport.errors import Unreachable
-from lorogo_transport.jetstream import connect
-from lorogo_transport.nats_tls import TlsFiles, context_of, name_files, split
+from lorogo_transport.nats.addresses import parse_servers, place
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.nats.tls import TlsFiles, context_of, name_files, split
 from tests.certificates import Authority
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"headers":true,"proto":1}\r\n'

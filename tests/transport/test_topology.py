@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lorogo_protocol import subjects
-from lorogo_transport import topology
 from lorogo_transport.ports import StreamSpec
+from lorogo_transport.stores import topology
 
 SPECS = {spec.name: spec for spec in topology.specs(replicas=1, wal_bytes_max=1000)}
 WAL = SPECS[subjects.WAL_STREAM]

@@ -7,8 +7,8 @@ import sys
 import pytest
 import structlog
 
-from lorogo_transport.logs import get_logger, to_stderr
-from lorogo_transport.tracing import OtelMissing, Recent, events_of, spans_of
+from lorogo_transport.telemetry.logs import get_logger, to_stderr
+from lorogo_transport.telemetry.tracing import OtelMissing, Recent, events_of, spans_of
 
 
 def test_nothing_is_made_where_nobody_looks() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_transport.turns import Turns, line_of
+from lorogo_transport.auth.fair_queue import Turns, line_of
 
 
 def _all(turns: Turns[str]) -> list[str]:

@@ -12,7 +12,7 @@ from lorogo_transport.headers import (
     own_headers,
     parse_headers,
 )
-from lorogo_transport.subjects import matches, transform
+from lorogo_transport.rpc.subject_patterns import matches, transform
 from lorogo_transport.timestamps import format_time_ns, parse_time_ns
 
 names = st.from_regex(r"[A-Za-z0-9_\-]{1,20}", fullmatch=True)

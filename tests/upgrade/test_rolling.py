@@ -24,8 +24,8 @@ from lorogo_log import Reader
 from lorogo_protocol import records
 from lorogo_protocol.records import BaseRecord, UpdateRecord
 from lorogo_protocol.status import Up
-from lorogo_transport.discovery import server_stats
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
+from lorogo_transport.rpc.discovery import server_stats
 from tests.e2e.support import eventually
 from tests.upgrade import previous
 

@@ -16,7 +16,7 @@ from lorogo_cli.config import pages
 from lorogo_cli.config.choosing import choose
 from lorogo_cli.config.entries import SECTIONS, TOP, entries
 from lorogo_cli.config.files import parse
-from lorogo_transport.embedded import EmbeddedNats
+from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli import support
 from tests.cli.support import Running, refused, said, said_json
 from tools import settings as writing

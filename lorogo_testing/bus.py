@@ -1,0 +1,401 @@
+"""One connection to the in-memory broker: subscriptions, requests, and how it is lost and found again."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from lorogo_testing.broker import Broker, Handler, Listener, Standing
+from lorogo_testing.link import Line
+from lorogo_transport.errors import (
+    Disconnected,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    TooLarge,
+    TransportError,
+)
+from lorogo_transport.headers import STATUS, encode_headers
+from lorogo_transport.ports import NO_HEADERS, Headers, Listening, Message, Refusal
+from lorogo_transport.rpc.subject_patterns import check_subject, matches
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_RECONNECT_SECONDS_MAX = 2.0  # between two attempts of a connection that was lost
+_CLOSE_SECONDS = 1.0
+
+
+class MemoryBus:
+    """A `ports.Bus`: one connection to the broker."""
+
+    def __init__(self, world: Broker, name: str, standing: Standing) -> None:
+        self.world = world
+        self.name = name
+        self.acks_to_drop = 0
+        self._line = Line(name, world.weather, world.context)
+        self._standing = standing
+        self._own = f"{name}-{next(world.ids)}"
+        self._refusal_watchers: dict[int, Callable[[Refusal], None]] = {}
+        self._connected = True
+        self._closed = False
+        self._met = world.broker_id  # the broker of the last connection
+        self._attempts: asyncio.TimerHandle | None = None  # to connect again
+        self._waiting: dict[asyncio.Future[Any], asyncio.TimerHandle] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._leaving: dict[int, Listener] = {}  # ended here, and the broker does not know it yet
+        self._watchers: dict[int, Callable[[bool], None]] = {}
+
+    @property
+    def max_payload(self) -> int:
+        return self.world.max_payload
+
+    @property
+    def broker_id(self) -> str:
+        return self.world.broker_id if self._connected else self._met
+
+    @property
+    def connected(self) -> bool:
+        return self._connected
+
+    @property
+    def problem(self) -> Exception | None:
+        return None if self._connected else Disconnected("there is no connection to NATS right now")
+
+    @property
+    def unanswerable(self) -> int:
+        return self._standing.answering.refused
+
+    @property
+    def users_only(self) -> bool:
+        return self._standing.answering.users_only
+
+    @property
+    def guarded(self) -> bool:
+        return self._standing.permissions is not None or self.users_only
+
+    def new_inbox(self) -> str:
+        return f"{self._standing.inbox_prefix}.{self._own}.{next(self.world.ids)}"
+
+    async def publish(
+        self, subject: str, data: bytes = b"", *, headers: Headers | None = None, reply: str = ""
+    ) -> None:
+        message = self.message(subject, data, headers, reply)
+        self._require_connection()
+
+        def serve() -> None:
+            self._publish(message)
+
+        self._line.send("publish", subject, len(data), serve)
+
+    async def request(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Headers | None = None,
+        timeout: float,
+        window: bool = False,
+    ) -> Message:
+        inbox = f"{self._standing.inbox_prefix}.{self._own}.r.{next(self.world.ids)}"
+        if window and self._standing.taken_prefix:
+            # everybody may publish there, so the receiver alone can know the word
+            inbox = f"{self._standing.taken_prefix}.{self._own}.{self.world.rng.getrandbits(88):022x}"
+        message = self.message(subject, data, headers, inbox)
+        self._require_connection()
+        done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def on_answer(answer: Message) -> None:
+            if not done.done():
+                done.set_result(answer)
+
+        listener = Listener(self, next(self.world.ids), inbox, "", on_answer)
+        self._listeners[listener.sid] = listener
+        self._attach(listener)
+
+        def serve() -> None:
+            if not self._publish(message):
+                self._line.bring_behind(lambda: _fail(done, PermissionDenied(subject)))
+
+        try:
+            self._line.send("publish", subject, len(data), serve)
+            answer = await self._wait(done, timeout, f"no answer on {subject!r} in time")
+        finally:
+            if self._listeners.pop(listener.sid, None) is not None:
+                self.world.discard(listener)
+        if answer.headers.get(STATUS) == "503":
+            raise NoResponders(f"nobody listens on {subject!r}")
+        return answer
+
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Listening:
+        check_subject(subject)
+        listener = Listener(self, next(self.world.ids), self._moved(subject), queue, handler)
+        self._listeners[listener.sid] = listener
+        if self._connected:
+            self._line.send_behind(lambda: self._attach(listener))
+        return listener
+
+    async def barrier(self, timeout: float = 5.0) -> None:
+        self._require_connection()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.send_behind(lambda: self._line.bring_behind(lambda: _succeed(done, None)))
+        try:
+            await self._wait(done, timeout, "no answer in time")
+        except RequestTimeout:
+            if not self._connected:
+                raise Disconnected("the connection was lost") from None
+            raise
+
+    def watch_connection(self, listener: Callable[[bool], None]) -> Callable[[], None]:
+        key = next(self.world.ids)
+        self._watchers[key] = listener
+
+        def stop() -> None:
+            self._watchers.pop(key, None)
+
+        return stop
+
+    def watch_refusals(self, listener: Callable[[Refusal], None]) -> Callable[[], None]:
+        key = next(self.world.ids)
+        self._refusal_watchers[key] = listener
+
+        def stop() -> None:
+            self._refusal_watchers.pop(key, None)
+
+        return stop
+
+    async def call(self, operation: Callable[[], T], *, timeout: float, subject: str, size: int = 0) -> T:
+        """Run `operation`, which asks on `subject`, at the broker and bring its result (or error) back."""
+        self._require_connection()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def serve() -> None:
+            try:
+                if not self._may(subject, publish=True):
+                    raise PermissionDenied(subject)
+                result = operation()
+            except TransportError as error:
+                failure = error
+                self._line.bring("answer", subject, 0, lambda: _fail(done, failure))
+            else:
+                self._line.bring("answer", subject, 0, lambda: _succeed(done, result))
+
+        self._line.send("ask", subject, size, serve)
+        return await self._wait(done, timeout, "no answer in time")
+
+    def deliver(self, listener: Listener, message: Message) -> None:
+        """Bring a message to its handler."""
+        if not self._connected:
+            return  # dropped as a slow consumer by the very same message
+        self._line.bring(
+            "deliver", message.subject, len(message.data), lambda: self._handle(listener, message)
+        )
+        if self._line.flooded:
+            self.drop()
+
+    def forget(self, listener: Listener) -> None:
+        if self._listeners.pop(listener.sid, None) is None or not self._connected:
+            return
+        if self.world.weather is None:
+            self.world.discard(listener)
+        else:  # as on a socket: what the broker sends it until then, and gives nobody else, is lost
+            self._leaving[listener.sid] = listener
+            self._line.send_behind(lambda: self._detach(listener))
+
+    def cut(self) -> None:
+        """Lose the connection, and wait for `heal()`."""
+        self._cancel_attempts()
+        if not self._connected:
+            return
+        self._lose()
+        for waiting in self._waiting:
+            _fail(waiting, RequestTimeout("the connection was lost before an answer came"))
+        asyncio.get_running_loop().call_soon(self._tell, False, context=self._line.home)
+
+    def drop(self) -> None:
+        """Lose the connection, and connect again by oneself when the broker is there."""
+        self.cut()
+        if not self._closed:
+            self._attempt_later(0)
+
+    def part(self, notice_seconds: float) -> None:
+        """From now on nothing comes through; the ends notice it only after a while."""
+        self._line.silent = True
+        self._line.lose_outgoing()
+        self._line.lose_incoming()
+        self._cancel_attempts()
+        if not self._closed:
+            self._attempts = asyncio.get_running_loop().call_later(
+                notice_seconds, self.drop, context=self._line.home
+            )
+
+    def mend(self) -> None:
+        """Let messages through again: on another connection, for that one has lost some."""
+        if self._line.silent and not self._closed:
+            self._line.silent = False
+            self.drop()
+
+    def heal(self, standing: Standing | None = None) -> None:
+        if self._connected and self._line.silent:
+            self.mend()
+            return
+        self._cancel_attempts()
+        if self._connected or self._closed:
+            return
+        if standing is not None:
+            self._standing = standing
+        if self.world.down:
+            self._attempt_later(0)
+            return
+        self._connected = True
+        self._line.silent = False
+        for listener in self._listeners.values():
+            listener.subject = self._moved(listener.subject)
+            self._attach(listener)
+        asyncio.get_running_loop().call_soon(self._tell, True, context=self._line.home)
+
+    def kill(self, *, sent_arrives: bool) -> None:
+        """Whoever had it is gone. What was sent before may still be on its way to the broker."""
+        self._closed = True
+        self._cancel_attempts()
+        if self._connected:
+            self._lose(sent_arrives=sent_arrives)
+        self._line.silent = True
+        for deadline in self._waiting.values():
+            deadline.cancel()
+        self._listeners.clear()
+        self._watchers.clear()
+        self._refusal_watchers.clear()
+        self.world.left(self)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        if self._connected:
+            with suppress(RequestTimeout, Disconnected):
+                await self.barrier(_CLOSE_SECONDS)
+        self._closed = True
+        self.cut()
+        self.world.left(self)
+
+    def _lose(self, *, sent_arrives: bool = False) -> None:
+        """The connection is gone, and the broker has forgotten it."""
+        self._connected = False
+        self._met = self.world.broker_id
+        if not sent_arrives:
+            self._line.lose_outgoing()
+        self._line.lose_incoming()
+        for listener in (*self._listeners.values(), *self._leaving.values()):
+            self.world.discard(listener)
+        self._leaving.clear()
+
+    def _attempt_later(self, attempt: int) -> None:
+        seconds = self.world.rng.uniform(0, min(_RECONNECT_SECONDS_MAX, 0.05 * 2 ** min(attempt, 10)))
+        self._attempts = asyncio.get_running_loop().call_later(
+            seconds, self._attempt, attempt, context=self._line.home
+        )
+
+    def _attempt(self, attempt: int) -> None:
+        if self.world.down or self._line.silent:
+            self._attempt_later(attempt + 1)
+        else:
+            self.heal()
+
+    def _cancel_attempts(self) -> None:
+        if self._attempts is not None:
+            self._attempts.cancel()
+            self._attempts = None
+
+    def message(self, subject: str, data: bytes, headers: Headers | None, reply: str = "") -> Message:
+        """The message as the broker will see it. Raises TooLarge."""
+        check_subject(subject)
+        block = encode_headers(headers) if headers else b""
+        size = len(data) + len(block)
+        if size > self.world.max_payload:
+            raise TooLarge(f"{size} bytes for {subject!r}, but NATS takes {self.world.max_payload} at most")
+        # as `parse_headers` would read the block again, and cheaper
+        heard = {name: value.strip() for name, value in headers.items()} if headers else NO_HEADERS
+        return Message(subject, bytes(data), heard, reply)
+
+    def _require_connection(self) -> None:
+        if not self._connected:
+            raise Disconnected("there is no connection to NATS right now")
+
+    def _attach(self, listener: Listener) -> None:
+        # closed meanwhile: nothing to do
+        if listener.sid in self._listeners and self._may(listener.subject, publish=False):
+            self.world.add(listener)
+
+    def _detach(self, listener: Listener) -> None:
+        self._leaving.pop(listener.sid, None)
+        self.world.discard(listener)
+
+    def _moved(self, subject: str) -> str:
+        """The subject; of an inbox of ours, where it is now."""
+        rest = subject.partition(".")[2]
+        return f"{self._standing.inbox_prefix}.{rest}" if rest.startswith(f"{self._own}.") else subject
+
+    def _publish(self, message: Message) -> bool:
+        """At the broker: whether we may. A stream's refusal has no way back without a reply."""
+        if not self._may(message.subject, publish=True):
+            return False
+        with suppress(TransportError):
+            self.world.publish(message, self.name)
+        return True
+
+    def _may(self, subject: str, *, publish: bool) -> bool:
+        """Whether the broker allows it; if not, those who watch are told."""
+        allowed = self._standing.permissions
+        if allowed is None or subject.startswith(f"{self._standing.taken_prefix or '-'}."):
+            return True
+        if any(matches(one, subject) for one in (allowed.publish if publish else allowed.subscribe)):
+            return True
+        refusal = Refusal(subject, publish)
+        for watcher in list(self._refusal_watchers.values()):
+            self._line.bring_behind(lambda watcher=watcher: watcher(refusal))  # type: ignore[misc]  # this turn's
+        return False
+
+    async def _wait(self, done: "asyncio.Future[T]", timeout: float, words: str) -> T:
+        deadline = asyncio.get_running_loop().call_later(timeout, _expire, done, words)
+        self._waiting[done] = deadline
+        try:
+            return await done
+        finally:
+            deadline.cancel()
+            self._waiting.pop(done, None)
+
+    def _handle(self, listener: Listener, message: Message) -> None:
+        if listener.sid not in self._listeners:
+            return
+        reply = self._standing.answering.to(message.reply)
+        if reply != message.reply:
+            message = Message(message.subject, message.data, message.headers, reply)
+        if self.world.tap is not None:
+            self.world.tap.delivered(self.name, message)
+        try:
+            listener.handler(message)
+        except Exception:
+            log.exception("a message handler failed", subject=listener.subject)
+
+    def _tell(self, connected: bool) -> None:
+        for watcher in list(self._watchers.values()):
+            try:
+                watcher(connected)
+            except Exception:
+                log.exception("a connection watcher failed")
+
+
+def _succeed(done: "asyncio.Future[T]", result: T) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[Any]", error: TransportError) -> None:
+    if not done.done():
+        done.set_exception(error)
+
+
+def _expire(done: "asyncio.Future[Any]", words: str) -> None:
+    _fail(done, RequestTimeout(words))

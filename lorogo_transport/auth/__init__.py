@@ -1,0 +1,1 @@
+"""Access control: tokens, keys, revocations, NATS accounts, and the auth callout."""

@@ -1,0 +1,88 @@
+"""The auth service, whole: asked in AUTH, reading what is revoked in LOROGO, closing connections in SYS."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Final
+
+from lorogo_protocol import subjects
+from lorogo_protocol.callout import SUBJECT
+from lorogo_transport.auth import accounts, seeds
+from lorogo_transport.auth.anonymous_access import lets_in
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.callout import Callout
+from lorogo_transport.auth.connection_reaper import FIND, Kicker
+from lorogo_transport.auth.key_source import KeySource
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import NotAuthorized, Unreachable
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+#: the seeds that it needs
+NEEDED: Final = (accounts.ISSUER, accounts.AUTH, accounts.AUTH_LIST, accounts.SYSTEM)
+
+#: its connections, and a subject that is for each of them alone
+_PLACES: Final = {accounts.AUTH: SUBJECT, accounts.AUTH_LIST: subjects.REVOKED_ALL, accounts.SYSTEM: FIND}
+_PROOF_SECONDS: Final = 15.0
+RECONNECT_SECONDS_MAX: Final = 0.2  # while it is away nobody comes in
+
+
+class WrongSeed(NotAuthorized):
+    """NATS knows this seed as another's."""
+
+    code = "wrong-seed"
+
+
+@asynccontextmanager
+async def running(
+    url: str, keys: KeySource, found: Mapping[str, str], *, clock: Clock | None = None
+) -> AsyncIterator[Callout]:
+    """The service on this NATS, until the end of the block. `found` has the seeds by their names.
+
+    Raises Unreachable, NotAuthorized, WrongSeed, InvalidSeed.
+    """
+    signer = seeds.SeedSigner(found[accounts.ISSUER], seeds.ACCOUNT, "the issuer's seed")
+    clock = clock if clock is not None else SystemClock()
+    async with AsyncExitStack() as stack:
+        asked, listed, system = places = [
+            await stack.enter_async_context(
+                await connect(
+                    url,
+                    name=f"lorogo {name}",
+                    seed=found[name],
+                    inbox_prefix=accounts.AUTH_INBOX,
+                    answer_nats_only=name == accounts.AUTH,
+                    reconnect_seconds_max=RECONNECT_SECONDS_MAX,
+                )
+            )
+            for name in _PLACES
+        ]
+        refused: set[str] = set()
+        for one in places:
+            stack.callback(one.bus.watch_refusals(lambda refusal: refused.add(refusal.subject)))
+        authority = await stack.enter_async_context(Authority(keys, listed, clock))
+        await stack.enter_async_context(Kicker(system.bus, authority))
+        callout = await stack.enter_async_context(Callout(asked.bus, authority, signer, clock))
+        await system.bus.publish(FIND)
+        for one in places:
+            await one.bus.barrier()  # what we may not do was said before
+        if wrong := [f"{name}.seed" for name, subject in _PLACES.items() if subject in refused]:
+            raise WrongSeed(f"NATS knows {' and '.join(wrong)} as another's: are the seeds mixed up?")
+        yield callout
+
+
+async def check_issuer(url: str, service: Callout) -> None:
+    """Raise WrongSeed if NATS does not take what our issuer's seed signs; then nobody would come in."""
+    heeded = None
+    with suppress(TimeoutError, Unreachable):
+        async with asyncio.timeout(_PROOF_SECONDS):
+            heeded = await service.heeded(lambda token: lets_in(url, token))
+    if heeded is None:
+        log.warning("it was not seen whether NATS takes our answers: try whether a token comes in")
+    elif not heeded:
+        raise WrongSeed(
+            "NATS does not take what issuer.seed signs, so nobody would be let in: it is not the `issuer`"
+            " in the nats.conf that NATS runs with"
+        )

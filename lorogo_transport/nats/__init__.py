@@ -1,0 +1,1 @@
+"""Real NATS: the connection, the bus, streams, TLS, login, and an embedded nats-server."""

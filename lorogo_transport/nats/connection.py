@@ -1,0 +1,375 @@
+"""A `Transport` on real NATS: `await connect("nats://127.0.0.1:4222", name="...")`.
+
+The one file that imports nats. From nats-py we take what is hard and rarely runs: URLs, handshake,
+authentication, TLS, control lines. What runs for every message, or must hold when things break, is
+ours, because in nats-py 2.16 (docs/decisions/0006):
+
+- its `flush()` writes PING past SUB and PUB that wait in its buffer: no barrier;
+- a `flush()` that is cancelled or times out leaves a cancelled future behind, and the next PONG
+  kills the reader for good;
+- publishing swallows cancellation while its buffer is full, and what is buffered when the connection
+  drops is sent after the reconnect, long after we said "outcome unknown";
+- a connection that is refused in the moment of a cancellation swallows it (so does asyncio's
+  `wait_for` in Python 3.11): whoever closes would wait for ever;
+- any `-ERR` from the server closes the client for ever;
+- it keeps a task and a queue per subscription (10,000 documents have several each) and drops
+  messages when that queue is full. Here handlers run straight from the reader: nothing is queued,
+  nothing is dropped, and a slow process is slowed down by TCP.
+
+So a `_Wire` is one TCP connection that never reconnects, and `bus.JetStreamBus` makes the next one.
+The names that `_Wire` replaces are nats-py's own: a new minor version of it needs the contract suite.
+"""
+
+import asyncio
+import random
+import re
+import secrets
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+from lorogo_transport.errors import NotAuthorized, Unreachable
+from lorogo_transport.headers import parse_headers
+from lorogo_transport.nats import streams
+from lorogo_transport.nats import tls as nats_tls
+from lorogo_transport.nats.addresses import parse_servers, refuses_us, why
+from lorogo_transport.nats.bus import JetStreamBus
+from lorogo_transport.nats.inbound import Inbound
+from lorogo_transport.nats.login import Login, TokenSource
+from lorogo_transport.nats.wire import RECONNECT_SECONDS_MAX, Listener, Options, Wire
+from lorogo_transport.ports import NO_HEADERS, Message, Refusal, ServiceInfo, StreamSpec, Subscription
+from lorogo_transport.rpc import services
+from lorogo_transport.rpc.reply_rule import Answering
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_READ_BYTES = 256 * 1024
+_OUTBOX_BYTES_MAX = 1024 * 1024  # publishers wait for the socket above this
+_REFUSED = re.compile(
+    rb"""-ERR\s+'permissions violation for (publish|subscription) to "([^"]+)\"""", re.IGNORECASE
+)
+_PING_SECONDS = 2.0
+_PONG_SECONDS = 4.0  # silence after a ping that means the connection is dead
+
+
+async def connect(
+    url: str,
+    *,
+    name: str = "lorogo",
+    timeout: float = 5.0,
+    credentials: str | Path | None = None,
+    tls: ssl.SSLContext | None = None,
+    token: TokenSource | None = None,
+    documents: Sequence[str] = (),
+    seed: str | None = None,
+    inbox_prefix: str = "_INBOX",
+    taken_prefix: str = "",
+    answer_users_only: bool = False,
+    answer_nats_only: bool = False,
+    rng: random.Random | None = None,
+    wait_seconds: float | None = None,
+    reconnect_seconds_max: float = RECONNECT_SECONDS_MAX,
+) -> "JetStreamTransport":
+    """A connected transport; it reconnects for ever from then on.
+
+    With `wait_seconds` it comes after that time whether NATS has answered or not, and goes on trying.
+
+    `url` is one address or several with commas between, each `nats://[user:password@]host[:port]`
+    or `tls://...`; behind a `?` it may name files for TLS (`tls`). Raises Unreachable, with a sentence
+    that says why, if none answers in time; NotAuthorized if NATS does not take us.
+
+    Who we are is said by a `token` (a function is asked for it before each connection), for the
+    `documents` named or for those that the token names; by the `seed` of an nkey; or by `credentials`,
+    a .creds file. With a token our inboxes are those of its user, else they begin with `inbox_prefix`.
+    A closed server hears "go on" below `taken_prefix`, and with `answer_users_only` answers to nothing
+    but inboxes of users (docs/decisions/0016). Who answers nats-server itself sets `answer_nats_only`.
+    """
+    url, files = nats_tls.split(url)
+    if tls is None and files:
+        tls = await asyncio.to_thread(nats_tls.context_of, files)
+    options = Options(
+        parse_servers(url),
+        name,
+        timeout,
+        Login(token, tuple(documents), seed, credentials),
+        tls,
+        inbox_prefix,
+        taken_prefix,
+        Answering(users_only=answer_users_only, nats_only=answer_nats_only),
+        rng if rng is not None else random.Random(),
+        reconnect_seconds_max,
+    )
+    bus = JetStreamBus(options, _Wire)
+    if wait_seconds is None:
+        await bus.open()
+    else:
+        await bus.open_anyway(wait_seconds)
+    return JetStreamTransport(bus)
+
+
+class JetStreamTransport:
+    """A `ports.Transport`: the bus, and JetStream streams over it."""
+
+    def __init__(self, bus: JetStreamBus) -> None:
+        self._bus = bus
+
+    @property
+    def bus(self) -> JetStreamBus:
+        return self._bus
+
+    def stream(self, name: str) -> streams.JetStreamStream:
+        return streams.JetStreamStream(self._bus, name, may_ask=not self._bus.by_token)
+
+    async def ensure(self, spec: StreamSpec) -> list[str]:
+        return await streams.ensure(self._bus, spec)
+
+    async def announce(self, info: ServiceInfo, stats: Callable[[], Mapping[str, object]]) -> Subscription:
+        return await services.announce(
+            self._bus, info, stats, service_id=secrets.token_hex(11), started=datetime.now(UTC)
+        )
+
+    def renew(self) -> None:
+        """Connect anew: a token that is asked for is another now."""
+        self._bus.renew()
+
+    async def close(self) -> None:
+        await self._bus.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Wire(Client):
+    """One TCP connection from handshake to loss; nats-py's Client with its hot and fragile parts replaced."""
+
+    def __init__(
+        self,
+        listeners: Mapping[int, Listener],
+        on_lost: Callable[[Wire, Exception], None],
+        on_refused: Callable[[Refusal], None],
+    ) -> None:
+        super().__init__()
+        self._listeners = listeners
+        self._on_lost = on_lost
+        self._on_refused = on_refused
+        self._answering = Answering()
+        self._inbound = Inbound(self._on_message)
+        self._loop = asyncio.get_running_loop()
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._socket_bytes = 0  # what the socket had not taken when we last looked
+        self._tls_wanted = False
+        self.dead = False
+        self.last_problem: Exception | None = None
+
+    async def dial(self, server: str, options: Options, token: str | None) -> None:
+        self._answering = options.answering
+        self._tls_wanted = urlsplit(server).scheme == "tls" or options.tls is not None
+        try:
+            await self.connect(
+                [server],
+                name=options.name,
+                error_cb=self._on_problem,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=options.timeout,  # type: ignore[arg-type]  # annotated int, used as float
+                tls=options.tls,
+                **_identity(options.login, token),
+            )
+        except ImportError as error:
+            raise NotAuthorized(
+                f"nkeys need the extra `tokens`: pip install 'lorogo[tokens]' ({error})"
+            ) from None
+        except (OSError, nats.errors.Error, ValueError) as error:
+            _heed_cancellation()
+            problem = self.last_problem or error
+            kind = NotAuthorized if refuses_us(problem) else Unreachable
+            raise kind(why(server, problem, options.timeout)) from error
+        except Exception:
+            if options.login.seed is None:
+                raise
+            # nkeys has its own errors, and is imported by nats-py only when it is needed
+            raise NotAuthorized("the nkey seed cannot be used: it is a line that begins with SU") from None
+        _heed_cancellation()
+
+    @property
+    def broker_id(self) -> str:
+        return str(self._server_info.get("server_id", ""))
+
+    def discovered(self, server: str) -> list[str]:
+        """The other servers of the cluster, with the same scheme and login as `server`."""
+        known = urlsplit(server)
+        login, at, _ = known.netloc.rpartition("@")
+        return [f"{known.scheme}://{login}{at}{found.netloc}" for found in self.discovered_servers]
+
+    @property
+    def congested(self) -> bool:
+        return self._outbox_bytes + self._socket_bytes > _OUTBOX_BYTES_MAX
+
+    def send(self, *parts: bytes) -> None:
+        """Queue for the socket; everything queued within one turn of the loop is one write."""
+        if not self._outbox:
+            self._loop.call_soon(self._write_outbox)
+        self._outbox.extend(parts)
+        for part in parts:
+            self._outbox_bytes += len(part)
+
+    async def drain(self) -> None:
+        self._write_outbox()
+        self._check_alive()
+        writer = self._writer()
+        if writer is not None:
+            await writer.drain()
+            self._check_alive()
+            self._socket_bytes = writer.transport.get_write_buffer_size()
+
+    def ping(self) -> "asyncio.Future[bool]":
+        """A future: True when everything sent before was processed, False when the wire is lost first."""
+        pong: asyncio.Future[bool] = self._loop.create_future()
+        if self.dead:
+            pong.set_result(False)
+            return pong
+        self._pongs.append(pong)
+        self.send(b"PING\r\n")
+        return pong
+
+    def abort(self) -> None:
+        """End at once, without a word to the peer. Safe twice."""
+        if self.dead:
+            return
+        self.dead = True
+        self._outbox.clear()
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None:
+                task.cancel()
+        for pong in self._pongs:
+            if not pong.done():
+                pong.set_result(False)
+        writer = self._writer()
+        if writer is not None:
+            writer.transport.abort()  # close() would wait for a dead peer to take what is buffered
+
+    async def ended(self) -> None:
+        """Wait for the wire's tasks after `abort()`."""
+        tasks = (self._reading_task, self._ping_interval_task, self._flusher_task)
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    def _write_outbox(self) -> None:
+        outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        writer = self._writer()
+        if outbox and not self.dead and writer is not None:
+            try:
+                writer.writelines(outbox)
+                self._socket_bytes = writer.transport.get_write_buffer_size()
+            except RuntimeError as error:  # uvloop's word for a socket that was reset; we may know it first
+                self._on_lost(self, ConnectionError(f"the connection was lost: {error}"))
+
+    def _check_alive(self) -> None:
+        if self.dead:
+            raise ConnectionError("the connection was lost")
+
+    def _writer(self) -> asyncio.StreamWriter | None:
+        transport = self._transport
+        if not isinstance(transport, TcpTransport):
+            return None
+        return transport._io_writer  # noqa: SLF001  # nats-py has no other way to the socket's buffer
+
+    def _connect_command(self) -> bytes:
+        if self._tls_wanted and not self._server_info.get("tls_required"):
+            raise nats.errors.SecureConnWantedError  # before the password leaves
+        command: bytes = super()._connect_command()
+        return command
+
+    def _on_message(self, sid: int, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        listener = self._listeners.get(sid)
+        if listener is None:
+            return
+        try:
+            listener.handler(
+                Message(
+                    subject,
+                    data,
+                    parse_headers(headers) if headers else NO_HEADERS,
+                    self._answering.to(reply) if reply else "",
+                )
+            )
+        except Exception:
+            log.exception("a message handler failed", subject=listener.subject)
+
+    async def _on_problem(self, error: Exception) -> None:
+        self.last_problem = error  # nats-py would print it; only a failed first connection is news
+
+    # What follows replaces methods of nats-py's Client; the names are its own.
+
+    async def _read_loop(self) -> None:
+        assert self._transport is not None
+        try:
+            while data := await self._transport.read(_READ_BYTES):
+                for line in self._inbound.feed(data):
+                    await self._ps.parse(line)
+            self._on_lost(self, ConnectionError("NATS closed the connection"))
+        except Exception as error:  # noqa: BLE001  # a socket error, bytes that are not NATS: it is over
+            self._on_lost(self, error)
+
+    async def _process_ping(self) -> None:
+        self.send(b"PONG\r\n")
+
+    async def _process_pong(self) -> None:
+        if self._pongs:
+            pong = self._pongs.pop(0)
+            if not pong.done():
+                pong.set_result(True)
+
+    async def _process_err(self, err_msg: str) -> None:
+        if "permissions violation" in err_msg:  # the connection stays
+            # nats-py gives us the words in lower case; its parser still has them as they came
+            said = _REFUSED.match(self._ps.buf) or _REFUSED.match(f"-ERR {err_msg}\r\n".encode())
+            if said is None:
+                log.warning("NATS refuses", reason=err_msg)
+            else:
+                self._on_refused(Refusal(said[2].decode(), publish=said[1].lower() == b"publish"))
+            return
+        self._on_lost(self, nats.errors.Error(f"NATS says {err_msg}"))
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self._on_lost(self, e)
+
+    async def _ping_interval(self) -> None:
+        while True:
+            await asyncio.sleep(_PING_SECONDS)
+            pong = self.ping()
+            await asyncio.wait({pong}, timeout=_PONG_SECONDS)
+            if not pong.done():
+                self._on_lost(self, TimeoutError(f"no answer from NATS for {_PONG_SECONDS:g} s"))
+                return
+
+    async def _flusher(self) -> None:
+        """Nothing to do: `send` writes."""
+
+
+def _identity(login: Login, token: str | None) -> dict[str, Any]:
+    """Who we are, as nats-py takes it."""
+    if token is None:
+        return {"user_credentials": login.credentials, "nkeys_seed_str": login.seed}
+    if login.documents:
+        return {"user": ",".join(login.documents), "password": token}
+    return {"token": token}
+
+
+def _heed_cancellation() -> None:
+    """Raise what a callee may have swallowed: the task was asked to end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,0 +1,404 @@
+"""Calls to the owner of a document or to a server, both ends, with requests and replies of any length.
+
+    caller ── chunks on loro.doc.{verb}.{id}, reply = inbox ──▶ responder
+           ◀── chunks on the inbox, or one message with LORO_REASON ──
+
+A chunk that carries a reply subject asks its receiver to answer it with an empty message when it has
+taken it: one in every window, so neither end is flooded. A request without chunk headers is whole.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lorogo_protocol import calls, chunks, limits, subjects
+from lorogo_protocol import headers as h
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.chunks import Assembled, Assembler, Rejected, Repeated
+from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.replies import sentence
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import (
+    Disconnected,
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    TransportError,
+)
+from lorogo_transport.headers import STATUS
+from lorogo_transport.ports import Bus, Listening, Message, Refusal
+from lorogo_transport.tasks import Work
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Served = Callable[[str, dict[str, object]], Awaitable[calls.Body]]  # (verb, arguments) -> facts
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks for what, as one message says it."""
+
+    subject: str
+    reply: str
+    token: str = field(default="", repr=False)
+
+
+Door = Callable[[Asked], Served]  # who serves this one; raises Refused
+
+_UNFINISHED_CALLS_MAX: Final = 64
+_WINDOW_ANSWER_SECONDS: Final = 10.0
+_REPLY_SECONDS_MAX: Final = 300.0
+_SAYING_MAX: Final = 256  # short answers under way at once, of one responder; more go unsaid
+
+
+async def send_chunked(
+    bus: Bus, subject: str, payload: bytes, call_id: str, *, reply: str = "", token: str = ""
+) -> None:
+    """Publish a payload in chunks; the last chunk of each window waits until the receiver took it."""
+    size = chunks.chunk_bytes(bus.max_payload - len(token))
+    sent = 0
+    more = {h.TOKEN: token} if token else {}
+    for chunk in chunks.split(payload, call_id, chunk_bytes_max=size):
+        sent += len(chunk.data)
+        headers = {**chunk.headers(), **more}
+        if sent < limits.WINDOW_BYTES or chunk.final:
+            answer_to = reply if chunk.final else ""
+            await bus.publish(subject, chunk.data, headers=headers, reply=answer_to)
+            continue
+        sent = 0
+        await bus.request(subject, chunk.data, headers=headers, timeout=_WINDOW_ANSWER_SECONDS, window=True)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for its reply."""
+
+    subject: str
+    done: asyncio.Future[bytes]
+    assembler: Assembler
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Caller:
+    """Makes calls; one inbox subscription for all of them."""
+
+    def __init__(self, bus: Bus, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._new_id = new_id
+        self._waiting: dict[str, _Waiting] = {}
+        self._subscription: Listening | None = None
+        self._unwatch: Callable[[], None] | None = None
+        self._window_answers: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen for replies."""
+        self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_reply)
+        self._unwatch = self._bus.watch_refusals(self._on_refusal)
+
+    async def close(self) -> None:
+        """Stop; calls under way end with Disconnected."""
+        if self._unwatch is not None:
+            self._unwatch()
+        if self._subscription is not None:
+            await self._subscription.close()
+        for waiting in self._waiting.values():
+            if not waiting.done.done():
+                waiting.done.set_exception(Disconnected("the caller was closed"))
+        for task in self._window_answers:
+            task.cancel()
+
+    async def call(
+        self,
+        verb: str,
+        document_id: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        token: str = "",
+    ) -> dict[str, object]:
+        """What the owner answers. `timeout` bounds every silence, so a long reply may take longer.
+
+        `token` says who asks, to an owner that has keys. Raises Refused with the owner's reason,
+        NoResponders, RequestTimeout, Disconnected, PermissionDenied (NATS does not let us ask).
+        """
+        subject = subjects.call(verb, document_id)
+        return await self.ask(
+            subject, body, timeout=timeout, whom=f"the owner of {document_id}, asked {verb},", token=token
+        )
+
+    async def ask(
+        self,
+        subject: str,
+        body: calls.Body | None = None,
+        *,
+        timeout: float,
+        whom: str = "whoever was asked",
+        token: str = "",
+    ) -> dict[str, object]:
+        """What the responder on that subject answers; as `call()`, which is for the owner of a document."""
+        assert self._subscription is not None, "not started"
+        call_id = self._new_id()
+        payload = calls.encode(body or {})
+        if len(payload) > calls.CALL_BYTES_MAX:  # before a byte is sent, and before a document is created
+            raise Refused(
+                Reason.TOO_LARGE,
+                f"the call has {len(payload)} bytes and may have {calls.CALL_BYTES_MAX}; send smaller parts",
+            )
+        waiting = _Waiting(
+            subject,
+            asyncio.get_running_loop().create_future(),
+            Assembler(
+                update_bytes_max=calls.REPLY_BYTES_MAX,
+                unfinished_bytes_max=calls.REPLY_BYTES_MAX,
+                unfinished_seconds=timeout,
+            ),
+        )
+        self._waiting[call_id] = waiting
+        try:
+            reply = f"{self._subscription.subject.removesuffix('*')}{call_id}"
+            await send_chunked(self._bus, subject, payload, call_id, reply=reply, token=token)
+            while not waiting.done.done():
+                waiting.heard.clear()
+                await _either(waiting, timeout)
+                if not waiting.done.done() and not waiting.heard.is_set():
+                    raise RequestTimeout(f"{whom} did not answer in {timeout:g} s")
+            return calls.decode(waiting.done.result())
+        finally:
+            del self._waiting[call_id]
+            if waiting.done.done() and not waiting.done.cancelled():
+                waiting.done.exception()  # seen, so that asyncio does not complain
+
+    def _on_refusal(self, refusal: Refusal) -> None:
+        if refusal.publish:
+            for waiting in self._waiting.values():
+                if waiting.subject == refusal.subject and not waiting.done.done():
+                    waiting.done.set_exception(PermissionDenied(refusal.subject))
+
+    def _on_reply(self, message: Message) -> None:
+        waiting = self._waiting.get(message.subject.rpartition(".")[2])
+        if waiting is None or waiting.done.done():
+            return
+        waiting.heard.set()
+        headers = message.headers
+        if headers.get(STATUS) == "503":
+            waiting.done.set_exception(NoResponders("nobody answers there"))
+            return
+        if (code := headers.get(h.REASON)) is not None:
+            waiting.done.set_exception(_refusal(code, headers.get(h.MESSAGE, "")))
+            return
+        try:
+            chunk = chunks.parse(headers, message.data)
+        except MalformedMessage as error:
+            waiting.done.set_exception(error)
+            return
+        if message.reply:
+            task = asyncio.ensure_future(_go_on(self._bus, message.reply))
+            self._window_answers.add(task)
+            task.add_done_callback(self._window_answers.discard)
+        match waiting.assembler.add(chunk, sequence=chunk.index + 1, now=self._clock.now()):
+            case Assembled(payload=payload):
+                waiting.done.set_result(payload)
+            case Rejected(message=why):
+                waiting.done.set_exception(MalformedMessage(f"the reply was damaged: {why}"))
+            case Repeated() | None:
+                pass
+
+
+async def _either(waiting: _Waiting, timeout: float) -> None:
+    """Until something was heard, the call is done, or time is up."""
+    heard = asyncio.ensure_future(waiting.heard.wait())
+    both: set[asyncio.Future[Any]] = {heard, waiting.done}
+    try:
+        await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        heard.cancel()
+
+
+def _refusal(code: str, message: str) -> LorogoError:
+    try:
+        return Refused(Reason(code), message)
+    except ValueError:
+        return MalformedMessage(f"unknown reason {code[:40]!r}: {message}")
+
+
+async def _go_on(bus: Bus, subject: str) -> None:
+    try:
+        await bus.publish(subject)
+    except TransportError as error:
+        log.debug("could not say go on", problem=str(error))
+
+
+class Budget:
+    """So many bytes of replies may be under way at once; who comes later waits."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held = 0
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def holding(self, size: int) -> AsyncIterator[None]:
+        """Wait for room; a reply above the whole budget goes alone."""
+        wanted = min(size, self._bytes_max)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._held + wanted <= self._bytes_max)
+            self._held += wanted
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._held -= wanted
+                self._changed.notify_all()
+
+
+class Responder:
+    """Answers the calls of one document or server; `serve` does the work, one task per call, bounded."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        serve: Served,
+        *,
+        spawn: Callable[[Work], None],
+        budget: Budget,
+        calls_max: int = 64,
+        door: Door | None = None,
+        on_refused: Callable[[Reason], None] | None = None,
+        room: chunks.Room | None = None,
+    ) -> None:
+        """`door` is asked about every message, and may serve those who come in in another way."""
+        self._bus = bus
+        self._clock = clock
+        self._door: Door = door or (lambda _: serve)
+        self._on_refused = on_refused or (lambda _: None)
+        self._saying = 0
+        self._spawn = spawn
+        self._budget = budget
+        self._calls_max = calls_max
+        self._running = 0
+        self._assembler = Assembler(
+            update_bytes_max=calls.CALL_BYTES_MAX,
+            unfinished_bytes_max=2 * calls.CALL_BYTES_MAX,
+            unfinished_updates_max=_UNFINISHED_CALLS_MAX,
+            room=room,
+        )
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Held for calls that wait for chunks."""
+        return self._assembler.unfinished_bytes
+
+    def expire(self) -> None:
+        """Drop what waited too long for chunks."""
+        self._assembler.expire(self._clock.now())
+
+    def on_message(self, message: Message) -> None:
+        """Take one message of `loro.doc.*.{id}`, or of a subject with the verb in that place."""
+        verb = message.subject.split(".")[2]
+        asked = Asked(message.subject, message.reply, message.headers.get(h.TOKEN, ""))
+        try:
+            serve = self._door(asked)
+        except Refused as no:
+            self._no(message.reply, no.reason, str(no))
+            return
+        if h.LOG_ID not in message.headers:
+            self._begin(serve, verb, "plain", message.data, message.reply)
+            return
+        now = self._clock.now()
+        self._assembler.expire(now)
+        try:
+            chunk = chunks.parse(message.headers, message.data)
+        except MalformedMessage as error:
+            self._no(message.reply, Reason.INVALID_REQUEST, str(error))
+            return
+        if not chunk.final and message.reply:
+            self._say(_go_on(self._bus, message.reply))
+        match self._assembler.add(_apart(chunk, asked), sequence=chunk.index + 1, now=now):
+            case Assembled(payload=payload):
+                self._begin(serve, verb, chunk.log_id, payload, message.reply)
+            case Rejected(reason=reason, message=why):
+                self._no(message.reply, reason, why)
+            case Repeated() | None:
+                pass
+
+    def _begin(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        if not reply:
+            return
+        if self._running >= self._calls_max:
+            self._no(reply, Reason.BUSY, f"{self._running} calls are under way")
+            return
+        self._running += 1
+        self._spawn(self._answer(serve, verb, call_id, payload, reply))
+
+    def _no(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        if reply:
+            self._say(self._refuse(reply, reason, message))
+
+    def _say(self, word: Work) -> None:
+        """Send something short; who floods us is not answered every time."""
+        if self._saying >= _SAYING_MAX:
+            word.close()
+            return
+        self._saying += 1
+        self._spawn(self._said(word))
+
+    async def _said(self, word: Work) -> None:
+        try:
+            await word
+        finally:
+            self._saying -= 1
+
+    async def _answer(self, serve: Served, verb: str, call_id: str, payload: bytes, reply: str) -> None:
+        try:
+            facts = await serve(verb, calls.decode(payload))
+            async with asyncio.timeout(_REPLY_SECONDS_MAX), self._budget.holding(_size(facts)):
+                await send_chunked(self._bus, reply, calls.encode(facts), call_id)
+        except TimeoutError:
+            await self._fail(reply, Reason.BUSY, "the reply could not be sent in time")
+        except Refused as no:
+            await self._fail(reply, no.reason, str(no))
+        except MalformedMessage as error:
+            await self._fail(reply, Reason.INVALID_REQUEST, str(error))
+        except TransportError as error:
+            log.warning("a call could not be answered", verb=verb, problem=str(error))
+            await self._fail(reply, Reason.FAILED, str(error))
+        except Exception as error:
+            log.exception("a call failed", verb=verb)
+            await self._fail(reply, Reason.FAILED, f"{type(error).__name__}: {error}")
+        finally:
+            self._running -= 1
+
+    async def _fail(self, reply: str, reason: Reason, message: str) -> None:
+        self._on_refused(reason)
+        await self._refuse(reply, reason, message)
+
+    async def _refuse(self, reply: str, reason: Reason, message: str) -> None:
+        if not reply:
+            return
+        try:
+            await self._bus.publish(
+                reply, headers={h.REASON: reason.value, h.MESSAGE: sentence(message) or reason.value}
+            )
+        except TransportError as error:
+            log.debug("a refusal could not be sent", problem=str(error))
+
+
+def _apart(chunk: chunks.Chunk, asked: Asked) -> chunks.Chunk:
+    """The chunk under a name that chunks of other tokens, or of other verbs, cannot have."""
+    owner = hashlib.sha256(f"{asked.subject} {asked.token}".encode(errors="replace")).hexdigest()
+    return replace(chunk, log_id=f"{owner}.{chunk.log_id}")
+
+
+def _size(facts: calls.Body) -> int:
+    """About how many bytes a reply has: its long members."""
+    if isinstance(facts, calls.Encoded):
+        return len(facts.packed)
+    return 1024 + sum(len(value) for value in facts.values() if isinstance(value, bytes | str))

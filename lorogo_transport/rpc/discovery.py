@@ -1,0 +1,136 @@
+"""Which servers there are, as they say themselves through the NATS services protocol."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lorogo_protocol.ids import is_token
+from lorogo_protocol.subjects import SERVICE
+from lorogo_transport.headers import STATUS
+from lorogo_transport.ports import Bus, Message
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+T = TypeVar("T")
+
+_FIRST_SECONDS = 2.0
+_GATHER_SECONDS = 0.25  # for more servers to answer, after the last one that did
+_SERVERS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """One server, by its own account."""
+
+    server_id: str
+    durability: str
+    journals: tuple[str, ...]  # the ids of its journal's partitions, hex
+    journal_address: str = ""  # host:port where others may copy it; empty: nowhere
+    journal_replicas: int = 0  # how many others should
+    journal_place: str = ""  # where its disk is; a copy at the same place is none. Empty: not known
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStats:
+    """One server in figures, by its own account."""
+
+    server_id: str
+    version: str
+    started: str  # ISO 8601
+    stats: Mapping[str, Any]
+
+
+def is_ready(stats: Mapping[str, Any]) -> bool:
+    """Whether the server takes documents and can ACK: connected, and its journal, if it has one, is open."""
+    return stats.get("ready") is True and stats.get("journal", "open") == "open"
+
+
+async def find_servers(
+    bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
+) -> list[FoundServer]:
+    """Every server that answers now. Raises Disconnected."""
+    answers = await _gather(bus, "INFO", _read, first_seconds, gather_seconds)
+    return list({server.server_id: server for server in answers}.values())
+
+
+async def server_stats(
+    bus: Bus, *, first_seconds: float = _FIRST_SECONDS, gather_seconds: float = _GATHER_SECONDS
+) -> list[ServerStats]:
+    """What each server that answers now says of itself in figures. Raises Disconnected."""
+    return await _gather(bus, "STATS", _read_stats, first_seconds, gather_seconds)
+
+
+async def _gather(
+    bus: Bus, verb: str, read: Callable[[bytes], T | None], first_seconds: float, gather_seconds: float
+) -> list[T]:
+    """Ask all servers, and wait until no more answers come."""
+    found: list[T] = []
+    arrived = asyncio.Event()
+    nobody = False
+
+    def on_answer(message: Message) -> None:
+        nonlocal nobody
+        if message.headers.get(STATUS) == "503":
+            nobody = True
+        elif (answer := read(message.data)) is not None and len(found) < _SERVERS_MAX:
+            found.append(answer)
+        arrived.set()
+
+    inbox = bus.new_inbox()
+    subscription = await bus.subscribe(inbox, on_answer)
+    try:
+        await bus.publish(f"$SRV.{verb}.{SERVICE}", reply=inbox)
+        wait = first_seconds
+        while not nobody:
+            arrived.clear()
+            try:
+                async with asyncio.timeout(wait):  # wait_for may swallow a cancellation
+                    await arrived.wait()
+            except TimeoutError:
+                break
+            wait = gather_seconds
+    finally:
+        await subscription.close()
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _read_stats(data: bytes) -> ServerStats | None:
+    """What one answer says; None for one that we cannot use."""
+    try:
+        answer = json.loads(data, parse_constant=_no_number)
+        stats = (answer.get("endpoints") or [{}])[0].get("data") or {}
+        server_id = answer["metadata"]["server_id"]
+        if not is_token(server_id) or not isinstance(stats, dict):
+            raise ValueError("not an id, or no figures")
+        return ServerStats(server_id, str(answer.get("version", "?")), str(answer.get("started", "")), stats)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        log.debug("not the answer of a server of ours", problem=str(error))
+        return None
+
+
+def _read(data: bytes) -> FoundServer | None:
+    """What one answer says; None for one that we cannot use."""
+    try:
+        metadata = json.loads(data)["metadata"]
+        server_id = metadata["server_id"]
+        journals = tuple(metadata.get("journals", "").split())
+        server = FoundServer(
+            server_id,
+            metadata.get("durability", ""),
+            journals,
+            metadata.get("journal_address", ""),
+            int(metadata.get("journal_replicas", "0")),
+            str(metadata.get("journal_place", "")),
+        )
+        if not is_token(server_id) or not all(is_token(journal) for journal in journals):
+            raise ValueError("not an id")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.debug("not the answer of a server of ours", problem=str(error))
+        return None
+    return server

@@ -1,0 +1,102 @@
+"""The NATS services protocol (`$SRV.PING|INFO|STATS`) over any Bus, so that operators' tools find us.
+
+`nats micro ls` and every client's `micro` package read these answers. Each instance listens on the
+three verbs alone, with its name, and with its name and id; there is no queue group, all answer.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+from lorogo_protocol.subjects import INIT_ALL, INIT_QUEUE
+from lorogo_transport.errors import TransportError
+from lorogo_transport.ports import Bus, Message, ServiceInfo, Subscription
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Stats = Callable[[], Mapping[str, object]]
+_ENDPOINT = {"name": "documents", "subject": INIT_ALL, "queue_group": INIT_QUEUE}
+_ANSWERS_MAX = 64  # under way at once; more are dropped, as a busy service may
+
+
+class Announcement:
+    """A service that can be found, until closed."""
+
+    def __init__(
+        self, bus: Bus, info: ServiceInfo, stats: Stats, *, service_id: str, started: datetime
+    ) -> None:
+        self._bus = bus
+        self._info = info
+        self._stats = stats
+        self._id = service_id
+        self._started = started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        self._subscriptions: list[Subscription] = []
+        self._answers: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        for verb in ("PING", "INFO", "STATS"):
+            base = f"$SRV.{verb}"
+            for subject in (base, f"{base}.{self._info.name}", f"{base}.{self._info.name}.{self._id}"):
+                handler = partial(self._on_request, verb)
+                self._subscriptions.append(await self._bus.subscribe(subject, handler))
+
+    async def close(self) -> None:
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            await subscription.close()
+        for task in list(self._answers):
+            task.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+
+    def _on_request(self, verb: str, message: Message) -> None:
+        if not message.reply or len(self._answers) >= _ANSWERS_MAX:
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(verb, message.reply))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, verb: str, reply: str) -> None:
+        try:
+            await self._bus.publish(reply, json.dumps(self._facts(verb), default=str).encode())
+        except TransportError as error:
+            log.debug("service answer not sent", verb=verb, reason=str(error))
+        except Exception:
+            log.exception("service answer failed", verb=verb)
+
+    def _facts(self, verb: str) -> dict[str, object]:
+        facts: dict[str, object] = {
+            "type": f"io.nats.micro.v1.{verb.lower()}_response",
+            "name": self._info.name,
+            "id": self._id,
+            "version": self._info.version,
+            "metadata": dict(self._info.metadata),
+        }
+        match verb:
+            case "INFO":
+                facts["description"] = self._info.description
+                facts["endpoints"] = [{**_ENDPOINT, "metadata": {}}]
+            case "STATS":
+                facts["started"] = self._started
+                facts["endpoints"] = [self._endpoint_stats()]
+        return facts
+
+    def _endpoint_stats(self) -> dict[str, object]:
+        """The protocol's own counters where `stats()` has them, and all of it as `data`."""
+        data = dict(self._stats())
+        counters = {
+            name: data.get(name, 0)
+            for name in ("num_requests", "num_errors", "processing_time", "average_processing_time")
+        }
+        return {**_ENDPOINT, **counters, "last_error": data.get("last_error", ""), "data": data}
+
+
+async def announce(
+    bus: Bus, info: ServiceInfo, stats: Stats, *, service_id: str, started: datetime
+) -> Announcement:
+    """Be found through the NATS services protocol."""
+    announcement = Announcement(bus, info, stats, service_id=service_id, started=started)
+    await announcement.open()
+    return announcement

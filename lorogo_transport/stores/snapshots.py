@@ -1,0 +1,408 @@
+"""Snapshots of documents, on the public layout of a NATS ObjectStore, replaced only by compare-and-swap.
+
+    $O.{bucket}.C.{nuid}             the chunks of one snapshot, in order
+    $O.{bucket}.M.{base64url(id)}    one JSON message: which nuid is current, its size, digest, facts
+
+Any ObjectStore client can read them. Writing is ours, because a writer must know what happened: the
+chunks go under a new nuid, then the metadata swaps (`Nats-Rollup: sub`, expected revision). If no
+confirmation comes, the leader is asked: a metadata message that carries our write id is ours. The
+chunks of before stay for readers; `sweep` removes what no metadata has named for ten minutes.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from lorogo_protocol.subjects import SNAPSHOT_BUCKET
+from lorogo_transport.clock import Clock
+from lorogo_transport.errors import OutcomeUnknown, TooLarge, TransportError, WrongLastSequence
+from lorogo_transport.ports import Stored, Stream
+from lorogo_transport.stores.overwrite import overwrite
+from lorogo_transport.telemetry.logs import get_logger
+from lorogo_transport.timestamps import format_time_ns
+
+log = get_logger(__name__)
+
+CHUNK_BYTES = 128 * 1024
+ORPHAN_SECONDS = 600.0
+PUT_SECONDS = 300.0  # the longest upload: well below ORPHAN_SECONDS, so no sweeper takes it for an orphan
+_CHUNKS_IN_FLIGHT = 8
+_SWAP_ATTEMPTS = 3
+_READ_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between readings of a replica that lags behind
+_THREAD_BYTES = 1024 * 1024  # more than this is hashed on a thread
+_HEADER_BYTES = 512  # what a chunk's headers may take of max_payload
+_WRITE_ID = "LORO_WRITE"  # on metadata: tells our own write from another's
+_DOCUMENT = "LORO_DOCUMENT"  # on chunks: whose they are
+_DIGEST = "SHA-256="
+
+assert PUT_SECONDS < ORPHAN_SECONDS
+
+
+class SnapshotDamaged(TransportError):
+    """What is stored is not what was written: a chunk is missing or changed, or the metadata is no JSON."""
+
+    code = "snapshot-damaged"
+
+    def __init__(self, document_id: str, reason: str) -> None:
+        super().__init__(f"the snapshot of {document_id!r} is damaged: {reason}")
+        self.document_id = document_id
+        self.reason = reason
+
+
+class SnapshotReplaced(TransportError):
+    """A newer snapshot took its place while it was read: ask for the head again."""
+
+    code = "snapshot-replaced"
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """What the metadata says of a document's current snapshot."""
+
+    document_id: str
+    revision: int  # the sequence of the metadata: what a compare-and-swap expects
+    nuid: str
+    size: int
+    chunks: int
+    digest: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    time_ns: int = field(default=0, compare=False)  # when the metadata was stored; 0: not known
+
+
+def _nothing() -> None:
+    """No objection."""
+
+
+class SnapshotStore:
+    """The snapshots of all documents: one current per document."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        max_payload: int,
+        clock: Clock,
+        new_id: Callable[[], str],
+        bucket: str = SNAPSHOT_BUCKET,
+    ) -> None:
+        self._stream = stream
+        self._chunk_bytes = min(CHUNK_BYTES, max_payload - _HEADER_BYTES)
+        self._clock = clock
+        self._new_id = new_id
+        self._bucket = bucket
+        self._orphans: dict[str, float] = {}  # chunk subject -> when this process first saw it unnamed
+
+    async def head(self, document_id: str) -> SnapshotHead | None:
+        """The current snapshot's facts, asked of the leader; None if there is no snapshot."""
+        stored = await self._stream.last(self._metadata_subject(document_id))
+        return None if stored is None else self._parse(stored)
+
+    async def list(self) -> AsyncIterator[SnapshotHead]:
+        """The head of every document, in any order. Damaged metadata is logged and left out."""
+        async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
+            try:
+                head = self._parse(stored)
+            except SnapshotDamaged as error:
+                log.warning("snapshot damaged", document_id=error.document_id, reason=error.reason)
+            else:
+                yield head
+
+    async def heads_of(self, document_ids: Iterable[str]) -> dict[str, SnapshotHead]:
+        """Those of these documents that have a snapshot; damaged metadata is left out."""
+        found: dict[str, SnapshotHead] = {}
+        wanted = [self._metadata_subject(document_id) for document_id in document_ids]
+        async for stored in self._stream.newest_of(wanted):
+            head = self._head_or_damage(stored)
+            if isinstance(head, SnapshotHead):
+                found[head.document_id] = head
+        return found
+
+    async def names(self) -> Sequence[str]:
+        """Every document that has a snapshot; no bodies are moved."""
+        return [_document_id(subject) for subject in await self._stream.subjects(f"$O.{self._bucket}.M.>")]
+
+    async def heads(self) -> AsyncIterator[SnapshotHead | SnapshotDamaged]:
+        """The head of every document that the leader knows, in any order, or what is wrong with it."""
+        metadata = f"$O.{self._bucket}.M.>"
+        seen: set[str] = set()
+        async for stored in self._stream.newest(metadata):
+            seen.add(stored.subject)
+            yield self._head_or_damage(stored)
+        for subject in (await self._stream.subjects(metadata)).keys() - seen:
+            late = await self._stream.last(subject)  # the replica that answered did not have it yet
+            if late is not None:
+                yield self._head_or_damage(late)
+
+    async def put(
+        self,
+        document_id: str,
+        data: bytes,
+        facts: Mapping[str, str],
+        *,
+        expected_revision: int,
+        check: Callable[[], None] = _nothing,
+    ) -> SnapshotHead:
+        """Store a snapshot in the place of revision `expected_revision` (0: of none).
+
+        `check` is asked when the bytes are there, before the swap: it raises if we may not do it any more.
+        Raises WrongLastSequence if another writer was first, StorageFull, OutcomeUnknown if the
+        leader cannot say what happened.
+        """
+        nuid = self._new_id()
+        digest = await _digest(data)
+        try:
+            async with asyncio.timeout(PUT_SECONDS):
+                chunks = await self._put_chunks(document_id, nuid, data)
+                head = SnapshotHead(document_id, 0, nuid, len(data), chunks, digest, dict(facts))
+                check()
+                return await self._swap(head, expected_revision)
+        except WrongLastSequence:
+            await self._take_back(document_id, nuid)  # `_swap` saw another's metadata there
+            raise
+        except TimeoutError:
+            raise OutcomeUnknown(f"storing the snapshot of {document_id!r} took too long") from None
+
+    async def put_facts(
+        self, document_id: str, facts: Mapping[str, str], *, expected_revision: int
+    ) -> SnapshotHead:
+        """Replace only the facts; the bytes stay (none, if `expected_revision` is 0). Raises as `put`."""
+        current = await self.head(document_id)
+        if (current.revision if current else 0) != expected_revision:
+            raise WrongLastSequence(f"the snapshot of {document_id!r} is not at {expected_revision}")
+        return await self.put_facts_on(current, document_id, facts)
+
+    async def put_facts_on(
+        self, current: SnapshotHead | None, document_id: str, facts: Mapping[str, str]
+    ) -> SnapshotHead:
+        """Replace only the facts of a head that was just read. Raises as `put`."""
+        revision = 0 if current is None else current.revision
+        if current is None:
+            current = SnapshotHead(document_id, 0, self._new_id(), 0, 0, await _digest(b""))
+        head = SnapshotHead(
+            document_id, 0, current.nuid, current.size, current.chunks, current.digest, dict(facts)
+        )
+        return await self._swap(head, revision)
+
+    async def get(self, head: SnapshotHead, *, bytes_max: int) -> bytes:
+        """The bytes, checked for size and digest.
+
+        Raises TooLarge above `bytes_max`, SnapshotReplaced if it is no longer current and already
+        swept, SnapshotDamaged if it is current and not whole.
+        """
+        if head.size > bytes_max:
+            raise TooLarge(f"the snapshot of {head.document_id!r} has {head.size} bytes, above {bytes_max}")
+        subject = self.chunk_subject(head.nuid)
+        for pause in (*_READ_PAUSES, None):
+            data = await self._read(subject, head.size)
+            if data is not None and len(data) == head.size:
+                if await _digest(data) != head.digest:
+                    raise SnapshotDamaged(head.document_id, "its digest is another")
+                return data
+            current = await self.head(head.document_id)
+            if current is None or current.nuid != head.nuid:
+                raise SnapshotReplaced(f"the snapshot of {head.document_id!r} was replaced")
+            if data is None or pause is None or await self._stream.count(subject) != head.chunks:
+                break  # the leader has no more either: it is not a replica that lags
+            await asyncio.sleep(pause)
+        raise SnapshotDamaged(head.document_id, f"its chunks do not make {head.size} bytes")
+
+    async def discard(self, head: SnapshotHead) -> None:
+        """Overwrite and remove the bytes of a snapshot that was replaced, without waiting for the sweeper."""
+        current = await self.head(head.document_id)
+        if current is not None and current.nuid != head.nuid:
+            await overwrite(self._stream, self.chunk_subject(head.nuid))
+
+    async def sweep(self, now: float, *, removals_max: int = 100) -> int:
+        """Remove chunks that this process has seen unnamed for ten minutes; returns how many snapshots.
+
+        `now` is the process's own forward clock: chunks carry the time of another machine, which may
+        be an hour off, and an upload under way elsewhere must not be taken for an orphan.
+        """
+        prefix = self.chunk_subject("")
+        uploaded = await self._stream.subjects(f"{prefix}>")  # before the names: an upload may finish now
+        named: set[str] = set()
+        async for stored in self._stream.newest(f"$O.{self._bucket}.M.>"):
+            try:
+                named.add(self.chunk_subject(self._parse(stored).nuid))
+            except SnapshotDamaged:
+                log.warning("no sweep: metadata is damaged", subject=stored.subject)
+                return 0  # it may name any of them
+        orphans = uploaded.keys() - named
+        self._orphans = {subject: self._orphans.get(subject, now) for subject in sorted(orphans)}
+        doomed = [subject for subject, since in self._orphans.items() if now - since >= ORPHAN_SECONDS]
+        removed = 0
+        for subject in doomed[:removals_max]:
+            if await self._is_orphan(subject):
+                await self._stream.purge(subject)
+                removed += 1
+            del self._orphans[subject]
+        return removed
+
+    async def _is_orphan(self, subject: str) -> bool:
+        """Whether the leader agrees: the names may have come from a replica that lags behind."""
+        chunk = await self._stream.last(subject)
+        if chunk is None or _DOCUMENT not in chunk.headers:
+            return False  # gone already, or not written by us
+        head = await self.head(chunk.headers[_DOCUMENT])
+        return head is None or self.chunk_subject(head.nuid) != subject
+
+    async def _put_chunks(self, document_id: str, nuid: str, data: bytes) -> int:
+        """Upload in order, a few at a time; on failure take back what was sent."""
+        subject = self.chunk_subject(nuid)
+        view = memoryview(data)
+        size = self._chunk_bytes
+        chunks = [view[start : start + size] for start in range(0, len(data), size)]
+        last = 0
+        try:
+            for start in range(0, len(chunks), _CHUNKS_IN_FLIGHT):
+                window = chunks[start : start + _CHUNKS_IN_FLIGHT]
+                last = await self._put_window(subject, document_id, window, last)
+        except TransportError:
+            await self._discard(nuid)  # nothing names it yet
+            raise
+        return len(chunks)
+
+    async def _put_window(
+        self, subject: str, document_id: str, window: Sequence[memoryview], last: int
+    ) -> int:
+        headers = {_DOCUMENT: document_id}
+        appends = [self._stream.append(subject, bytes(chunk), headers=headers) for chunk in window]
+        results = await asyncio.gather(*appends, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            if result <= last:
+                raise OutcomeUnknown(f"chunks on {subject!r} were stored out of order")
+            last = result
+        return last
+
+    async def _swap(self, head: SnapshotHead, expected_revision: int) -> SnapshotHead:
+        """Make `head` current; WrongLastSequence only when another's metadata is seen there."""
+        write_id = self._new_id()
+        subject = self._metadata_subject(head.document_id)
+        body = json.dumps(self._render(head)).encode()
+        headers = {"Nats-Rollup": "sub", _WRITE_ID: write_id}
+        for _ in range(_SWAP_ATTEMPTS):
+            try:
+                revision = await self._stream.append(
+                    subject, body, headers=headers, expected_last=expected_revision
+                )
+                return _at(head, revision)
+            except (WrongLastSequence, OutcomeUnknown) as error:
+                try:
+                    stored = await self._stream.last(subject)
+                except TransportError:
+                    raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored") from error
+                if stored is not None and stored.headers.get(_WRITE_ID) == write_id:
+                    return _at(head, stored.sequence)
+                if stored is not None and stored.sequence != expected_revision:
+                    raise WrongLastSequence(f"another snapshot of {head.document_id!r} was first") from error
+                if isinstance(error, WrongLastSequence):
+                    raise OutcomeUnknown(f"nothing is where revision {expected_revision} was") from error
+                # unconfirmed and not there: the same swap again is safe, it can succeed only once
+        raise OutcomeUnknown(f"the snapshot of {head.document_id!r} may be stored")
+
+    async def _read(self, subject: str, size: int) -> bytes | None:
+        """What one replica has of the chunks; None if it is more than `size`."""
+        parts: list[bytes] = []
+        total = 0
+        async for stored in self._stream.read(subject):
+            total += len(stored.data)
+            if total > size:
+                return None
+            parts.append(stored.data)
+        return b"".join(parts)
+
+    async def _take_back(self, document_id: str, nuid: str) -> None:
+        """Remove our own chunks, unless our swap came through unheard and another's facts are on it now."""
+        with suppress(TransportError):
+            current = await self.head(document_id)
+            if current is None or current.nuid != nuid:
+                await self._discard(nuid)
+
+    async def _discard(self, nuid: str) -> None:
+        """Try to remove our own chunks; what stays is swept later."""
+        with suppress(TransportError):
+            await self._stream.purge(self.chunk_subject(nuid))
+
+    def chunk_subject(self, nuid: str) -> str:
+        """Where the chunks of one snapshot lie."""
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _metadata_subject(self, document_id: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(document_id.encode()).decode()}"
+
+    def _head_or_damage(self, stored: Stored) -> SnapshotHead | SnapshotDamaged:
+        try:
+            return self._parse(stored)
+        except SnapshotDamaged as damage:
+            return damage
+
+    def _render(self, head: SnapshotHead) -> dict[str, Any]:
+        return {
+            "name": head.document_id,
+            "bucket": self._bucket,
+            "nuid": head.nuid,
+            "size": head.size,
+            "mtime": format_time_ns(self._clock.wall_ns()),
+            "chunks": head.chunks,
+            "digest": head.digest,
+            "metadata": dict(head.facts),
+            "options": {"max_chunk_size": self._chunk_bytes},
+        }
+
+    def _parse(self, stored: Stored) -> SnapshotHead:
+        document_id = _document_id(stored.subject)
+        try:
+            body = json.loads(stored.data)
+            if body.get("deleted"):
+                raise SnapshotDamaged(document_id, "another tool deleted it")
+            metadata = body.get("metadata") or {}
+            return SnapshotHead(
+                document_id=document_id,
+                revision=stored.sequence,
+                nuid=_text(body["nuid"]),
+                size=int(body.get("size", 0)),
+                chunks=int(body.get("chunks", 0)),
+                digest=str(body.get("digest", "")),
+                facts={_text(name): _text(value) for name, value in metadata.items()},
+                time_ns=stored.time_ns,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SnapshotDamaged(document_id, f"its metadata does not parse ({error!r})") from error
+
+
+def _at(head: SnapshotHead, revision: int) -> SnapshotHead:
+    return SnapshotHead(
+        head.document_id, revision, head.nuid, head.size, head.chunks, head.digest, head.facts
+    )
+
+
+async def _digest(data: bytes) -> str:
+    """As an ObjectStore writes it. Heavy for large bytes: those leave the loop here."""
+    digest = await asyncio.to_thread(_sha256, data) if len(data) > _THREAD_BYTES else _sha256(data)
+    return _DIGEST + base64.urlsafe_b64encode(digest).decode()
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _document_id(metadata_subject: str) -> str:
+    token = metadata_subject.rpartition(".")[2]
+    try:
+        return base64.urlsafe_b64decode(token.encode()).decode()
+    except ValueError:
+        return token
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value

@@ -1,0 +1,178 @@
+"""The status bucket: reading it from the leader, moving it by compare-and-swap, hearing of it.
+
+Plain code on `Stream`, so JetStream and the in-memory twin behave alike. What may be written when
+is decided in `lorogo_protocol.lease`.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+
+from lorogo_protocol import headers as h
+from lorogo_protocol import status as st
+from lorogo_protocol import subjects
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.replies import number
+from lorogo_protocol.status import Down, Status
+from lorogo_transport.errors import Disconnected, OutcomeUnknown, RequestTimeout, WrongLastSequence
+from lorogo_transport.ports import Message, Stored, Transport
+from lorogo_transport.stores.republish import republished
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_KV_OPERATION = "KV-Operation"  # DEL or PURGE: somebody removed the key with a KV tool
+
+
+class Statuses:
+    """The status of every document."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._stream = transport.stream(subjects.STATUS_STREAM)
+        self.highest = 0  # of the revisions that we have seen: a bucket that is made anew begins above it
+
+    async def read(self, document_id: str, *, timeout: float = 5.0) -> Entry | None:
+        """What the bucket's leader says now."""
+        stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
+        if stored is None:
+            return None
+        self.highest = max(self.highest, stored.sequence)
+        return entry(stored)
+
+    async def read_many(self, document_ids: Iterable[str]) -> dict[str, Entry]:
+        """Those of these documents that have a status; a replica may answer."""
+        keys = [subjects.status_key(document_id) for document_id in document_ids]
+        return {
+            subjects.document_of(stored.subject): entry(stored)
+            async for stored in self._stream.newest_of(keys)
+        }
+
+    async def names(self) -> list[str]:
+        """Every document that has a status; no bodies are moved."""
+        keys = await self._stream.subjects(subjects.STATUS_KEYS_ALL)
+        return [subjects.document_of(key) for key in keys if key != subjects.EPOCH_KEY]
+
+    async def write(
+        self,
+        document_id: str,
+        status: Status,
+        *,
+        expected_revision: int,
+        server: str = "",
+        lease: int = 0,
+        head: int = 0,
+        tail: int = 0,
+        trace: str = "",
+        failures: int = 0,
+        taken_from: str = "",
+        timeout: float = 5.0,
+    ) -> int:
+        """Move the status by compare-and-swap and return the new revision; WrongLastSequence if it lost.
+
+        A write whose outcome is unknown is resolved by reading: if the bucket holds what we wrote,
+        it succeeded. Raises OutcomeUnknown only if that reading fails too.
+        """
+        value = st.encode(status)
+        headers = _facts(server, lease, head, tail, trace, failures)
+        if taken_from:
+            headers[h.TAKEN_FROM] = taken_from
+        try:
+            revision = await self._stream.append(
+                subjects.status_key(document_id),
+                value,
+                headers=headers,
+                expected_last=expected_revision,
+                timeout=timeout,
+            )
+        except OutcomeUnknown:
+            try:
+                stored = await self._stream.last(subjects.status_key(document_id), timeout=timeout)
+            except (RequestTimeout, Disconnected) as error:
+                raise OutcomeUnknown(f"the status of {document_id} may have been written") from error
+            if stored is not None and stored.sequence > expected_revision and _same(stored, value, headers):
+                self.highest = max(self.highest, stored.sequence)
+                return stored.sequence
+            raise WrongLastSequence(f"the status of {document_id} was not written") from None
+        self.highest = max(self.highest, revision)
+        return revision
+
+    async def write_unconfirmed(
+        self,
+        document_id: str,
+        value: bytes,
+        *,
+        expected_revision: int,
+        server: str,
+        lease: int,
+        head: int,
+        tail: int = 0,
+        trace: str = "",
+        failures: int = 0,
+    ) -> None:
+        """Send a renewal, an encoded status, without waiting; its republish tells that it came through."""
+        await self._stream.append_unconfirmed(
+            subjects.status_key(document_id),
+            value,
+            headers=_facts(server, lease, head, tail, trace, failures),
+            expected_last=expected_revision,
+        )
+
+    async def all(self) -> AsyncIterator[tuple[str, Entry]]:
+        """Every document that has a status, in any order."""
+        async for stored in self._stream.newest(subjects.STATUS_KEYS_ALL):
+            document_id = subjects.document_of(stored.subject)
+            if stored.subject != subjects.EPOCH_KEY:
+                yield document_id, entry(stored)
+
+
+def heard(message: Message) -> Entry | None:
+    """The entry that a message on `loro.status.{id}` tells of; None if it is not a republished copy."""
+    try:
+        return entry(republished(message).stored)
+    except MalformedMessage as error:
+        log.warning("not a status", subject=message.subject, problem=str(error))
+        return None
+
+
+def entry(stored: Stored) -> Entry:
+    """A stored value as an entry. A removed key, or a value that is no status, counts as DOWN."""
+    headers = stored.headers
+    try:
+        if headers.get(_KV_OPERATION):
+            raise MalformedMessage("the key was removed")
+        return Entry(
+            st.decode(stored.data),
+            stored.sequence,
+            server=headers.get(h.SERVER, ""),
+            lease=number(headers, h.LEASE, 0),
+            head=number(headers, h.HEAD, 0),
+            tail=number(headers, h.TAIL, 0),
+            trace=headers.get(h.TRACE, ""),
+            failures=number(headers, h.FAILURES, 0),
+            taken_from=headers.get(h.TAKEN_FROM, ""),
+        )
+    except MalformedMessage:
+        return Entry(Down(stored.time_ns), stored.sequence)
+
+
+def _same(stored: Stored, value: bytes, headers: dict[str, str]) -> bool:
+    """Whether that is exactly what we wrote: two servers may write the same value."""
+    return stored.data == value and all(
+        stored.headers.get(name) == headers.get(name) for name in (h.SERVER, h.LEASE)
+    )
+
+
+def _facts(server: str, lease: int, head: int, tail: int, trace: str, failures: int) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    if server:
+        facts[h.SERVER] = server
+    if lease:
+        facts[h.LEASE] = str(lease)
+    if head:
+        facts[h.HEAD] = str(head)
+    if tail:
+        facts[h.TAIL] = str(tail)
+    if trace:
+        facts[h.TRACE] = trace
+    if failures:
+        facts[h.FAILURES] = str(failures)
+    return facts

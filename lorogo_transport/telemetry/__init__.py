@@ -1,0 +1,1 @@
+"""Log lines, audit lines, and OpenTelemetry spans."""
