@@ -18,8 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from turns import Turns, verdict
 
-from lorogo_log import BlockingLog, Options, Reader, Sync, maintain, storage
-from lorogo_log.storage import DiskFile
+from lorogo_log import BlockingLog, Options, Reader, Sync
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.storage import disk
+from lorogo_log.storage.disk import DiskFile
 
 RECORD = 256
 
@@ -62,7 +64,7 @@ def verify(folder: Path, expected: int) -> float:
 def scrub(folder: Path, expected: int) -> float:
     """Bytes per second of `scrub`: every frame, its columns, the trailer and the whole file's hash."""
     start = time.perf_counter()
-    reports = list(maintain.scrub(Reader.open(folder).directory))
+    reports = list(sealed_segments.scrub(Reader.open(folder).directory))
     spent = time.perf_counter() - start
     assert sum(report.records for report in reports) == expected and not any(r.damage for r in reports)
     return sum(report.bytes for report in reports) / spent
@@ -158,12 +160,12 @@ def main() -> int:
         for number in range(500):
             reader.lookup(1 + number * 7919 % reader.segments()[-1].first_sequence)
         print(f"lookup: {(time.perf_counter() - start) / 500 * 1e6:.0f} us each")
-        original = storage.DiskFile
-        storage.DiskFile = Counting  # type: ignore[misc]
+        original = disk.DiskFile
+        disk.DiskFile = Counting  # type: ignore[misc]
         start = time.perf_counter()
         log = BlockingLog(folder)
         spent = time.perf_counter() - start
-        storage.DiskFile = original  # type: ignore[misc]
+        disk.DiskFile = original  # type: ignore[misc]
         total = sum(info.bytes for info in log.segments())
         tail_only = Counting.total < 1 << 20
         held &= tail_only

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import uvloop
 
 from lorogo_log import Log, Options
-from lorogo_log.replica import Replica
-from lorogo_log.replica_repair import Repairer
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica_repair import Repairer
 
 MIB = 1 << 20
 RECORD = 1024

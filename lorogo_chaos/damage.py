@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lorogo_chaos.errors import ChaosError, NotPossible
-from lorogo_log.names import parse_segment
+from lorogo_log.format.names import parse_segment
 from lorogo_protocol import subjects
 
 _WINDOW_BYTES = 1024 * 1024

@@ -160,7 +160,7 @@ def _write(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from lorogo_log.arrow import SCHEMA
+    from lorogo_log.format.arrow import SCHEMA
 
     schema = SCHEMA.with_metadata({"lorogo.value": "msgpack"})
     rows = 0

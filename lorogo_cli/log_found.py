@@ -13,11 +13,11 @@ from pathlib import Path
 
 from lorogo_cli.errors import Problem
 from lorogo_cli.values import show_count
-from lorogo_log import names
-from lorogo_log.format import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
-from lorogo_log.reader import Reader
-from lorogo_log.recovery import SegmentName, list_segments
-from lorogo_log.storage import Directory, DiskDirectory
+from lorogo_log.format import names
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
+from lorogo_log.read.reader import Reader
+from lorogo_log.recovery.recovery import SegmentName, list_segments
+from lorogo_log.storage.disk import Directory, DiskDirectory
 
 _NAMES_SHOWN = 3
 _LEVELS = 4  # DATA/worker-0/replicas/SERVER/00

@@ -18,7 +18,7 @@ from lorogo_cli.log_values import human, line
 from lorogo_cli.output import note
 from lorogo_cli.versions import parse_time
 from lorogo_log import Batch, CorruptionError, Cursor, End, FormatError, Record, TornError
-from lorogo_log.segment import Segment, scan
+from lorogo_log.storage.segment import Segment, scan
 
 _POLL_SECONDS = 0.1
 _NANOSECONDS = re.compile(r"[0-9]{16,19}")

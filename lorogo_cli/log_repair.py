@@ -20,14 +20,16 @@ from lorogo_cli.log_survey import Damage, State, Verdict, lost_words, survey
 from lorogo_cli.log_verify import damage_facts, gap_sentence, left_out_sentence, lost_range, lost_shown
 from lorogo_cli.output import say, say_json, say_table, working
 from lorogo_cli.values import show_count, show_size
-from lorogo_log import Recovery, maintain, names
-from lorogo_log.recovery import recover, salvage
-from lorogo_log.segment import Segment, scan
-from lorogo_log.storage import Directory, DiskDirectory
+from lorogo_log import Recovery
+from lorogo_log.format import names
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import recover, salvage
+from lorogo_log.storage.disk import Directory, DiskDirectory
+from lorogo_log.storage.segment import Segment, scan
 
 if TYPE_CHECKING:
     from lorogo_cli.log_replica import Source
-    from lorogo_log.wire import Entry
+    from lorogo_log.transfer.wire import Entry
 
 
 SECRET_ENVIRONMENT = "LOROGO_LOG_SECRET"
@@ -293,7 +295,7 @@ def _fill(path: Path, source: "Source", missing: "list[Entry]") -> None:
 def _salvage_all(path: Path, directory: Directory) -> None:
     """Rewrite what is damaged from what is good in it; what holds nothing gets an empty stand-in."""
     here = _found_alone(path)
-    with maintain.cleaning(directory):
+    with sealed_segments.cleaning(directory):
         for verdict in survey(here):
             if verdict.state is State.DAMAGED and verdict.records:
                 _salvage(directory, verdict)

@@ -8,15 +8,16 @@ from typing import Self
 
 from lorogo_cli.errors import Problem, brief, one_line
 from lorogo_cli.log_found import Found
-from lorogo_log import maintain, names
-from lorogo_log.broken import created, dropped
 from lorogo_log.errors import CorruptionError, FormatError, LogError
-from lorogo_log.format import REWRITTEN
-from lorogo_log.recovery import reseal
-from lorogo_log.segment import Segment, scan
-from lorogo_log.storage import Directory, write_all
-from lorogo_log.transfer import SegmentClient
-from lorogo_log.wire import Entry
+from lorogo_log.format import names
+from lorogo_log.format.layout import REWRITTEN
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.broken import created, dropped
+from lorogo_log.recovery.recovery import reseal
+from lorogo_log.storage.disk import Directory, write_all
+from lorogo_log.storage.segment import Segment, scan
+from lorogo_log.transfer.segment_transfer import SegmentClient
+from lorogo_log.transfer.wire import Entry
 
 _SECONDS = 30.0
 _PIECE_BYTES = 1 << 20
@@ -91,7 +92,7 @@ class Source:
         good = _good_part(here, entry)
         try:
             if entry.sealed:
-                maintain.install(here.directory, name, self._pieces(entry, entry.size, good))
+                sealed_segments.install(here.directory, name, self._pieces(entry, entry.size, good))
             else:
                 self._install_open(here.directory, entry, good)
         except (CorruptionError, FormatError) as error:
@@ -117,7 +118,7 @@ class Source:
                 reseal(directory, segment, seen)
             finally:
                 segment.close()
-            maintain.install(directory, entry.name, _file_pieces(directory, temporary))
+            sealed_segments.install(directory, entry.name, _file_pieces(directory, temporary))
         finally:
             dropped(directory, temporary)
 

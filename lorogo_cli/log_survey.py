@@ -9,20 +9,22 @@ from pathlib import Path
 
 from lorogo_cli.log_errors import disk_sentence, not_readable
 from lorogo_cli.log_found import Found
-from lorogo_log import limits, maintain, names
+from lorogo_log import limits
 from lorogo_log.errors import CorruptionError, FormatError, TornError
-from lorogo_log.format import (
+from lorogo_log.format import names
+from lorogo_log.format.layout import (
     FRAME_HEADER_BYTES,
     REWRITTEN,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
     TRAILER_MAGIC,
 )
-from lorogo_log.lost import RECORD_BYTES
-from lorogo_log.recovery import FOOTER_DAMAGED, SegmentName
-from lorogo_log.rewrite import good_frames
-from lorogo_log.segment import Segment, all_zeros, read_footer, scan
-from lorogo_log.storage import Directory
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.lost import RECORD_BYTES
+from lorogo_log.recovery.recovery import FOOTER_DAMAGED, SegmentName
+from lorogo_log.recovery.rewrite import good_frames
+from lorogo_log.storage.disk import Directory
+from lorogo_log.storage.segment import Segment, all_zeros, read_footer, scan
 
 #: At least so many sequences are left out by a writer that finds its newest segment lost as a whole.
 LEFT_OUT = (limits.BODY_BYTES_MAX + FRAME_HEADER_BYTES) // RECORD_BYTES
@@ -207,7 +209,7 @@ def _while_written(verdict: Verdict, *, newest: bool) -> Verdict:
 
 
 def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) -> Verdict:
-    report = maintain.verify(directory, entry, newest=after is None)
+    report = sealed_segments.verify(directory, entry, newest=after is None)
     try:
         with _opened(directory, entry) as segment:
             return _weigh(segment, entry, after, report)
@@ -216,7 +218,7 @@ def _judge(directory: Directory, entry: SegmentName, after: SegmentName | None) 
 
 
 def _weigh(
-    segment: Segment, entry: SegmentName, after: SegmentName | None, report: maintain.SegmentReport
+    segment: Segment, entry: SegmentName, after: SegmentName | None, report: sealed_segments.SegmentReport
 ) -> Verdict:
     footer, header = segment.footer, segment.header
     verdict = Verdict(

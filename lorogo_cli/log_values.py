@@ -18,7 +18,7 @@ import msgpack
 
 from lorogo_cli.values import show_json
 from lorogo_cli.versions import show_time_down
-from lorogo_log.batch import Record
+from lorogo_log.format.batch import Record
 
 _SHORT_BYTES = 24
 

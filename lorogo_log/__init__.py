@@ -60,9 +60,7 @@ alone is not enough: during a takeover the old coordinator appends until it hear
 `StaleEpochError`), and what nobody else has is put aside. Only what `wait` has told of is sure to stay.
 """
 
-from lorogo_log.batch import Batch, Position, Record
 from lorogo_log.core import BlockingLog, Options, Stats
-from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -81,20 +79,22 @@ from lorogo_log.errors import (
     TooLargeError,
     TornError,
 )
+from lorogo_log.format.batch import Batch, Position, Record
 from lorogo_log.log import Log
-from lorogo_log.maintain import Cleaned, SegmentReport
-from lorogo_log.memory import MemoryStorage
-from lorogo_log.policy import Failure, Sync
-from lorogo_log.reader import Reader, SegmentInfo
-from lorogo_log.recovery import Recovery
-from lorogo_log.replica import Replica, ReplicaStats
-from lorogo_log.replica_follower import ReplicaInfo
-from lorogo_log.replica_repair import Repairer
-from lorogo_log.replication import Coordinator, CoordinatorStats
-from lorogo_log.small import read_file, replace_file
-from lorogo_log.storage import Directory, File, FileStorage, Lock, Storage
-from lorogo_log.transfer import SegmentServer
-from lorogo_log.workers import Workers
+from lorogo_log.maintenance.sealed_segments import Cleaned, SegmentReport
+from lorogo_log.read.cursor import Cursor
+from lorogo_log.read.reader import Reader, SegmentInfo
+from lorogo_log.recovery.recovery import Recovery
+from lorogo_log.replication.coordinator import Coordinator, CoordinatorStats
+from lorogo_log.replication.replica import Replica, ReplicaStats
+from lorogo_log.replication.replica_follower import ReplicaInfo
+from lorogo_log.replication.replica_repair import Repairer
+from lorogo_log.storage.disk import Directory, File, FileStorage, Lock, Storage
+from lorogo_log.storage.memory import MemoryStorage
+from lorogo_log.storage.small_files import read_file, replace_file
+from lorogo_log.storage.workers import Workers
+from lorogo_log.transfer.segment_transfer import SegmentServer
+from lorogo_log.write.policy import Failure, Sync
 
 __all__ = [
     "Batch",

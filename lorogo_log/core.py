@@ -14,11 +14,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
-from lorogo_log import limits, maintain, names
-from lorogo_log.batch import Batch, Encoded, Position, Record, pack_value, pack_values
+from lorogo_log import limits
 from lorogo_log.checks import U32_MAX, check_keys, check_time, kind, seconds, whole, whole_or_none
-from lorogo_log.cursor import Cursor
-from lorogo_log.engine import Engine, Head
 from lorogo_log.errors import (
     DamageError,
     FormatError,
@@ -27,15 +24,20 @@ from lorogo_log.errors import (
     StaleEpochError,
     TornError,
 )
-from lorogo_log.format import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
-from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
-from lorogo_log.policy import Failure, Sync
-from lorogo_log.reader import OnDamage, Reader, SegmentInfo
-from lorogo_log.recovery import Recovered, Recovery, recover
-from lorogo_log.replica_state import load_state
-from lorogo_log.storage import FileStorage, Lock, Storage
-from lorogo_log.turns import TurnWriter
-from lorogo_log.writer import Writer
+from lorogo_log.format import names
+from lorogo_log.format.batch import Batch, Encoded, Position, Record, pack_value, pack_values
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES, Bytes, SegmentHeader
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.maintenance.sealed_segments import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.read.cursor import Cursor
+from lorogo_log.read.reader import OnDamage, Reader, SegmentInfo
+from lorogo_log.recovery.recovery import Recovered, Recovery, recover
+from lorogo_log.storage.disk import FileStorage, Lock, Storage
+from lorogo_log.storage.replica_state import load_state
+from lorogo_log.write.engine import Engine, Head
+from lorogo_log.write.policy import Failure, Sync
+from lorogo_log.write.turn_writer import TurnWriter
+from lorogo_log.write.writer import Writer
 
 _GROUP, _STOP = Sync.group(), Failure.stop()
 
@@ -225,7 +227,7 @@ class BlockingLog:
 
     def _compress(self, name: str) -> None:
         with suppress(LockedError):  # a cursor reads on: the segment stays as it is
-            maintain.compress(self.directory, name, wait_seconds=0)
+            sealed_segments.compress(self.directory, name, wait_seconds=0)
 
     def _hint(self, segment: int, sequence: int) -> int:
         """Where to begin looking in the segment that is being written."""
@@ -358,20 +360,20 @@ class BlockingLog:
         """Drop records from sealed segments; damaged ones are reported and left alone."""
         if self.options.mirror:
             raise ReplicaError(f"{self.directory.path} is a replica: clean at its coordinator")
-        return maintain.clean(self.directory, function, on_damage=self._damaged)
+        return sealed_segments.clean(self.directory, function, on_damage=self._damaged)
 
     def expire(self, *, before: int | None = None, keep_bytes: int | None = None) -> list[str]:
         """Remove the oldest sealed segments: wholly before a time (ns), or beyond `keep_bytes` of data."""
         before = whole_or_none("before", before)
         keep_bytes = whole_or_none("keep_bytes", keep_bytes, least=0)
         active = self.writer.engine.active
-        return maintain.expire(
+        return sealed_segments.expire(
             self.directory, before=before, keep_bytes=keep_bytes, written={active.name: active.position}
         )
 
     def scrub(self) -> Iterator[SegmentReport]:
         """Read and check everything but the segment that is being written; damage is reported."""
-        for report in maintain.scrub(self.directory, open_name=self.writer.engine.active.name):
+        for report in sealed_segments.scrub(self.directory, open_name=self.writer.engine.active.name):
             for found in report.damage:
                 self._damaged(found)
             yield report
@@ -380,7 +382,7 @@ class BlockingLog:
         """Put a segment fetched from a replica in place of a damaged one."""
         if name == self.writer.engine.active.name:
             raise ValueError(f"{name} is being written: rotate first")
-        report = maintain.install(self.directory, name, pieces, head=self._head)
+        report = sealed_segments.install(self.directory, name, pieces, head=self._head)
         self.mended(name)
         return report
 

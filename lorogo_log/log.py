@@ -12,10 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from lorogo_log import limits
-from lorogo_log.batch import Batch, Position, Record, pack_value
 from lorogo_log.checks import check_time
 from lorogo_log.core import BlockingLog, Options, Stats, columns
-from lorogo_log.cursor import Cursor
 from lorogo_log.errors import (
     CorruptionError,
     DamageError,
@@ -24,14 +22,16 @@ from lorogo_log.errors import (
     LogError,
     QueueFullError,
 )
-from lorogo_log.format import Bytes
-from lorogo_log.maintain import Cleaned, CleanFunction, SegmentReport
-from lorogo_log.policy import Failure, Sync
-from lorogo_log.queued import Waiting
-from lorogo_log.reader import OnDamage, SegmentInfo, check_damaged
-from lorogo_log.recovery import Recovery
-from lorogo_log.storage import Storage
-from lorogo_log.writer import Writer
+from lorogo_log.format.batch import Batch, Position, Record, pack_value
+from lorogo_log.format.layout import Bytes
+from lorogo_log.maintenance.sealed_segments import Cleaned, CleanFunction, SegmentReport
+from lorogo_log.read.cursor import Cursor
+from lorogo_log.read.reader import OnDamage, SegmentInfo, check_damaged
+from lorogo_log.recovery.recovery import Recovery
+from lorogo_log.storage.disk import Storage
+from lorogo_log.write.policy import Failure, Sync
+from lorogo_log.write.queue import Waiting
+from lorogo_log.write.writer import Writer
 
 _BATCHES_PER_HOP = 64
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from lorogo_log.arrow import record_batches
-from lorogo_log.batch import Batch
+from lorogo_log.format.arrow import record_batches
+from lorogo_log.format.batch import Batch
 from lorogo_pipeline import packed_updates
 from lorogo_pipeline.packed_updates import PackedUpdates
 from lorogo_pipeline.schemas import RECORDS, TIME

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from lorogo_log import CorruptionError, FileStorage, LogError
-from lorogo_log.batch import Batch
-from lorogo_log.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from lorogo_log.names import APPEND_LOCK
-from lorogo_log.rewrite import bad
-from lorogo_log.segment import Segment, find_frame
-from lorogo_log.storage import Directory
+from lorogo_log.format.batch import Batch
+from lorogo_log.format.layout import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from lorogo_log.format.names import APPEND_LOCK
+from lorogo_log.recovery.rewrite import bad
+from lorogo_log.storage.disk import Directory
+from lorogo_log.storage.segment import Segment, find_frame
 from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_server.journal.archive import Archive, ArchiveError
 from lorogo_server.recovery.restore_sources import NoSource, find

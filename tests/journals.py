@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from lorogo_log import MemoryStorage
-from lorogo_log.memory import MemoryDirectory, MemoryFile
+from lorogo_log.storage.memory import MemoryDirectory, MemoryFile
 
 
 class Kept(TypedDict):

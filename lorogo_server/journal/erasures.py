@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from lorogo_log import Directory, FileStorage, LogError, Record
-from lorogo_log.maintain import clean
-from lorogo_log.names import parse_segment
-from lorogo_log.segment import Segment
+from lorogo_log.format.names import parse_segment
+from lorogo_log.maintenance.sealed_segments import clean
+from lorogo_log.storage.segment import Segment
 from lorogo_protocol.records import ErasedRecord, MalformedRecord
 from lorogo_server.journal.archive import Archive
 from lorogo_server.journal.record_sorter import decode

@@ -6,7 +6,8 @@ blocks: it is called in a thread.
 
 from pathlib import Path
 
-from lorogo_log import BlockingLog, Directory, FileStorage, LockedError, Reader, names
+from lorogo_log import BlockingLog, Directory, FileStorage, LockedError, Reader
+from lorogo_log.format import names
 from lorogo_server.journal.journal_scan import has_siblings
 
 _PARTITION = "[0-9][0-9]"

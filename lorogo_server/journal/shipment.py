@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lorogo_log import Directory, LogError, Reader, SegmentInfo
-from lorogo_log.segment import Segment
+from lorogo_log.storage.segment import Segment
 from lorogo_server.journal.archive import PIECE_BYTES, Archive, ArchiveError
 
 MANIFEST = ".json"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_log import CorruptionError, DamageError, LogError, Reader, Record, TornError
-from lorogo_log.batch import Batch
-from lorogo_log.format import SEGMENT_HEADER_BYTES
-from lorogo_log.names import PREPARED, parse_segment
-from lorogo_log.segment import Segment
+from lorogo_log.format.batch import Batch
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
+from lorogo_log.format.names import PREPARED, parse_segment
+from lorogo_log.storage.segment import Segment
 from lorogo_protocol.errors import LorogoError
 from lorogo_server.journal.archive import Archive, ArchiveError
 

@@ -8,10 +8,10 @@ import pytest
 
 from lorogo_cli.app import run
 from lorogo_log import BlockingLog, Options
-from lorogo_log.format import SEGMENT_HEADER_BYTES
-from lorogo_log.recovery import list_segments
-from lorogo_log.segment import Segment
-from lorogo_log.storage import DiskDirectory
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
+from lorogo_log.recovery.recovery import list_segments
+from lorogo_log.storage.disk import DiskDirectory
+from lorogo_log.storage.segment import Segment
 
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -8,8 +8,9 @@ import pytest
 from crc32c import crc32c
 
 from lorogo_cli import log_survey
-from lorogo_log import BlockingLog, Options, maintain
-from lorogo_log.storage import DiskDirectory
+from lorogo_log import BlockingLog, Options
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.storage.disk import DiskDirectory
 from tests.cli.logs import SECOND, START, Cli, flip, frames, segments, tree, write
 
 
@@ -113,7 +114,7 @@ def test_verify_says_where_segments_are_missing(tmp_path: Path, cli: Cli) -> Non
 def test_cleaned_segments_are_good(tmp_path: Path, cli: Cli) -> None:
     """Records that were cleaned away are not lost ones."""
     write(tmp_path / "log", 60)
-    maintain.clean(DiskDirectory(tmp_path / "log"), lambda _, record: record.key == b"doc-1")
+    sealed_segments.clean(DiskDirectory(tmp_path / "log"), lambda _, record: record.key == b"doc-1")
     report = cli.json("verify", tmp_path / "log")
     assert (report["good"], report["served"], report["lost"]) == (True, 40, 0)
     assert cli("ls", tmp_path / "log") == 0

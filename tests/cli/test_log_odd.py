@@ -391,7 +391,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Path, large: Path, name: str) -> None:
     """Exit code 130, not a word, no file left behind, the log as it was."""
     before = tree(large)
     code = (
-        "import os, signal, sys\nfrom lorogo_log import segment\nfrom lorogo_cli import main\n"
+        "import os, signal, sys\nfrom lorogo_log.storage import segment\nfrom lorogo_cli import main\n"
         "kept = segment.Frames.next\n"
         "def pressed(self):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"

@@ -9,8 +9,8 @@ import pytest
 
 from lorogo_cli import log_survey
 from lorogo_log import BlockingLog
-from lorogo_log.storage import DiskFile
-from lorogo_log.transfer import SegmentServer
+from lorogo_log.storage.disk import DiskFile
+from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.cli.logs import Cli, flip, frames, segments, tree, write
 
 

@@ -10,7 +10,7 @@ import pytest
 from lorogo_cli import log_survey
 from lorogo_cli.log_survey import LEFT_OUT
 from lorogo_log import BlockingLog, Options
-from lorogo_log.transfer import SegmentServer
+from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.cli.logs import START, Cli, flip, frames, segments, tree, write
 
 

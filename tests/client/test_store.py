@@ -17,7 +17,7 @@ from lorogo_client import (
     Unsaved,
 )
 from lorogo_client.store import Store
-from lorogo_log.storage import DiskFile
+from lorogo_log.storage.disk import DiskFile
 from lorogo_protocol import crdt
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_testing.memory_nats import MemoryNats

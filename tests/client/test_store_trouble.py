@@ -15,7 +15,7 @@ from lorogo_client.store import Store
 from lorogo_client.storing import cleaning, shelf
 from lorogo_client.storing.local import LocalStore
 from lorogo_log import QueueFullError, limits
-from lorogo_log.storage import DiskFile
+from lorogo_log.storage.disk import DiskFile
 from lorogo_protocol import crdt
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.stores import crashed, files, holding, offline, size_of

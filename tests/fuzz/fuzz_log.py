@@ -11,10 +11,17 @@ from functools import cache
 
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, LogError, MemoryStorage, Options, Reader, Recovery, limits, maintain
-from lorogo_log.batch import Batch
-from lorogo_log.format import FOOTER_BYTES, FRAME_HEADER_BYTES, FRAME_MAGIC, SEGMENT_HEADER_BYTES, padded
-from lorogo_log.recovery import recover
+from lorogo_log import BlockingLog, LogError, MemoryStorage, Options, Reader, Recovery, limits
+from lorogo_log.format.batch import Batch
+from lorogo_log.format.layout import (
+    FOOTER_BYTES,
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    padded,
+)
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import recover
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -66,7 +73,7 @@ def _bases() -> tuple[Files, ...]:
         log.append_many([(b"a", "text " * 40)] * 4)
         log.rotate()
         sealed = next(info.name for info in log.reader.segments() if info.sealed)
-        assert maintain.compress(log.directory, sealed)
+        assert sealed_segments.compress(log.directory, sealed)
 
     for work, close in ((_rows, False), (_rows, True), (twice, True), (cleaned, True), (compressed, True)):
         keep(work, close=close)

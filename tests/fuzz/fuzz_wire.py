@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from lorogo_log import replica_rules, wire
-from lorogo_log.batch import Record
 from lorogo_log.errors import LogError
-from lorogo_log.wire import Kind
+from lorogo_log.format.batch import Record
+from lorogo_log.replication import replica_rules
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.wire import Kind
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from lorogo_log import MemoryStorage
-from lorogo_log.memory import MemoryDirectory, MemoryFile
+from lorogo_log.storage.memory import MemoryDirectory, MemoryFile
 
 
 class FullFile:

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from lorogo_log import Log, Options
-from lorogo_log.replica import Replica
-from lorogo_log.wire_socket import Address
+from lorogo_log.replication.replica import Replica
+from lorogo_log.transfer.wire_socket import Address
 
 SEGMENT = 64 << 10
 OPTIONS = Options(segment_bytes=SEGMENT)

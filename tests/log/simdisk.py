@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lorogo_log import FormatError, LockedError
-from lorogo_log.workers import Workers
+from lorogo_log.storage.workers import Workers
 from tests.simulation.inode import Folder, Inode
 
 Fault = Literal["enospc", "edquot", "eio", "short", "crash"]

@@ -30,12 +30,12 @@ from lorogo_log import (
     Recovery,
     StaleEpochError,
     Sync,
-    maintain,
-    names,
 )
-from lorogo_log.batch import Encoded
-from lorogo_log.recovery import broken_files, keep_broken, list_segments, recover
-from lorogo_log.segment import Segment
+from lorogo_log.format import names
+from lorogo_log.format.batch import Encoded
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import broken_files, keep_broken, list_segments, recover
+from lorogo_log.storage.segment import Segment
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 from tests.log.test_crashes import SimWriter, everything
 
@@ -206,7 +206,7 @@ def test_cleaning_keeps_the_epoch() -> None:
         log.append(1)
         log.writer.fence(9).result(5)
         log.append(2)
-    maintain.clean(disk.directory("m", create=False), lambda _, record: True)
+    sealed_segments.clean(disk.directory("m", create=False), lambda _, record: True)
     with pytest.raises(StaleEpochError):
         BlockingLog("m", Options(epoch=8), storage=disk)
 
@@ -550,7 +550,7 @@ def test_a_rewritten_segment_with_a_bad_footer_gives_no_sequence_twice() -> None
     """Only the footer knows how far a cleaned segment reached: a bad one is told, and nothing guessed low."""
     storage, files, segments = three_segments()
     directory = storage.directory("m", create=False)
-    maintain.clean(directory, lambda _, record: record.sequence > 9)
+    sealed_segments.clean(directory, lambda _, record: record.sequence > 9)
     for bit in (0, 3):
         files[segments[-1]][-1] ^= 1 << bit
         with BlockingLog("m", storage=storage) as log:
@@ -565,7 +565,7 @@ def test_leftovers_of_a_cleaner_at_work_stay(path: str) -> None:
         log.append(1)
     leftover = Path(path, "00000000000000000001-00000000000000000001.seg.tmp")
     leftover.write_bytes(b"half")
-    with maintain.cleaning(Reader.open(path).directory), BlockingLog(path):
+    with sealed_segments.cleaning(Reader.open(path).directory), BlockingLog(path):
         assert leftover.exists()
     with BlockingLog(path):
         assert not leftover.exists()
@@ -581,10 +581,10 @@ def test_scrub_sees_every_flipped_bit_of_a_sealed_segment() -> None:
     for name in (segments[1], segments[-1]):
         for at in range(len(files[name])):
             files[name][at] ^= 1 << at % 8
-            reports = {report.name: report for report in maintain.scrub(directory)}
+            reports = {report.name: report for report in sealed_segments.scrub(directory)}
             assert reports[name].damage, f"byte {at} of {len(files[name])}"
             files[name][at] ^= 1 << at % 8
-    assert not [report for report in maintain.scrub(directory) if report.damage]
+    assert not [report for report in sealed_segments.scrub(directory) if report.damage]
 
 
 def test_scrub_sees_an_open_segment_that_ends_too_early() -> None:
@@ -592,10 +592,10 @@ def test_scrub_sees_an_open_segment_that_ends_too_early() -> None:
     storage, files, segments = three_segments()
     unseal(files, segments[1])
     directory = storage.directory("m", create=False)
-    assert not [report for report in maintain.scrub(directory) if report.damage], "open, and all there"
+    assert not [report for report in sealed_segments.scrub(directory) if report.damage], "open, and all there"
     second = files[segments[1]].find(b"LGFR", 200)
     del files[segments[1]][second:]
-    damage = [found for report in maintain.scrub(directory) for found in report.damage]
+    damage = [found for report in sealed_segments.scrub(directory) for found in report.damage]
     assert [str(found) for found in damage] == [
         f"m/{segments[1]} at byte {second}: the segment ends too early: records 7 to 8 are missing"
     ]
@@ -616,7 +616,7 @@ def test_cleaning_refused_at_each_call(fault: Fault) -> None:
         writer.work()
         disk.plan = {disk.calls + call: fault}
         try:
-            maintain.clean(disk, lambda _, record: record.key == b"a" or record.sequence < 4)
+            sealed_segments.clean(disk, lambda _, record: record.key == b"a" or record.sequence < 4)
         except (OSError, PowerCut):
             refused += 1
         if disk.calls < max(disk.plan):
@@ -630,7 +630,7 @@ def test_cleaning_refused_at_each_call(fault: Fault) -> None:
             disk.crash(random.Random(call))
             SimWriter(disk, segment_bytes=4096)
         disk.locks.clear()
-        maintain.clean(disk, lambda _, record: record.key == b"a" or record.sequence < 4)
+        sealed_segments.clean(disk, lambda _, record: record.key == b"a" or record.sequence < 4)
         assert everything(disk) == kept
         assert recover(disk, Recovery.TAIL).head.next_sequence == 13
         assert not [name for name in disk.entries if name.endswith(".tmp")]
@@ -652,22 +652,24 @@ def test_install_takes_only_what_belongs_there() -> None:
     _, other, strangers = three_segments()
     directory = storage.directory("m", create=False)
     with pytest.raises(FormatError, match="another segment"):
-        maintain.install(directory, segments[0], [bytes(files[segments[1]])])
+        sealed_segments.install(directory, segments[0], [bytes(files[segments[1]])])
     with pytest.raises(FormatError, match="another log"):
-        maintain.install(directory, strangers[0], [bytes(other[strangers[0]])])
+        sealed_segments.install(directory, strangers[0], [bytes(other[strangers[0]])])
 
     def broken() -> Any:
         yield bytes(files[segments[0]][:100])
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        maintain.install(directory, segments[0], broken())
+        sealed_segments.install(directory, segments[0], broken())
     assert not [name for name in files if name.endswith((".tmp", ".broken"))]
     with BlockingLog("m", storage=storage) as log:
         log.append("active")
         with pytest.raises(ValueError, match="being written"):
             log.install(log.active_segments()[0], [b""])
-        assert maintain.install(directory, segments[0], [bytes(files[segments[0]])]).name == segments[0]
+        assert (
+            sealed_segments.install(directory, segments[0], [bytes(files[segments[0]])]).name == segments[0]
+        )
 
 
 # -- reading ---------------------------------------------------------------------------------------------

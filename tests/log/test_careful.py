@@ -20,7 +20,7 @@ from lorogo_log import (
     StaleEpochError,
     limits,
 )
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
 from tests.log.replicas import copy_of
 
 

@@ -22,8 +22,8 @@ from lorogo_log import (
     Storage,
     Sync,
 )
-from lorogo_log.batch import Batch, Encoded
-from lorogo_log.segment import Segment
+from lorogo_log.format.batch import Batch, Encoded
+from lorogo_log.storage.segment import Segment
 
 POLICIES = [Sync.group(), Sync.always(), Sync.interval(0.01), Sync.os()]
 

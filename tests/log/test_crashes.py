@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lorogo_log import FormatError, NotFoundError, Reader, Record, Recovery, maintain
-from lorogo_log.batch import pack_value
-from lorogo_log.engine import Engine, OpenSegment
-from lorogo_log.recovery import recover
+from lorogo_log import FormatError, NotFoundError, Reader, Record, Recovery
+from lorogo_log.format.batch import pack_value
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import recover
+from lorogo_log.write.engine import Engine, OpenSegment
 from tests.log.simdisk import PowerCut, SimDisk
 
 Row = tuple[int, int, bytes, Any]  # sequence, time, key, value
@@ -188,14 +189,14 @@ class CrashMachine(RuleBasedStateMachine):
         self.writer.work()
         sealed = [info for info in Reader(self.disk).segments() if info.sealed]
         last = max((info.last_sequence or 0 for info in sealed), default=0)
-        maintain.clean(self.disk, lambda _, record: record.key == key)
+        sealed_segments.clean(self.disk, lambda _, record: record.key == key)
         self.rows = [row for row in self.rows if row[0] > last or row[2] != key]
 
     @precondition(lambda self: self.writer)
     @rule(before=st.integers(0, 60))
     def expire(self, before: int) -> None:
         segments = Reader(self.disk).segments()
-        gone = set(maintain.expire(self.disk, before=before))
+        gone = set(sealed_segments.expire(self.disk, before=before))
         assert all(info.sealed and (info.last_time or 0) < before for info in segments if info.name in gone)
         last = max((info.last_sequence or 0 for info in segments if info.name in gone), default=0)
         self.rows = [row for row in self.rows if row[0] > last]

@@ -21,9 +21,9 @@ from lorogo_log import (
     TornError,
     limits,
 )
-from lorogo_log.format import SEGMENT_HEADER_BYTES
-from lorogo_log.memory import MemoryDirectory
-from lorogo_log.segment import Segment
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
+from lorogo_log.storage.memory import MemoryDirectory
+from lorogo_log.storage.segment import Segment
 
 ROWS = [[(b"a", "one"), (b"b", "two")], [(b"a", "three")], [(b"c", "four"), (b"a", "five")]]
 FLAT = [value for batch in ROWS for _, value in batch]

@@ -23,9 +23,9 @@ from lorogo_log import (
     Sync,
     TooLargeError,
     limits,
-    maintain,
 )
-from lorogo_log.recovery import Recovery, recover
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import Recovery, recover
 from tests.log.simdisk import Fault, SimDisk
 from tests.log.test_crashes import SimWriter, everything, row_of
 
@@ -39,7 +39,7 @@ def run(disk: SimDisk) -> list[object]:
     for batch in BATCHES:
         done += writer.append(batch)
         writer.work()
-    maintain.clean(disk, lambda _, record: False)
+    sealed_segments.clean(disk, lambda _, record: False)
     writer.close()
     return done
 

@@ -26,8 +26,8 @@ from lorogo_log import (
     StaleEpochError,
     TornError,
 )
-from lorogo_log.names import REPLICA_STATE
-from lorogo_log.transfer import SegmentClient
+from lorogo_log.format.names import REPLICA_STATE
+from lorogo_log.transfer.segment_transfer import SegmentClient
 from tests.log.replicas import copy_of, grow
 from tests.log.test_replication import opened
 

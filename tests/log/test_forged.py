@@ -16,11 +16,11 @@ from lorogo_log import (
     Reader,
     Recovery,
     limits,
-    maintain,
 )
-from lorogo_log.format import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
-from lorogo_log.memory import MemoryDirectory
-from lorogo_log.names import is_ours, parse_segment
+from lorogo_log.format.layout import FOOTER_BYTES, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, padded
+from lorogo_log.format.names import is_ours, parse_segment
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.storage.memory import MemoryDirectory
 
 COUNT, BODY_BYTES, FLAGS, OFFSET = (56, "<I"), (60, "<I"), (4, "<H"), (48, "<Q")
 ZSTD = 2
@@ -43,7 +43,7 @@ def written(*, sealed: bool = True, compress: bool = False) -> tuple[MemoryStora
     data = bytes(directory.files[name])
     log.close()
     if compress:
-        assert maintain.compress(directory, name)
+        assert sealed_segments.compress(directory, name)
     if not sealed:
         directory.files[name] = bytearray(data)
     return storage, directory, name

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorogo_log import Position
-from lorogo_log.batch import Batch, body_matches, encode
-from lorogo_log.format import (
+from lorogo_log.format.batch import Batch, body_matches, encode
+from lorogo_log.format.layout import (
     FRAME_HEADER_BYTES,
     Footer,
     SegmentHeader,

@@ -11,7 +11,7 @@ import pytest
 
 from lorogo_log import BlockingLog, DiskFullError, Failure, LogError, LogFailedError, Options, Reader, limits
 from lorogo_log.core import Stats
-from lorogo_log.recovery import Recovery, recover
+from lorogo_log.recovery.recovery import Recovery, recover
 from tests.log.one_thread import LoopWorkers
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, CorruptionError, Cursor, Log, Reader
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
 from tests.log.replicas import copy_of
 
 

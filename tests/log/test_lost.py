@@ -19,9 +19,9 @@ from lorogo_log import (
     Reader,
     Recovery,
     limits,
-    maintain,
 )
-from lorogo_log.recovery import broken_files, recover
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.recovery import broken_files, recover
 from tests.log.simdisk import Fault, PowerCut, SimDisk
 from tests.log.test_crashes import SimWriter
 from tests.log.test_honest import two_segments, values
@@ -57,7 +57,9 @@ def test_a_newest_segment_that_is_lost_as_a_whole(how: str) -> None:
             assert values(log.reader) == ["a", "d", "e"][: max(1, number)]
             if number:
                 assert log.append("de"[number - 1]) > skipped
-            assert [report.name for report in maintain.scrub(log.directory) if report.damage] == [newest]
+            assert [report.name for report in sealed_segments.scrub(log.directory) if report.damage] == [
+                newest
+            ]
     assert values(Reader.open("m", storage=storage)) == ["a", "d", "e"]
 
 
@@ -164,4 +166,4 @@ def test_a_directory_in_the_place_of_a_file(name: str, path: str) -> None:
             with pytest.raises(FormatError, match=f"{name} is a directory"):
                 use()
         with pytest.raises(FormatError, match=f"{name} is a directory"):
-            list(maintain.scrub(reader.directory))
+            list(sealed_segments.scrub(reader.directory))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, CorruptionError, FormatError, Options, Reader, Recovery, maintain
+from lorogo_log import BlockingLog, CorruptionError, FormatError, Options, Reader, Recovery
 from lorogo_log.errors import LogError
+from lorogo_log.maintenance import sealed_segments
 
 
 def segments(path: Path) -> list[Path]:
@@ -156,4 +157,4 @@ def test_what_a_hidden_newest_file_gave_is_not_given_again(tmp_path: Path) -> No
     with BlockingLog(one) as log:
         assert len(log.damage) == 1
         assert log.append("x") == 7
-    assert len(list(maintain.scrub(Reader.open(one).directory))) == 4
+    assert len(list(sealed_segments.scrub(Reader.open(one).directory))) == 4

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, LockedError, Options, Reader, maintain
+from lorogo_log import BlockingLog, LockedError, Options, Reader
+from lorogo_log.maintenance import sealed_segments
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,10 +74,10 @@ def test_the_lock_says_who_may_append(path: str) -> None:
         cursor = Reader.open(path).cursor()
         cursor.lock()
         with pytest.raises(LockedError):
-            maintain.clean(log.directory, lambda _, record: True, wait_seconds=0.05)
+            sealed_segments.clean(log.directory, lambda _, record: True, wait_seconds=0.05)
         assert log.append(2) == 2, "appenders wait for nobody"
         cursor.unlock()
-        assert maintain.clean(log.directory, lambda _, record: True, wait_seconds=1).dropped == 1
+        assert sealed_segments.clean(log.directory, lambda _, record: True, wait_seconds=1).dropped == 1
 
 
 def test_another_process_follows(path: str) -> None:

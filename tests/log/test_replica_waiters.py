@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lorogo_log import LogClosedError, StaleEpochError
-from lorogo_log.replica_waiters import Waiters
+from lorogo_log.replication.replica_waiters import Waiters
 
 
 class Replicas:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import Log, MemoryStorage, Reader, StaleEpochError, wire
-from lorogo_log.replica import Replica
-from lorogo_log.replica_state import TAKEOVER_STEP
-from lorogo_log.replication import Coordinator
-from lorogo_log.wire import Ack, Hello, Kind, Purpose, Reason, Refused
-from lorogo_log.wire_stream import Stream
+from lorogo_log import Log, MemoryStorage, Reader, StaleEpochError
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.storage.replica_state import TAKEOVER_STEP
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.wire import Ack, Hello, Kind, Purpose, Reason, Refused
+from lorogo_log.transfer.wire_stream import Stream
 from tests.log.replicas import SEGMENT, Proxy, copy_of, grow, hashes
 from tests.log.test_replication_rules import forged, piece
 
@@ -170,7 +171,7 @@ async def test_a_frame_too_large_for_the_stream_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HEAD tells of it; the replica fetches it from the open segment."""
-    monkeypatch.setattr("lorogo_log.replica_tail.STREAM_BYTES_MAX", 50_000)
+    monkeypatch.setattr("lorogo_log.replication.replica_tail.STREAM_BYTES_MAX", 50_000)
     async with (
         opened(tmp_path / "log", segment_bytes=1 << 20) as log,
         Coordinator(log) as coordinator,
@@ -418,9 +419,9 @@ async def test_a_hostile_coordinator_changes_nothing(tmp_path: Path, case: str) 
 CHILD = """
 import asyncio, sys
 from lorogo_log import Log, Options
-from lorogo_log.replica import Replica
-from lorogo_log.replica_state import TAKEOVER_STEP
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.storage.replica_state import TAKEOVER_STEP
+from lorogo_log.replication.coordinator import Coordinator
 
 async def coordinator(path, port):
     async with Log.open(path, segment_bytes=65536) as log, Coordinator(log, port=port) as served:

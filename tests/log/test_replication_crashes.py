@@ -9,15 +9,15 @@ from contextlib import suppress
 import pytest
 
 from lorogo_log import BlockingLog, MemoryStorage, Options
-from lorogo_log.batch import Batch
 from lorogo_log.errors import LogError
-from lorogo_log.format import SEGMENT_HEADER_BYTES
-from lorogo_log.replica_catalog import catalog
-from lorogo_log.replica_rules import Piece, Wanted, plan
-from lorogo_log.replica_store import ReplicaStore
-from lorogo_log.segment import Segment
-from lorogo_log.transfer import Served
-from lorogo_log.wire import Entry
+from lorogo_log.format.batch import Batch
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
+from lorogo_log.replication.replica_rules import Piece, Wanted, plan
+from lorogo_log.replication.replica_store import ReplicaStore
+from lorogo_log.storage.segment import Segment
+from lorogo_log.transfer.catalog import catalog
+from lorogo_log.transfer.segment_transfer import Served
+from lorogo_log.transfer.wire import Entry
 from tests.log.replicas import items
 from tests.log.simdisk import SimDisk
 

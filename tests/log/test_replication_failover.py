@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from lorogo_log import Log, Reader, Record, StaleEpochError
-from lorogo_log.replica import Replica
-from lorogo_log.replica_repair import Repairer
-from lorogo_log.replica_state import TAKEOVER_STEP
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica_repair import Repairer
+from lorogo_log.storage.replica_state import TAKEOVER_STEP
 from tests.log.replicas import SEGMENT, copy_of
 
 NODES = ("a", "b", "c")

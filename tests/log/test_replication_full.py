@@ -8,11 +8,11 @@ import pytest
 
 from lorogo_log import BlockingLog, Coordinator, DiskFullError, LogFailedError, Options, limits
 from lorogo_log.errors import DamageError
-from lorogo_log.recovery import Recovery, recover
-from lorogo_log.replica_catalog import catalog
-from lorogo_log.replica_store import ReplicaStore
-from lorogo_log.transfer import Served
-from lorogo_log.wire import Welcome
+from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log.replication.replica_store import ReplicaStore
+from lorogo_log.transfer.catalog import catalog
+from lorogo_log.transfer.segment_transfer import Served
+from lorogo_log.transfer.wire import Welcome
 from tests.log.full_disk import FullDisk
 from tests.log.one_thread import LoopWorkers
 from tests.log.replicas import OPTIONS, copy_of, grow

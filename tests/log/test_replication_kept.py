@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import lorogo_log.replica_adopt as adopt_module
+import lorogo_log.replication.replica_adopt as adopt_module
 from lorogo_log import (
     BlockingLog,
     LockedError,
@@ -22,12 +22,12 @@ from lorogo_log import (
     Repairer,
     ReplicaError,
     TornError,
-    maintain,
 )
-from lorogo_log.replica import Replica
-from lorogo_log.replication import Coordinator
-from lorogo_log.storage import DiskDirectory, write_all
-from lorogo_log.transfer import SegmentServer
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.storage.disk import DiskDirectory, write_all
+from lorogo_log.transfer.segment_transfer import SegmentServer
 from tests.log.replicas import copy_of
 from tests.log.test_replication_safety import segments, until
 
@@ -262,7 +262,7 @@ async def test_records_that_a_replica_lacks_inside_a_segment_are_fetched_again(
         else:
             last = await two_segments(log, coordinator, tmp_path / "one")
         if how == "cleaned":
-            maintain.clean(DiskDirectory(tmp_path / "one"), lambda path, record: record.sequence == 4)
+            sealed_segments.clean(DiskDirectory(tmp_path / "one"), lambda path, record: record.sequence == 4)
         else:
             rot(segments(tmp_path / "one")[0], b"record 4;")
             BlockingLog(tmp_path / "one", Options(recovery=Recovery.SALVAGE, mirror=True)).close()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import CorruptionError, Log, Record
-from lorogo_log.replica_repair import Repairer
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica_repair import Repairer
 from tests.log.replicas import OPTIONS, SEGMENT, copy_of, grow, hashes
 
 

@@ -9,10 +9,21 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_log import Record, wire
-from lorogo_log.batch import encode
-from lorogo_log.replica_rules import Apply, Behind, CatchUp, Ignore, Piece, Plan, Wanted, plan, unpack_pieces
-from lorogo_log.wire import Entry, Hello, Kind, PeerError, Purpose
+from lorogo_log import Record
+from lorogo_log.format.batch import encode
+from lorogo_log.replication.replica_rules import (
+    Apply,
+    Behind,
+    CatchUp,
+    Ignore,
+    Piece,
+    Plan,
+    Wanted,
+    plan,
+    unpack_pieces,
+)
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.wire import Entry, Hello, Kind, PeerError, Purpose
 
 
 def piece(offset: int, size: int = 1) -> Piece:

@@ -16,21 +16,22 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from lorogo_log import BlockingLog, Log, Options, ReplicaError, StaleEpochError, Sync, wire
-from lorogo_log.batch import encode, frame
-from lorogo_log.format import ZSTD, unpack_frame_header
-from lorogo_log.replica import Replica
-from lorogo_log.replica_catalog import catalog
-from lorogo_log.replica_check import DivergedError, repair_install
-from lorogo_log.replica_rules import Piece
-from lorogo_log.replica_session import Session
-from lorogo_log.replica_state import TAKEOVER_STEP
-from lorogo_log.replica_store import ReplicaStore
-from lorogo_log.replication import Coordinator
-from lorogo_log.transfer import SegmentClient, SegmentServer, Served
-from lorogo_log.wire import Ack, Hello, Kind, PeerError, Purpose
-from lorogo_log.wire_socket import receive
-from lorogo_log.wire_stream import Stream
+from lorogo_log import BlockingLog, Log, Options, ReplicaError, StaleEpochError, Sync
+from lorogo_log.format.batch import encode, frame
+from lorogo_log.format.layout import ZSTD, unpack_frame_header
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
+from lorogo_log.replication.replica_check import DivergedError, repair_install
+from lorogo_log.replication.replica_rules import Piece
+from lorogo_log.replication.replica_session import Session
+from lorogo_log.replication.replica_store import ReplicaStore
+from lorogo_log.storage.replica_state import TAKEOVER_STEP
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.catalog import catalog
+from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, Served
+from lorogo_log.transfer.wire import Ack, Hello, Kind, PeerError, Purpose
+from lorogo_log.transfer.wire_socket import receive
+from lorogo_log.transfer.wire_stream import Stream
 from tests.log.replicas import OPTIONS, SEGMENT, copy_of, grow, hashes, items
 from tests.log.test_replication import opened, same
 from tests.log.test_replication_repair import flip
@@ -406,7 +407,9 @@ def test_a_catalog_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(wire, "CATALOG_MAX", 3)
             with pytest.raises(PeerError, match="more than 3"):
                 client.catalog()
-            monkeypatch.setattr("lorogo_log.transfer.catalog", lambda core, at: catalog(core)[::-1])
+            monkeypatch.setattr(
+                "lorogo_log.transfer.segment_transfer.catalog", lambda core, at: catalog(core)[::-1]
+            )
             monkeypatch.setattr(wire, "CATALOG_MAX", 3000)
             with pytest.raises(PeerError, match="cannot be"):
                 client.catalog()

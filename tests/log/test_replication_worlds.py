@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import Log, Reader, Record
-from lorogo_log.replica import Replica
-from lorogo_log.replication import Coordinator
+from lorogo_log.replication.coordinator import Coordinator
+from lorogo_log.replication.replica import Replica
 from tests.log.replicas import SEGMENT, copy_of
 
 STEPS = 40

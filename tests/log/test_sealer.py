@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from lorogo_log import LogFailedError, MemoryStorage
-from lorogo_log.engine import Engine, Head, OpenSegment
-from lorogo_log.sealer import Sealer
-from lorogo_log.storage import Directory
+from lorogo_log.storage.disk import Directory
+from lorogo_log.write.engine import Engine, Head, OpenSegment
+from lorogo_log.write.sealer import Sealer
 
 
 class Owner:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, Cursor, End, Log, MemoryStorage, Options, Reader, Storage, Sync
-from lorogo_log.memory import MemoryFile
+from lorogo_log.storage.memory import MemoryFile
 from tests.log.simdisk import SimDisk
 from tests.log.test_crashes import SimWriter
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_log import BlockingLog, CorruptionError, Log, MemoryStorage, Options, Reader, wire
+from lorogo_log import BlockingLog, CorruptionError, Log, MemoryStorage, Options, Reader
 from lorogo_log.errors import LogError
-from lorogo_log.replica_fetch import Fetcher
-from lorogo_log.replica_rules import Wanted
-from lorogo_log.replica_store import ReplicaStore
-from lorogo_log.transfer import SegmentClient, SegmentServer, Served
-from lorogo_log.wire import Fetch, Hello, Kind, PeerError, Purpose, Reason, RefusedError
-from lorogo_log.wire_socket import connect
+from lorogo_log.replication.replica_fetch import Fetcher
+from lorogo_log.replication.replica_rules import Wanted
+from lorogo_log.replication.replica_store import ReplicaStore
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.segment_transfer import SegmentClient, SegmentServer, Served
+from lorogo_log.transfer.wire import Fetch, Hello, Kind, PeerError, Purpose, Reason, RefusedError
+from lorogo_log.transfer.wire_socket import connect
 from tests.log.replicas import OPTIONS, Proxy, hashes, items
 from tests.log.test_replication_rules import forged
 

@@ -16,7 +16,7 @@ from lorogo_log import (
     Reader,
     Sync,
 )
-from lorogo_log.queued import DirectWaker
+from lorogo_log.write.queue import DirectWaker
 from tests.log.one_thread import OneThreadStorage
 from tests.log.simdisk import SimDisk
 

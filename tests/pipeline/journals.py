@@ -12,7 +12,7 @@ import msgpack
 from loro import ExportMode, LoroDoc
 
 from lorogo_log import BlockingLog, Options
-from lorogo_log.batch import pack_value
+from lorogo_log.format.batch import pack_value
 from lorogo_protocol import crdt, records
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import Record, UpdateRecord

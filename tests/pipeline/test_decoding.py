@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_log.batch import Batch, encode, pack_value
+from lorogo_log.format.batch import Batch, encode, pack_value
 from lorogo_pipeline.decoding import record_rows, span_column
 from lorogo_pipeline.schemas import RECORDS
 from lorogo_pipeline.segments import Reading, Wanted, find_segments

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_log.format import SEGMENT_HEADER_BYTES
+from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
 from lorogo_pipeline.decoding import record_rows
 from lorogo_pipeline.errors import BadOption, DamagedJournal
 from lorogo_pipeline.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps

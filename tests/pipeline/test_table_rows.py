@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lorogo_log.batch import pack_value
+from lorogo_log.format.batch import pack_value
 from lorogo_pipeline.decoding import record_rows
 from lorogo_pipeline.schemas import ANSWERS, EVENTS, RECORDS, TABLES, UPDATES
 from lorogo_pipeline.segments import Wanted

@@ -13,8 +13,8 @@ from lorogo_chaos.errors import NotPossible
 from lorogo_client import NotServed, ServerFull
 from lorogo_client.health import health
 from lorogo_log import Reader, limits
-from lorogo_log.recovery import Recovery, recover
-from lorogo_log.storage import FileStorage
+from lorogo_log.recovery.recovery import Recovery, recover
+from lorogo_log.storage.disk import FileStorage
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Down
 from lorogo_server import Server

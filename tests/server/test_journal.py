@@ -15,7 +15,7 @@ import pytest
 from lorogo_client import ClientSettings, NotServed
 from lorogo_client.starting import Starter
 from lorogo_log import Directory, DiskFullError, FileStorage, LogFailedError, Reader
-from lorogo_log.storage import DiskFull
+from lorogo_log.storage.disk import DiskFull
 from lorogo_protocol import records, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.reasons import Reason

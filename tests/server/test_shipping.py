@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_log import BlockingLog, Options
-from lorogo_log.maintain import clean
+from lorogo_log.maintenance.sealed_segments import clean
 from lorogo_server.journal.archive import Archive, ArchiveError
 from lorogo_server.journal.shipment import MANIFEST, Manifest, NotShipped, Shelf, to_ship
 from lorogo_server.recovery.restore_sources import find

@@ -4,9 +4,14 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from lorogo_log.batch import Batch
-from lorogo_log.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, FrameHeader, unpack_frame_header
-from lorogo_log.names import PREPARED, SEGMENT
+from lorogo_log.format.batch import Batch
+from lorogo_log.format.layout import (
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    FrameHeader,
+    unpack_frame_header,
+)
+from lorogo_log.format.names import PREPARED, SEGMENT
 from lorogo_protocol import crdt, records
 from lorogo_protocol.records import BaseRecord, DeletedRecord, ErasedRecord, MalformedRecord, UpdateRecord
 from tests.simulation.disk import SimStorage

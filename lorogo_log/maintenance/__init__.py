@@ -1,0 +1,1 @@
+"""Work on sealed segments: cleaning, expiry, compression, scrubbing, and replacement."""

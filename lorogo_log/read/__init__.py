@@ -1,0 +1,1 @@
+"""Reads: cursors over segments, and logs that are opened beside their writer."""

@@ -1,0 +1,62 @@
+"""Bytes put aside before anything is cut or replaced, and temporary files on the way to a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from lorogo_log import limits
+from lorogo_log.format import names
+from lorogo_log.storage.disk import Directory, File, write_all
+
+
+def free_ending(directory: Directory, name: str, position: int) -> str:
+    """An ending in `.broken` that is not taken."""
+    taken = set(directory.list())
+    number = 0
+    while f"{name}.{(ending := f'{position}-{number}.broken' if number else f'{position}.broken')}" in taken:
+        number += 1
+    return ending
+
+
+def keep_broken(directory: Directory, name: str, file: File, position: int) -> str:
+    """Copy a file from a position on into a `.broken` file, synced before anything is cut."""
+    broken = f"{name}.{free_ending(directory, name, position)}"
+    temporary = broken + names.TEMPORARY  # a copy that is not whole is never called one
+    try:
+        copy = created(directory, temporary)
+        try:
+            at, size = position, file.size()
+            while at < size:
+                chunk = file.pread(limits.READ_BYTES, at)
+                if not chunk:
+                    break
+                write_all(copy, [chunk], at - position, broken)
+                at += len(chunk)
+            copy.sync()
+        finally:
+            copy.close()
+        directory.rename(temporary, broken)
+    except OSError:
+        dropped(directory, temporary)
+        raise
+    directory.sync()
+    return broken
+
+
+def created(directory: Directory, temporary: str) -> File:
+    """A new temporary file, also where a failed try left one."""
+    dropped(directory, temporary)
+    return directory.create(temporary)
+
+
+def dropped(directory: Directory, temporary: str) -> None:
+    """A temporary file is gone, as far as the disk allows: the next open removes what is left."""
+    with suppress(OSError):
+        if temporary in directory.list():
+            directory.remove(temporary)
+
+
+def broken_files(directory: Directory) -> Iterable[str]:
+    """Names of what recovery put aside."""
+    return sorted(name for name in directory.list() if names.BROKEN.fullmatch(name))

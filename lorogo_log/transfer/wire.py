@@ -1,0 +1,558 @@
+"""What processes say to each other about a log: messages, packed and unpacked, nothing else.
+
+The same framing as the log's: a header with its own checksum, so that a length is believed only when it is
+proven, and a checksum over the padded body. `docs/LOG_FORMAT.md`, section "Replication", draws the
+bytes. No sockets here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Final, NamedTuple
+
+from crc32c import crc32c
+
+from lorogo_log import limits
+from lorogo_log.errors import LogError
+from lorogo_log.format.batch import Record, pad
+from lorogo_log.format.layout import Bytes, padded
+from lorogo_log.format.names import segment_name
+
+MAGIC: Final = b"LGWR"
+VERSION: Final = 1
+HEADER_BYTES: Final = 32
+#: Larger frames are not streamed: the replica fetches them with their segment.
+STREAM_BYTES_MAX: Final = 16 << 20
+#: A larger record is not forwarded: who needs it fetches its segment.
+RECORD_BYTES_MAX: Final = 64 << 20
+#: Entries in one answer about segments; the rest is asked for again.
+ENTRIES_MAX: Final = 4096
+#: Segments of one log in all that a peer may tell of.
+CATALOG_MAX: Final = 1 << 18
+#: No epoch or sequence is believed that is above these: nobody gets there by counting.
+EPOCH_MAX: Final = limits.EPOCH_MAX
+SEQUENCE_MAX: Final = 1 << 62
+NONCE_BYTES: Final = 32
+#: Bytes of a segment in one answer.
+FETCH_BYTES_MAX: Final = 1 << 40
+NAME_BYTES_MAX: Final = 128
+TEXT_BYTES_MAX: Final = 1024
+
+_HEADER = struct.Struct("<4sBBHQII4x")
+_CRC = struct.Struct("<I")
+assert _HEADER.size == HEADER_BYTES - 4
+
+
+class PeerError(LogError):
+    """The other side broke the protocol: its connection is closed, nothing of it is kept."""
+
+
+class Reason(IntEnum):
+    """Why a request was refused."""
+
+    WRONG_LOG = 1
+    STALE_EPOCH = 2
+    NOT_FOUND = 3
+    BUSY = 4
+    BAD_REQUEST = 5
+    STOPPED = 6
+    DAMAGED = 7
+    CONFLICT = 8
+    SECRET = 9
+
+
+class RefusedError(LogError):
+    """The other side said no, and why."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(f"refused ({reason.name.lower().replace('_', ' ')}): {text}")
+        self.reason = reason
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSED = 3
+    CATALOG = 4
+    SEGMENTS = 5
+    FETCH = 6
+    DATA = 7
+    LOOKUP = 8
+    RECORD = 9
+    FRAMES = 10
+    HEAD = 11
+    ACK = 12
+    CHALLENGE = 13
+    PROOF = 14
+
+
+class Purpose(IntEnum):
+    """What a connection is for."""
+
+    FETCH = 1
+    FOLLOW = 2
+
+
+class Header(NamedTuple):
+    """The first 32 bytes of a message."""
+
+    kind: Kind
+    number: int
+    body_bytes: int
+    body_checksum: int
+
+    @property
+    def stored_bytes(self) -> int:
+        """The body with its padding."""
+        return padded(self.body_bytes)
+
+
+def pack(kind: Kind, body: Bytes = b"", number: int = 0) -> bytes:
+    """A whole message."""
+    stored = bytes(body) + pad(len(body))
+    head = _HEADER.pack(MAGIC, VERSION, kind, 0, number, len(body), crc32c(stored))
+    return head + _CRC.pack(crc32c(head)) + stored
+
+
+def unpack_header(data: Bytes) -> Header:
+    """A message's header, checked: its length is within what this kind may have."""
+    if len(data) != HEADER_BYTES:
+        raise PeerError("a message header is cut short")
+    magic, version, kind, flags, number, size, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise PeerError("wrong magic: the other side does not speak lorogo's replication")
+    if crc32c(data[: HEADER_BYTES - 4]) != int.from_bytes(data[-4:], "little"):
+        raise PeerError("a message header does not match its checksum")
+    if version != VERSION:
+        raise PeerError(f"protocol version {version}, this program speaks {VERSION}")
+    if flags:
+        raise PeerError(f"unknown flags {flags:#x} in a message")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise PeerError(f"unknown kind of message {kind}") from None
+    least, most = _BODY_BYTES[known]
+    if not least <= size <= most:
+        raise PeerError(f"a {known.name} message of {size} bytes, not {least} to {most}")
+    return Header(known, number, size, checksum)
+
+
+def check_body(header: Header, stored: Bytes) -> memoryview:
+    """The body without its padding."""
+    if len(stored) != header.stored_bytes or crc32c(stored) != header.body_checksum:
+        raise PeerError(f"the body of a {header.kind.name} message does not match its checksum")
+    return memoryview(stored)[: header.body_bytes]
+
+
+def _text(data: Bytes) -> str:
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        raise PeerError("text that is not UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message of whoever connects: who, what for, and where its log stands."""
+
+    purpose: Purpose
+    #: zeros: a new replica, which takes the log's
+    log_id: bytes = bytes(16)
+    replica_id: bytes = bytes(16)
+    partition: int = 0
+    epoch: int = 0
+    next_sequence: int = 0
+    end_offset: int = 0
+    #: where this one serves segments itself; 0: nowhere
+    port: int = 0
+    name: str = ""
+    #: which opening of a log that epoch was promised to; zeros: none, or not known
+    incarnation: bytes = bytes(16)
+    nonce: bytes = bytes(NONCE_BYTES)
+
+    kind: ClassVar = Kind.HELLO
+    layout: ClassVar = struct.Struct("<B3xI16s16sQQQHH4x16s32s")
+
+    def pack(self) -> bytes:
+        name = self.name.encode()[:NAME_BYTES_MAX]
+        fields = (self.purpose, self.partition, self.log_id, self.replica_id, self.epoch)
+        stand = (self.next_sequence, self.end_offset, self.port, len(name))
+        return self.layout.pack(*fields, *stand, self.incarnation, self.nonce) + name
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Hello:
+        fields = cls.layout.unpack_from(body)
+        purpose, partition, log_id, replica_id, epoch, next_sequence, end_offset, port, size, *ids = fields
+        name = body[cls.layout.size :]
+        if len(name) != size:
+            raise PeerError("a HELLO of the wrong length")
+        try:
+            known = Purpose(purpose)
+        except ValueError:
+            raise PeerError(f"unknown purpose {purpose}") from None
+        stand = (epoch, next_sequence, end_offset, port)
+        return cls(known, log_id, replica_id, partition, *stand, _text(name), *ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The answer to HELLO: whose log this is and who writes it."""
+
+    log_id: bytes
+    partition: int
+    epoch: int
+    next_sequence: int
+    end_offset: int
+    segment_bytes: int
+    #: the epoch and the end of the log as they were found when it was opened
+    prior_epoch: int = 0
+    prior_offset: int = 0
+    #: this opening of the log, and whose directory it is (the same over restarts)
+    incarnation: bytes = bytes(16)
+    node: bytes = bytes(16)
+
+    kind: ClassVar = Kind.WELCOME
+    layout: ClassVar = struct.Struct("<16sI4xQQQQQQ16s16s")
+
+    def pack(self) -> bytes:
+        rest = (self.epoch, self.next_sequence, self.end_offset, self.segment_bytes)
+        prior = (self.prior_epoch, self.prior_offset)
+        return self.layout.pack(self.log_id, self.partition, *rest, *prior, self.incarnation, self.node)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Welcome:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A no, with its reason."""
+
+    reason: Reason
+    text: str
+
+    kind: ClassVar = Kind.REFUSED
+
+    def pack(self) -> bytes:
+        return bytes((self.reason,)) + self.text.encode()[: TEXT_BYTES_MAX - 1]
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Refused:
+        try:
+            reason = Reason(body[0])
+        except ValueError:
+            raise PeerError(f"unknown reason {body[0]}") from None
+        return cls(reason, bytes(body[1:]).decode(errors="replace"))
+
+    @property
+    def error(self) -> RefusedError:
+        return RefusedError(self.reason, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One segment as one side has it: enough to tell whether the other side's is the same history."""
+
+    first_sequence: int
+    first_time: int
+    first_offset: int
+    last_sequence: int
+    end_offset: int
+    #: position behind the last frame, and the whole file (0 while it is open)
+    position: int
+    size: int
+    epoch: int
+    header_checksum: int
+    #: chain value behind the last frame
+    chain: int
+    sealed: bool
+    rewritten: bool
+    digest: bytes = bytes(16)
+    #: this side cannot serve it until it is repaired
+    damaged: bool = False
+    #: chain value before the first frame: the one behind the last frame of the segment before
+    chain_before: int = 0
+    #: how many records are left in it (0 while it is open)
+    records: int = 0
+
+    layout: ClassVar = struct.Struct("<QqQQQQQQIIB3xI16sQ")
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return segment_name(self.first_sequence, self.first_time)
+
+    def pack(self) -> bytes:
+        return self.layout.pack(
+            self.first_sequence,
+            self.first_time,
+            self.first_offset,
+            self.last_sequence,
+            self.end_offset,
+            self.position,
+            self.size,
+            self.epoch,
+            self.header_checksum,
+            self.chain,
+            self.sealed | self.rewritten << 1 | self.damaged << 2,
+            self.chain_before,
+            self.digest,
+            self.records,
+        )
+
+    @classmethod
+    def unpack(cls, body: Bytes, at: int = 0) -> Entry:
+        first, time, offset, last, end, *rest = cls.layout.unpack_from(body, at)
+        position, size, epoch, checksum, chain, flags, before, digest, records = rest
+        sealed, rewritten, damaged = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+        ends = (first, time, offset, last, end, position, size, epoch, checksum, chain)
+        return cls(*ends, sealed, rewritten, digest, damaged, before, records)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Asks for the segments that end behind a log offset."""
+
+    from_offset: int = 0
+
+    kind: ClassVar = Kind.CATALOG
+    layout: ClassVar = struct.Struct("<Q")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.from_offset)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Catalog:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Segments in order; `more` if there are others behind them."""
+
+    entries: tuple[Entry, ...]
+    more: bool = False
+
+    kind: ClassVar = Kind.SEGMENTS
+    layout: ClassVar = struct.Struct("<II")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(len(self.entries), self.more) + b"".join(e.pack() for e in self.entries)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Segments:
+        count, more = cls.layout.unpack_from(body)
+        if len(body) != cls.layout.size + count * Entry.layout.size:
+            raise PeerError("a SEGMENTS message of the wrong length")
+        at = range(cls.layout.size, len(body), Entry.layout.size)
+        return cls(tuple(Entry.unpack(body, place) for place in at), bool(more))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Asks for bytes of a segment's file."""
+
+    first_sequence: int
+    first_time: int
+    position: int
+    size: int
+
+    kind: ClassVar = Kind.FETCH
+    layout: ClassVar = struct.Struct("<QqQQ")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.first_sequence, self.first_time, self.position, self.size)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Fetch:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Announces bytes of a file, which follow as they are (they carry their own checksums)."""
+
+    position: int
+    size: int
+
+    kind: ClassVar = Kind.DATA
+    layout: ClassVar = struct.Struct("<QQ")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.position, self.size)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Data:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Asks for one record."""
+
+    sequence: int
+
+    kind: ClassVar = Kind.LOOKUP
+    layout: ClassVar = struct.Struct("<Q")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.sequence)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Lookup:
+        return cls(*cls.layout.unpack(body))
+
+
+_RECORD = struct.Struct("<QqI4x")
+
+
+def pack_record(record: Record) -> bytes:
+    """The body of a RECORD message."""
+    head = _RECORD.pack(record.sequence, record.time, len(record.key))
+    return b"".join((head, record.key, record.payload))
+
+
+def unpack_record(body: Bytes) -> Record:
+    """The record in a RECORD message."""
+    sequence, time, size = _RECORD.unpack_from(body)
+    if _RECORD.size + size > len(body):
+        raise PeerError("a RECORD of the wrong length")
+    rest = bytes(body[_RECORD.size :])
+    return Record(sequence, time, rest[:size], rest[size:])
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the coordinator's durable log ends. Sent every second, and wherever frames were left out."""
+
+    next_sequence: int
+    end_offset: int
+    epoch: int
+
+    kind: ClassVar = Kind.HEAD
+    layout: ClassVar = struct.Struct("<QQQ")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.next_sequence, self.end_offset, self.epoch)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Head:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What a replica has on its disk, proven to be the coordinator's. `caught_up`: frames need no fetch.
+
+    `waiting`: it has a hole that it cannot fill now, here or at the coordinator; `sequence` is before it.
+    """
+
+    sequence: int
+    end_offset: int
+    epoch: int
+    caught_up: bool
+    waiting: bool = False
+
+    kind: ClassVar = Kind.ACK
+    layout: ClassVar = struct.Struct("<QQQQ")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(
+            self.sequence, self.end_offset, self.epoch, self.caught_up | self.waiting << 1
+        )
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Ack:
+        sequence, end_offset, epoch, state = cls.layout.unpack(body)
+        return cls(sequence, end_offset, epoch, bool(state & 1), bool(state & 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The answer to HELLO of one who has a secret: proves that he knows it, and asks for the same."""
+
+    nonce: bytes
+    proof: bytes
+
+    kind: ClassVar = Kind.CHALLENGE
+    layout: ClassVar = struct.Struct("<32s32s")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.nonce, self.proof)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Challenge:
+        return cls(*cls.layout.unpack(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The answer to CHALLENGE."""
+
+    proof: bytes
+
+    kind: ClassVar = Kind.PROOF
+    layout: ClassVar = struct.Struct("<32s")
+
+    def pack(self) -> bytes:
+        return self.layout.pack(self.proof)
+
+    @classmethod
+    def unpack(cls, body: Bytes) -> Proof:
+        return cls(*cls.layout.unpack(body))
+
+
+def proof_of(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
+    """What only one who knows the secret can say: over both nonces and all of HELLO, told apart by side."""
+    return hmac.digest(secret, side + nonce + hello.pack(), "sha256")
+
+
+Message = (
+    Hello | Welcome | Refused | Catalog | Segments | Fetch | Data | Lookup | Head | Ack | Challenge | Proof
+)  # RECORD and FRAMES carry their bytes as they are
+
+_CLASSES: Final[dict[Kind, type[Message]]] = {
+    cls.kind: cls
+    for cls in (
+        Hello, Welcome, Refused, Catalog, Segments, Fetch, Data, Lookup, Head, Ack, Challenge, Proof
+    )
+}  # fmt: skip
+
+
+def message(value: Message, number: int = 0) -> bytes:
+    """A message of one of the fixed kinds, ready to be sent."""
+    return pack(value.kind, value.pack(), number)
+
+
+def unpack(header: Header, body: Bytes) -> Message:
+    """The message of one of the fixed kinds that a checked body holds."""
+    return _CLASSES[header.kind].unpack(body)
+
+
+def _fixed(
+    cls: type[Welcome | Catalog | Fetch | Data | Lookup | Head | Ack | Challenge | Proof],
+) -> tuple[int, int]:
+    return cls.layout.size, cls.layout.size
+
+
+_BODY_BYTES: Final[dict[Kind, tuple[int, int]]] = {
+    Kind.HELLO: (Hello.layout.size, Hello.layout.size + NAME_BYTES_MAX),
+    Kind.WELCOME: _fixed(Welcome),
+    Kind.REFUSED: (1, TEXT_BYTES_MAX),
+    Kind.CATALOG: _fixed(Catalog),
+    Kind.SEGMENTS: (Segments.layout.size, Segments.layout.size + ENTRIES_MAX * Entry.layout.size),
+    Kind.FETCH: _fixed(Fetch),
+    Kind.DATA: _fixed(Data),
+    Kind.LOOKUP: _fixed(Lookup),
+    Kind.RECORD: (_RECORD.size, RECORD_BYTES_MAX),
+    Kind.FRAMES: (80, STREAM_BYTES_MAX),
+    Kind.HEAD: _fixed(Head),
+    Kind.ACK: _fixed(Ack),
+    Kind.CHALLENGE: _fixed(Challenge),
+    Kind.PROOF: _fixed(Proof),
+}

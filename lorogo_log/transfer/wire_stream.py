@@ -1,0 +1,88 @@
+"""Messages over asyncio streams, each wait with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from lorogo_log.transfer import wire
+from lorogo_log.transfer.wire import Challenge, Header, Hello, Kind, PeerError, Refused, Welcome
+from lorogo_log.transfer.wire_socket import proven
+
+WRITE_BUFFER_BYTES = 1 << 20
+_GREETINGS = frozenset({Kind.WELCOME, Kind.CHALLENGE, Kind.REFUSED})
+
+
+class Stream:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._turn = asyncio.Lock()
+        writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    @classmethod
+    async def connect(cls, host: str, port: int, timeout: float) -> Stream:
+        async with asyncio.timeout(timeout):
+            return cls(*await asyncio.open_connection(host, port, limit=WRITE_BUFFER_BYTES))
+
+    @classmethod
+    async def adopt(cls, sock: socket.socket) -> Stream:
+        """A connection that a thread accepted."""
+        sock.setblocking(False)
+        return cls(*await asyncio.open_connection(sock=sock, limit=WRITE_BUFFER_BYTES))
+
+    @property
+    def peer(self) -> str:
+        """The other side's address."""
+        name = self._writer.get_extra_info("peername")
+        return str(name[0]) if name else ""
+
+    async def receive(self, timeout: float, kinds: frozenset[Kind]) -> tuple[Header, memoryview]:
+        """The next message, which must be one of these kinds. Raises PeerError, OSError, TimeoutError."""
+        try:
+            async with asyncio.timeout(timeout):
+                header = wire.unpack_header(await self._reader.readexactly(wire.HEADER_BYTES))
+                if header.kind not in kinds:
+                    raise PeerError(f"a {header.kind.name} message does not belong here")
+                return header, wire.check_body(header, await self._reader.readexactly(header.stored_bytes))
+        except asyncio.IncompleteReadError as cut:
+            inside = "within a message" if cut.partial else "between messages"
+            raise PeerError(f"the other side closed the connection {inside}") from None
+
+    async def greet(self, hello: Hello, secret: bytes | None, timeout: float) -> Welcome:
+        """HELLO and all that comes before WELCOME, by the one who connected. A refusal is raised."""
+        await self.send(wire.message(hello), timeout)
+        answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
+        if isinstance(answer, Challenge):
+            await self.send(wire.message(proven(hello, answer, secret)), timeout)
+            answer = wire.unpack(*await self.receive(timeout, _GREETINGS))
+        elif secret is not None and isinstance(answer, Welcome):
+            raise PeerError("the other side did not prove that it knows the secret")
+        match answer:
+            case Welcome():
+                return answer
+            case Refused():
+                raise answer.error
+            case _:
+                raise PeerError("a second challenge")
+
+    async def send(self, data: bytes, timeout: float) -> None:
+        """Send, and wait until most of it is on its way: a peer that does not read shows here."""
+        async with asyncio.timeout(timeout), self._turn:
+            self._writer.write(data)
+            await self._writer.drain()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._writer.transport.abort()
+
+    async def close(self, timeout: float = 2.0) -> None:
+        """End the connection when what was sent is out, or the time is up."""
+        try:
+            self._writer.close()
+            async with asyncio.timeout(timeout):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self.abort()
