@@ -9,7 +9,7 @@ from lorogo_chaos.notes import MARKS
 from lorogo_chaos.verdict import Final
 from lorogo_chaos.writer import digest
 from lorogo_client import Client, ClientSettings
-from lorogo_client.overview import rows
+from lorogo_client.inspection.overview import rows
 from lorogo_protocol.errors import LorogoError
 
 _AT_ONCE = 8

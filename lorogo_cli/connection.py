@@ -7,7 +7,7 @@ import lorogo_client
 from lorogo_cli.errors import Problem
 from lorogo_cli.way import Way
 from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
-from lorogo_client.overview import look
+from lorogo_client.inspection.overview import look
 from lorogo_protocol import ids, subjects
 from lorogo_protocol.crdt import nothing_known
 from lorogo_transport.errors import (

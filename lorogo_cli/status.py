@@ -8,9 +8,9 @@ from lorogo_cli.output import note, say, say_json, say_table
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import show_age, show_time
 from lorogo_cli.way import Way
-from lorogo_client import overview
-from lorogo_client.health import health
-from lorogo_client.overview import Row
+from lorogo_client.inspection import overview
+from lorogo_client.inspection.health import health
+from lorogo_client.inspection.overview import Row
 from lorogo_protocol import subjects
 from lorogo_transport.rpc.discovery import ServerStats, server_stats
 

@@ -10,7 +10,7 @@ from lorogo_cli.output import note, say, say_json
 from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time, show_time
 from lorogo_cli.way import Way
-from lorogo_client.trace import Trace, verdict
+from lorogo_client.inspection.trace import Trace, verdict
 from lorogo_protocol import tracing
 from lorogo_protocol.ids import is_token
 

@@ -8,7 +8,7 @@
 
 With `connect(url, token=...)` the client may do what the token grants; the token is text, or an async
 function that gives a fresh one. `lorogo_client.tokens` mints them. With `connect(url, store="my-app.store")`
-documents open offline and edits survive a crash of the app; `lorogo_client.store` looks into such a store.
+documents open offline and edits survive a crash of the app; `lorogo_client.store` reads such a store.
 Everything else that an app may need is named here; docs/PROTOCOL.md says what travels.
 """
 
@@ -56,14 +56,14 @@ from lorogo_client.feed import (
     Update,
     UpdateFeed,
 )
-from lorogo_client.feeds import Change, Lagged, Rebased, State
-from lorogo_client.kept_presence import KeptPresence
-from lorogo_client.presence import Presence, PresenceTooLarge
-from lorogo_client.receipt import Receipt
-from lorogo_client.relay_member import Joined, Listener, Member
-from lorogo_client.session import Session
+from lorogo_client.relay.relay_member import Joined, Listener, Member
+from lorogo_client.session.kept_presence import KeptPresence
+from lorogo_client.session.notifications import Change, Lagged, Rebased, State
+from lorogo_client.session.presence import Presence, PresenceTooLarge
+from lorogo_client.session.receipt import Receipt
+from lorogo_client.session.session import Session
 from lorogo_client.settings import ClientSettings
-from lorogo_client.storing.place import StoredDocument
+from lorogo_client.store.stored_document import StoredDocument
 from lorogo_protocol.errors import HistoryTrimmed, InvalidDocumentId, InvalidUpdate, LorogoError
 from lorogo_protocol.tokens import TokenRefused
 from lorogo_transport.errors import Disconnected, TransportError, Unreachable

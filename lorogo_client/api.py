@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 from lorogo_client import versions
+from lorogo_client.auth.connection_pool import Links
 from lorogo_client.context import Context
+from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import NotAllowed, NotServed, Timeout
-from lorogo_client.links import Links
-from lorogo_client.receipt import Receipt, from_answer
-from lorogo_client.verdicts import backoff
+from lorogo_client.session.receipt import Receipt, from_answer
 from lorogo_protocol import calls
 from lorogo_protocol.calls import Body, Refused
 from lorogo_protocol.grants import VERBS, Access

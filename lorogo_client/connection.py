@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 import nanoid
 
 from lorogo_client.api import DocumentApi
+from lorogo_client.auth.connection_pool import Dial, Links, Renewing, Shared
+from lorogo_client.auth.guarded_transport import beyond_token
+from lorogo_client.auth.token_provider import Holder, TokenSource
+from lorogo_client.awaitables import Door
 from lorogo_client.context import Context
 from lorogo_client.errors import DocumentFailed, NotAllowed, NotServed, SessionClosed
-from lorogo_client.feed import Since, UpdateFeed, beginning
-from lorogo_client.guarded import beyond_token
-from lorogo_client.holder import Holder, TokenSource
-from lorogo_client.kept_presence import KeptPresence
-from lorogo_client.links import Dial, Links, Renewing, Shared
-from lorogo_client.relay import Relay
-from lorogo_client.relay_member import Listener, Member
-from lorogo_client.room import Room
-from lorogo_client.session import Session
+from lorogo_client.feed import Since, UpdateFeed
+from lorogo_client.feed import since as beginning
+from lorogo_client.inspection.trace import Trace, trace
+from lorogo_client.relay.relay import Relay
+from lorogo_client.relay.relay_member import Listener, Member
+from lorogo_client.session.kept_presence import KeptPresence
+from lorogo_client.session.room import Room
+from lorogo_client.session.session import Session
 from lorogo_client.settings import ClientSettings
-from lorogo_client.storing.place import StoredDocument
-from lorogo_client.trace import Trace, trace
+from lorogo_client.store.stored_document import StoredDocument
 from lorogo_client.tracing import tracing_of
-from lorogo_client.waiting import Door
 from lorogo_protocol import calls, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError
@@ -42,7 +43,7 @@ from lorogo_transport.stores.statuses import Statuses
 from lorogo_transport.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from lorogo_client.storing.local import LocalStore
+    from lorogo_client.store.local_store import LocalStore
     from lorogo_log import Storage
 
 log = get_logger(__name__)
@@ -132,7 +133,7 @@ def connect(
 
 
 async def _open_store(path: str | os.PathLike[str], storage: "Storage | None") -> "LocalStore":
-    from lorogo_client.storing.local import LocalStore  # noqa: PLC0415 - loads the log
+    from lorogo_client.store.local_store import LocalStore  # noqa: PLC0415 - loads the log
 
     store = LocalStore(path, storage)
     await store.open()

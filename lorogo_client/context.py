@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lorogo_client.holder import Holder
-from lorogo_client.sending import Replies
+from lorogo_client.auth.token_provider import Holder
+from lorogo_client.delivery.replies import Replies
+from lorogo_client.delivery.starter import Starter
 from lorogo_client.settings import ClientSettings
-from lorogo_client.starting import Starter
 from lorogo_client.tracing import Tracing
 from lorogo_protocol.calls import Body
 from lorogo_transport.clock import Clock
@@ -16,7 +16,7 @@ from lorogo_transport.ports import Bus, Transport
 from lorogo_transport.rpc.calls import Caller
 
 if TYPE_CHECKING:
-    from lorogo_client.storing.local import LocalStore  # loads the log
+    from lorogo_client.store.local_store import LocalStore  # loads the log
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Badge:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Made once per connection (lorogo_client.links), and passed down."""
+    """Made once per connection (lorogo_client.auth.connection_pool), and passed down."""
 
     transport: Transport
     clock: Clock

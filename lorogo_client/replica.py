@@ -22,8 +22,8 @@ from loro import (
     VersionVector,
 )
 
-from lorogo_client.portions import portions
-from lorogo_client.rebasing import edits_since, put_on
+from lorogo_client.delivery.portions import portions
+from lorogo_client.rebase.rebase import edits_since, put_on
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.errors import OperationIdsReused

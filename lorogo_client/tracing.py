@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lorogo_client.outbox import Flight
+from lorogo_client.delivery.outbox import Flight
 from lorogo_protocol.replies import Ack, Nack, Reply
 from lorogo_transport.clock import Clock
 from lorogo_transport.telemetry.logs import Log, get_logger

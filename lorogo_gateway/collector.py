@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from lorogo_client.overview import snapshots
+from lorogo_client.inspection.overview import snapshots
 from lorogo_gateway.figures import Progress, Recent, Sample, Streams, Takeover, sample, takeovers
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects

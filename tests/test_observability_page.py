@@ -16,7 +16,7 @@ CODE = {
     path: (ROOT / path).read_text(encoding="utf-8")
     for path in (
         "lorogo_client/tracing.py",
-        "lorogo_client/mirror.py",
+        "lorogo_client/session/mirror.py",
         "lorogo_server/document/answers.py",
         "lorogo_server/document/quarantine.py",
         "lorogo_server/tracing.py",

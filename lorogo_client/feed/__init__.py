@@ -3,10 +3,10 @@
 Open `reader.py` first, then `merge.py` (which record may go next) and `memory.py` (what was given).
 """
 
-from lorogo_client.feed.beginning import Since
 from lorogo_client.feed.items import Deleted, Erased, FeedItem, Gap, Restored, Update
 from lorogo_client.feed.position import FeedPosition, InvalidPosition
 from lorogo_client.feed.reader import UpdateFeed
+from lorogo_client.feed.since import Since
 
 __all__ = [
     "Deleted",

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 from lorogo_client.context import Context
+from lorogo_client.delivery.retry_policy import backoff
 from lorogo_client.errors import FeedUnavailable
 from lorogo_client.feed.items import FeedItem
 from lorogo_client.feed.merge import Merge, Source
 from lorogo_client.feed.position import FeedPosition, FeedState
-from lorogo_client.verdicts import backoff
 from lorogo_protocol import pages, subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import LorogoError, MalformedMessage

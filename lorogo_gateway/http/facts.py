@@ -9,8 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_client import Client, overview
-from lorogo_client.health import health
+from lorogo_client import Client
+from lorogo_client.inspection import overview
+from lorogo_client.inspection.health import health
 from lorogo_client.versions import show_time
 from lorogo_gateway.collector import STATES, Census, Collector, Look
 from lorogo_gateway.figures import Sample, number

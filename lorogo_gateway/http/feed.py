@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lorogo_client import Client
+from lorogo_client.awaitables import Door
 from lorogo_client.errors import InvalidMoment
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
 from lorogo_client.feed.reader import UpdateFeed
 from lorogo_client.versions import parse_time, show_time, show_time_down
-from lorogo_client.waiting import Door
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
 from lorogo_gateway.http.problems import Problem
 from lorogo_gateway.http.schemas import DOCUMENT_ID

@@ -8,8 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_client import Client, DocumentApi, overview
-from lorogo_client.overview import Sight
+from lorogo_client import Client, DocumentApi
+from lorogo_client.inspection import overview
+from lorogo_client.inspection.overview import Sight
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags, moments, schemas
 from lorogo_gateway.http.operations import Asked, asked, principal

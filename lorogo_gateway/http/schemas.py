@@ -1,6 +1,6 @@
 """The shapes that documents have over HTTP, as JSON Schema."""
 
-from lorogo_client.overview import Row
+from lorogo_client.inspection.overview import Row
 from lorogo_gateway.http import moments
 from lorogo_gateway.http.operations import Schema
 from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX

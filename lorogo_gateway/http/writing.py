@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
-from lorogo_client.overview import look
+from lorogo_client.inspection.overview import look
 from lorogo_client.versions import show_version
 from lorogo_gateway.http import etags
 from lorogo_gateway.http.operations import asked, principal

@@ -23,7 +23,7 @@ from lorogo_client import (
     TooLargeUpdate,
     UpdateRefused,
 )
-from lorogo_client.relay_turn import Turn
+from lorogo_client.relay.relay_turn import Turn
 from lorogo_gateway import wire
 from lorogo_gateway.identity.calling import document_of
 from lorogo_gateway.sockets import joining

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lorogo_client.kept_presence import KeptPresence
+from lorogo_client.session.kept_presence import KeptPresence
 from lorogo_transport.ports import Subscription
 
 Hear = Callable[[bytes], None]

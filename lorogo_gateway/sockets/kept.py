@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from lorogo_client import DocumentDeleted, LorogoError, TransportError
-from lorogo_client.presence import PresenceTooLarge
+from lorogo_client.session.presence import PresenceTooLarge
 from lorogo_gateway import wire
 from lorogo_gateway.sockets.presences import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
 from lorogo_gateway.sockets.rejoining import Rejoining, gone_code, room_error

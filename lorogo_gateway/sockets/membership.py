@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from lorogo_client import Client, Listener, LorogoError, Member, SessionClosed
-from lorogo_client.overview import look
-from lorogo_client.waiting import Door
+from lorogo_client.awaitables import Door
+from lorogo_client.inspection.overview import look
 from lorogo_gateway.sockets.rights import Rights
 
 

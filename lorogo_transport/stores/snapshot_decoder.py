@@ -3,7 +3,7 @@
     stdin   the snapshot
     stdout  "." if a server would import it; else "long" or "invalid", a space, and why
 
-`lorogo_client/snapshot_check.py` starts it. It imports little, so that it starts in about 50 ms.
+`lorogo_client/delivery/snapshot_check.py` starts it. It imports little, so that it starts in about 50 ms.
 """
 
 import os

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loro import LoroDoc
 
-from lorogo_client import aligning
-from lorogo_client.aligning import align_list, align_movable_list
+from lorogo_client.rebase import sequence_alignment
+from lorogo_client.rebase.sequence_alignment import align_list, align_movable_list
 
 LETTERS = st.text("abcd", max_size=12).map(list)
 
@@ -55,7 +55,7 @@ def test_few_edits_are_made() -> None:
 
 def test_long_lists_are_compared_by_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes no time, and the list has its new length all the same."""
-    monkeypatch.setattr(aligning, "_COMPARED_MAX", 3)
+    monkeypatch.setattr(sequence_alignment, "_COMPARED_MAX", 3)
     doc, other = doc_of(list("abcdef")), doc_of(list("abXcdef"))
     align_list(doc.get_list("list"), other.get_list("list"))
     assert doc.get_list("list").get_value() == ["a", "b", None, None, None, None, None]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_client.accepted import Arrived, Chain
+from lorogo_client.delivery.accepted import Arrived, Chain
 
 
 def taken(*steps: tuple[int, int], synced: int = 0) -> Chain:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lorogo_client import Lagged, Rebased, SessionClosed, State
-from lorogo_client.feeds import Item, changes, latest
+from lorogo_client.session.notifications import Item, changes, latest
 from tests.client.support import DEADLINE
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lorogo_client import NotAllowed, NotAuthorized, TokenExpired
-from lorogo_client.holder import Holder, TokenSource
+from lorogo_client.auth.token_provider import Holder, TokenSource
 from lorogo_protocol.grants import Access
 from lorogo_protocol.tokens import TokenRefused
 from tests.client.tokens import SetClock, token_for

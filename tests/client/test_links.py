@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lorogo_client import ClientSettings, NotAuthorized, SessionClosed, TokenExpired, TooManyDocuments
-from lorogo_client.holder import Holder, TokenSource
-from lorogo_client.links import Links, Shared
+from lorogo_client.auth.connection_pool import Links, Shared
+from lorogo_client.auth.token_provider import Holder, TokenSource
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
 from lorogo_transport.errors import Unreachable
 from tests.client.support import QUICK, eventually

@@ -9,7 +9,7 @@ import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
 from lorogo_client import Client, DocumentApi, InvalidMoment, NoSuchDocument, Refused
-from lorogo_client.overview import rows
+from lorogo_client.inspection.overview import rows
 from lorogo_protocol import calls, subjects
 from lorogo_protocol.reasons import Reason
 from lorogo_server import Server

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_client.outbox import MERGED_BYTES_MAX, Flight, Outbox
+from lorogo_client.delivery.outbox import MERGED_BYTES_MAX, Flight, Outbox
+from lorogo_client.delivery.retry_policy import Next, backoff, decide
 from lorogo_client.settings import ClientSettings
-from lorogo_client.verdicts import Next, backoff, decide
 from lorogo_protocol.digest import digest
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack, Nack

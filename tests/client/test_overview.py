@@ -3,7 +3,7 @@
 import pytest
 
 from lorogo_client import DocumentDeleted, DocumentFailed
-from lorogo_client.overview import Catalogue, Sight, ask_owner, edited_ns, look, row, rows
+from lorogo_client.inspection.overview import Catalogue, Sight, ask_owner, edited_ns, look, row, rows
 from lorogo_protocol import subjects
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Up

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import lorogo_client
-from lorogo_client.pace import Pace
+from lorogo_client.delivery.pace import Pace
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, QUICK, FakeOwner, eventually, text_of, type_in
 from tests.client.tokens import SetClock

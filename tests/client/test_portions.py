@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import LoroDoc, VersionVector
 
-from lorogo_client.portions import portions
+from lorogo_client.delivery.portions import portions
 from lorogo_protocol.crdt import Applied, Replica, nothing_known, spans, vector_items
 from lorogo_protocol.errors import TooLong
 from lorogo_protocol.limits import TREE_BESIDE_OPERATIONS_MAX, UPDATE_PEERS_MAX

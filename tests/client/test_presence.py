@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_client import SessionClosed
-from lorogo_client.presence import PresenceTooLarge, RoomPresence
+from lorogo_client.session.presence import PresenceTooLarge, RoomPresence
 from lorogo_protocol import ephemeral, subjects
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.ports import Message

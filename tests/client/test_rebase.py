@@ -22,12 +22,13 @@ from loro import (
     TreeID,
 )
 
-from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused, grafting
-from lorogo_client.accepted import Arrived
-from lorogo_client.mirror import Hearers, Mirror
-from lorogo_client.rebasing import edits_since, put_on
+from lorogo_client import ClientSettings, Rebased, Session, State, Unsaved, UpdateRefused
+from lorogo_client.delivery.accepted import Arrived
+from lorogo_client.rebase import tree_rebase
+from lorogo_client.rebase.rebase import edits_since, put_on
 from lorogo_client.replica import Listeners, LocalReplica, spans_of
-from lorogo_client.syncing import Synced
+from lorogo_client.session.mirror import Hearers, Mirror
+from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.replies import Ack
@@ -928,13 +929,13 @@ def test_of_many_siblings_each_is_asked_for_once(monkeypatch: pytest.MonkeyPatch
     tree.mov_to(tree.roots[0], 60, None)
     old.commit()
 
-    class Asked(grafting._Siblings):
-        def _of(self, parent: grafting.Node | None) -> list[grafting.Node]:
+    class Asked(tree_rebase._Siblings):
+        def _of(self, parent: tree_rebase.Node | None) -> list[tree_rebase.Node]:
             if parent not in self._below:
                 asked.append(parent)
             return super()._of(parent)
 
-    monkeypatch.setattr(grafting, "_Siblings", Asked)
+    monkeypatch.setattr(tree_rebase, "_Siblings", Asked)
     put_on(fresh, edits_since(old, base, fresh))
     fresh.commit()
     assert asked == [None]

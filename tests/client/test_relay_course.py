@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_client.accepted import Arrived
-from lorogo_client.relay_course import Course, Passed
-from lorogo_client.syncing import Synced
+from lorogo_client.delivery.accepted import Arrived
+from lorogo_client.relay.relay_course import Course, Passed
+from lorogo_client.session.syncing import Synced
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Reach, Replica
 from lorogo_protocol.errors import InvalidUpdate

@@ -337,7 +337,7 @@ async def test_too_much_during_a_join_asks_for_another(
     world: MemoryNats, owner: FakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is held for a member has a bound."""
-    monkeypatch.setattr("lorogo_client.relay_member._HELD_MAX", 2)
+    monkeypatch.setattr("lorogo_client.relay.relay_member._HELD_MAX", 2)
     first, late = Page(), Page()
     async with (
         client_of(world, CALM) as client,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import Client, SessionClosed, State
-from lorogo_client.room import Room
+from lorogo_client.session.room import Room
 from lorogo_protocol import subjects
 from lorogo_protocol.crdt import Applied, Unready
 from lorogo_protocol.reasons import Reason

@@ -23,7 +23,7 @@ from lorogo_client import (
     Unsaved,
     UpdateRefused,
 )
-from lorogo_client.feeds import Item
+from lorogo_client.session.notifications import Item
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.reasons import Reason

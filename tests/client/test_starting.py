@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lorogo_client import ClientSettings, DocumentFailed, NotServed
-from lorogo_client.starting import Sightings, Starter
+from lorogo_client.delivery.starter import Sightings, Starter
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 from lorogo_testing.memory_nats import MemoryNats

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_client.storing.records import (
+from lorogo_client.store.records import (
     Assigned,
     Deleted,
     Forgotten,

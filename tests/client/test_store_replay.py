@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ExportMode, LoroDoc
 
+from lorogo_client.delivery.outbox import Outbox
 from lorogo_client.errors import StoreFailed
-from lorogo_client.keeping import Keeping
-from lorogo_client.outbox import Outbox
 from lorogo_client.replica import Listeners, LocalReplica
 from lorogo_client.settings import ClientSettings
-from lorogo_client.storing.place import Place
-from lorogo_client.storing.records import (
+from lorogo_client.store.document_store import Shelf
+from lorogo_client.store.records import (
     Assigned,
     Deleted,
     Forgotten,
@@ -30,9 +29,10 @@ from lorogo_client.storing.records import (
     Settled,
     Snapshot,
 )
-from lorogo_client.storing.replay import Kept, lean, replay
-from lorogo_client.storing.restoring import restore
-from lorogo_client.storing.shelf import Shelf
+from lorogo_client.store.replay import Kept, lean, replay
+from lorogo_client.store.restored_replica import restore
+from lorogo_client.store.store_writer import Keeping
+from lorogo_client.store.stored_document import Place
 from lorogo_log import QueueFullError
 from lorogo_protocol import crdt
 from lorogo_protocol.replies import Ack

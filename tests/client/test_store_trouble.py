@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import State, StoreDamaged, StoreFailed, StoreFull, Unsaved
-from lorogo_client.store import Store
-from lorogo_client.storing import cleaning, shelf
-from lorogo_client.storing.local import LocalStore
+from lorogo_client.store import Store, cleaner, document_store
+from lorogo_client.store.local_store import LocalStore
 from lorogo_log import QueueFullError, limits
 from lorogo_log.storage.disk import DiskFile
 from lorogo_protocol import crdt
@@ -128,14 +127,14 @@ async def test_a_disk_that_hangs_is_given_up_and_edits_are_sent(
     impatient = replace(QUICK, store_seconds=0.2)
     async with client_of(world, impatient, store=store) as client, client.open("doc") as session:
         await session.stored(DEADLINE)
-        hanging = shelf.Shelf.durable
+        hanging = document_store.Shelf.durable
 
-        async def never(self: shelf.Shelf, seconds: float) -> None:
+        async def never(self: document_store.Shelf, seconds: float) -> None:
             self.behind = True  # and nobody writes a snapshot
             await hanging(self, seconds)
 
-        monkeypatch.setattr(shelf.Shelf, "wants_snapshot", False)
-        monkeypatch.setattr(shelf.Shelf, "durable", never)
+        monkeypatch.setattr(document_store.Shelf, "wants_snapshot", False)
+        monkeypatch.setattr(document_store.Shelf, "durable", never)
         type_in(session.doc, "sent all the same")
         await session.flush(DEADLINE)
         assert isinstance(session.problem, StoreFailed)
@@ -209,8 +208,8 @@ async def test_the_store_compacts_itself(
     world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much is typed, on the disk is a small multiple of what the documents are."""
-    monkeypatch.setattr(shelf, "TAIL_BYTES_MIN", 16 * 1024)
-    monkeypatch.setattr(cleaning, "USELESS_BYTES_MIN", 64 * 1024)
+    monkeypatch.setattr(document_store, "TAIL_BYTES_MIN", 16 * 1024)
+    monkeypatch.setattr(cleaner, "USELESS_BYTES_MIN", 64 * 1024)
     async with client_of(world, store=store) as client, client.open("doc") as session:
         local = client._context.store
         assert local is not None
@@ -238,8 +237,8 @@ async def test_the_copies_of_other_documents_outlive_a_cleaning(
     world: MemoryNats, owner: FakeOwner, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what a snapshot replaced is dropped; unsaved edits and forgotten documents stay as they are."""
-    monkeypatch.setattr(shelf, "TAIL_BYTES_MIN", 4 * 1024)
-    monkeypatch.setattr(cleaning, "USELESS_BYTES_MIN", 16 * 1024)
+    monkeypatch.setattr(document_store, "TAIL_BYTES_MIN", 4 * 1024)
+    monkeypatch.setattr(cleaner, "USELESS_BYTES_MIN", 16 * 1024)
     async with offline(world, store) as client:
         for name in ("quiet", "gone"):
             async with client.open(name, create=True) as session:

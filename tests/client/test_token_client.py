@@ -9,7 +9,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Client, ClientSettings, NotAllowed, ReadOnly, State
-from lorogo_client.holder import TokenSource
+from lorogo_client.auth.token_provider import TokenSource
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects, tokens
 from lorogo_protocol.grants import Access, subjects_of

@@ -9,7 +9,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Client, UpdateRefused
-from lorogo_client.trace import Covered, InJournal, InWal, Quarantined, Trace, verdict
+from lorogo_client.inspection.trace import Covered, InJournal, InWal, Quarantined, Trace, verdict
 from lorogo_protocol import chunks, subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats

@@ -21,7 +21,7 @@ from lorogo_transport.auth import accounts
 from tests.cli.support import Running
 
 if TYPE_CHECKING:
-    from lorogo_client.waiting import Door
+    from lorogo_client.awaitables import Door
 
 KINDS = ("open", "closed")
 SECONDS = 60.0

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgpack
 
-from lorogo_client.storing import records as stored
-from lorogo_client.storing.records import UnreadableRecord
+from lorogo_client.store import records as stored
+from lorogo_client.store.records import UnreadableRecord
 from lorogo_protocol import records
 from lorogo_protocol.records import MalformedRecord
 from tests.fuzz.source import Source

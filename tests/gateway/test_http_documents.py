@@ -9,7 +9,7 @@ import pytest
 from loro import ExportMode, LoroDoc
 
 from lorogo_client import DocumentApi
-from lorogo_client.overview import rows
+from lorogo_client.inspection.overview import rows
 from lorogo_gateway.http.documents import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from loro import ID, LoroDoc, VersionVector
 
-from lorogo_client.overview import look
+from lorogo_client.inspection.overview import look
 from lorogo_gateway import wire
 from lorogo_gateway.wire import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.reasons import Reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_client.overview import look
+from lorogo_client.inspection.overview import look
 from lorogo_server import Server, ServerSettings
 from tests.cli.support import lorogo, refused, said, said_json
 from tests.security.closed import OTHER_KEY, Closed, closed_nats, mint

@@ -23,7 +23,7 @@ from lorogo_client import (
     TooManyDocuments,
     Unsaved,
 )
-from lorogo_client.holder import TokenSource
+from lorogo_client.auth.token_provider import TokenSource
 from lorogo_protocol import subjects, tokens
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.stores.statuses import Statuses

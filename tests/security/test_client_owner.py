@@ -7,7 +7,7 @@ import pytest
 
 import lorogo_client
 from lorogo_client import Client, ClientSettings, DocumentFailed, NotAllowed, NotAuthorized, State
-from lorogo_client.waiting import Door
+from lorogo_client.awaitables import Door
 from lorogo_protocol.status import Failed
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.stores.statuses import Statuses

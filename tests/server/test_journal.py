@@ -13,7 +13,7 @@ import nanoid
 import pytest
 
 from lorogo_client import ClientSettings, NotServed
-from lorogo_client.starting import Starter
+from lorogo_client.delivery.starter import Starter
 from lorogo_log import Directory, DiskFullError, FileStorage, LogFailedError, Reader
 from lorogo_log.storage.disk import DiskFull
 from lorogo_protocol import records, subjects

@@ -12,7 +12,7 @@ from lorogo_transport.telemetry.logs import get_logger
 
 _APP = """
 from lorogo_transport.telemetry.logs import get_logger
-log = get_logger("lorogo_client.room").bind(document="minutes")
+log = get_logger("lorogo_client.session.room").bind(document="minutes")
 log.debug("too small"); log.info("small"); log.warning("careful", why="because")
 try:
     1 / 0

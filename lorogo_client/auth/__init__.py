@@ -1,0 +1,1 @@
+"""The client's token, and the connections that use it."""

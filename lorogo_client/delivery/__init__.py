@@ -1,0 +1,1 @@
+"""Updates between client and owner: the outbox, replies, retries, and accepted updates."""

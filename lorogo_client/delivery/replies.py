@@ -1,0 +1,139 @@
+"""Updates into the WAL, and the answers back: one inbox for all documents of a client."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lorogo_client.delivery.outbox import Flight
+from lorogo_protocol import calls, chunks, replies, subjects
+from lorogo_protocol.chunks import Chunk
+from lorogo_protocol.errors import LorogoError, MalformedMessage
+from lorogo_protocol.replies import Reply
+from lorogo_transport.errors import OutcomeUnknown, RequestTimeout, StorageFull
+from lorogo_transport.headers import record_bytes
+from lorogo_transport.ports import Bus, Listening, Message, Transport
+from lorogo_transport.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from lorogo_client.context import Context  # which has a `Replies`
+
+log = get_logger(__name__)
+
+_CHUNKS_AT_ONCE = 8
+
+
+class Replies:
+    """The inbox: every answer goes to the room that sent the update."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._takers: dict[str, Callable[[Reply], None]] = {}
+        self._subscription: Listening | None = None
+
+    async def start(self) -> None:
+        self._subscription = await self._bus.subscribe(f"{self._bus.new_inbox()}.*", self._on_message)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+        self._takers.clear()
+
+    def expect(self, log_id: str, taker: Callable[[Reply], None]) -> str:
+        """The inbox for the answers about one update; ask each time, it moves when the token's user does."""
+        assert self._subscription is not None, "not started"
+        self._takers[log_id] = taker
+        return f"{self._subscription.subject.removesuffix('*')}{log_id}"
+
+    def forget(self, log_id: str) -> None:
+        self._takers.pop(log_id, None)
+
+    def _on_message(self, message: Message) -> None:
+        log_id = message.subject.rpartition(".")[2]
+        taker = self._takers.get(log_id)
+        if taker is None:
+            return
+        try:
+            reply = replies.decode(message.data, message.headers)
+        except MalformedMessage as error:
+            log.warning("not an answer", log_id=log_id, problem=str(error))
+            return
+        if reply.log_id == log_id:
+            taker(reply)
+
+
+async def send(context: "Context", document_id: str, flight: Flight, inbox: str) -> None:
+    """Publish all chunks of an update; the owner's ACK, and nothing here, means that it is saved.
+
+    A first try of few chunks is only published. A second try, and a long update, asks JetStream to
+    confirm each chunk: that slows us down to its pace, and it is how a full stream shows. Where there are
+    tokens JetStream confirms nothing (docs/decisions/0016): there NATS itself says how fast it takes them,
+    and the owner whether there is room.
+    Raises StorageFull, StreamMissing, TooLarge, Disconnected, OutcomeUnknown.
+    """
+    transport, settings = context.transport, context.settings
+    stream = transport.stream(subjects.WAL_STREAM)
+    subject = subjects.wal(document_id)
+    size = chunks.chunk_bytes(transport.bus.max_payload, settings.chunk_bytes_max)
+    if flight.attempts <= 1 and len(flight.payload) <= size and settings.confirmed_chunks_min:
+        whole = Chunk(
+            flight.log_id, 0, flight.payload, final=True, count=1, digest=flight.digest, inbox=inbox
+        )
+        await stream.append_unconfirmed(subject, whole.data, headers=whole.headers())
+        return
+    parts = list(chunks.split(flight.payload, flight.log_id, chunk_bytes_max=size, inbox=inbox))
+    if flight.attempts <= 1 and len(parts) <= settings.confirmed_chunks_min:
+        for part in parts:
+            await stream.append_unconfirmed(subject, part.data, headers=part.headers())
+        return
+    if transport.bus.guarded:
+        if flight.unheard or flight.attempts <= 1:  # not if only the owner is another
+            await _require_room(context, document_id, parts)
+        await _at_its_pace(transport, subject, parts, settings.reply_seconds)
+        return
+    *body, final = parts
+    for start in range(0, len(body), _CHUNKS_AT_ONCE):
+        await _all_of(
+            stream.append(subject, part.data, headers=part.headers(), timeout=settings.reply_seconds)
+            for part in body[start : start + _CHUNKS_AT_ONCE]
+        )
+    await stream.append(subject, final.data, headers=final.headers(), timeout=settings.reply_seconds)
+
+
+async def _require_room(context: "Context", document_id: str, parts: Sequence[Chunk]) -> None:
+    """Raises StorageFull if the owner says that the WAL takes no more of this size.
+
+    An owner that does not say so is no reason to keep an update back.
+    """
+    try:
+        seconds = context.settings.reply_seconds
+        facts = await context.call("version", document_id, {"wal": True}, timeout=seconds)
+        left = calls.maybe(facts, "wal_bytes_left", int)
+    except LorogoError as error:
+        log.info("the owner does not say what the WAL takes", document=document_id, problem=str(error))
+        return
+    subject = subjects.wal(document_id)
+    size = sum(record_bytes(subject, part.data, part.headers()) for part in parts)
+    if left is not None and size > left:
+        raise StorageFull(f"the WAL has room for {max(left, 0)} bytes, and the update needs {size}")
+
+
+async def _at_its_pace(transport: Transport, subject: str, parts: Sequence[Chunk], timeout: float) -> None:
+    stream = transport.stream(subjects.WAL_STREAM)
+    for start in range(0, len(parts), _CHUNKS_AT_ONCE):
+        for part in parts[start : start + _CHUNKS_AT_ONCE]:
+            await stream.append_unconfirmed(subject, part.data, headers=part.headers())
+        try:
+            await transport.bus.barrier(timeout)
+        except RequestTimeout as error:
+            raise OutcomeUnknown(f"NATS does not say whether it has taken {subject!r}") from error
+
+
+async def _all_of(appends: Iterable[Coroutine[object, object, int]]) -> None:
+    """Run them together; the first error ends the others and is raised as it is."""
+    tasks = [asyncio.ensure_future(append) for append in appends]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

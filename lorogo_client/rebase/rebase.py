@@ -1,0 +1,180 @@
+"""Putting edits on a state whose history is not ours: by a diff, merged with what others did meanwhile.
+
+A diff speaks of positions, and positions mean another place once others have edited before them, or no
+place at all. Loro merges such edits only along a common history, which is gone here. So we make one: on
+a copy of the old document, at the base of our edits, every text and list that we touched is changed
+into what it is now, as if somebody had done that; Loro merges both, and what our edits add to that is
+the diff. Trees that both documents have go by their nodes (`tree_rebase`).
+"""
+
+from dataclasses import dataclass
+from itertools import count
+
+from loro import (
+    ID,
+    ContainerID,
+    ContainerType,
+    Diff,
+    DiffBatch,
+    Frontiers,
+    ListDiffItem,
+    LoroDoc,
+    TreeExternalDiff,
+    TreeID,
+    ValueOrContainer,
+)
+
+from lorogo_client.rebase.diff_normalisation import emptied, net
+from lorogo_client.rebase.sequence_alignment import align_list, align_movable_list, align_text
+from lorogo_client.rebase.tree_rebase import Node, TreeEdits, graft, places, tree_edits
+from lorogo_protocol import crdt
+
+_WITH_POSITIONS = (ContainerType.Text, ContainerType.List, ContainerType.MovableList)
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What is to be put on a document: its trees' edits, and diffs of whatever else was touched."""
+
+    trees: dict[ContainerID, TreeEdits]
+    diffs: list[tuple[ContainerID, Diff]]
+    touched: set[ContainerID]
+    renamed: dict[ContainerID, ContainerID]  # what is made under another name than its diff has
+
+
+def edits_since(old: LoroDoc, base: Frontiers, fresh: LoroDoc) -> Edits:
+    """What `old` has on top of `base`, for `put_on()` this `fresh` one. Raises CrdtError."""
+    with crdt.guard():
+        diffs = old.diff(base, old.oplog_frontiers).get_diff()
+        touched = _touched(old, base)
+        shared = [container for container in sorted(touched, key=str) if _has(fresh, container)]
+        trees = [container for container in shared if isinstance(_type(container), ContainerType.Tree)]
+        lists = [container for container in shared if isinstance(_type(container), _WITH_POSITIONS)]
+        if not lists and not trees:
+            return Edits({}, diffs, touched, {})
+        bridge = old.fork()
+        after = [places(bridge.get_tree(tree)) for tree in trees]
+        bridge.set_detached_editing(True)
+        bridge.checkout(base)
+        before = [places(bridge.get_tree(tree)) for tree in trees]
+        if lists:
+            # the lowest peer that is free: no chance in it, and it yields to our edits where both are as old
+            taken = crdt.counters(old.oplog_vv.encode())
+            bridge.peer_id = next(peer for peer in count(1) if peer not in taken)
+            for container in lists:
+                if _has(bridge, container):
+                    _align(container, bridge, fresh)
+            bridge.commit()
+            diffs = bridge.diff(bridge.state_frontiers, bridge.oplog_frontiers).get_diff()
+        edits = Edits(dict(zip(trees, map(tree_edits, before, after), strict=True)), [], touched, {})
+        stayed = {
+            _meta(node) for was, now in zip(before, after, strict=True) for node in was.keys() & now.keys()
+        }
+        _tell(edits, diffs, stayed, bridge, fresh)
+        return edits
+
+
+def put_on(fresh: LoroDoc, edits: Edits) -> None:
+    """Put them on it, without those inside of what others removed, and commit nothing. Raises CrdtError."""
+    with crdt.guard():
+        renamed = dict(edits.renamed)
+        for tree, of_tree in edits.trees.items():
+            if not _has(fresh, tree):
+                continue  # it went with a node of another tree
+            made = graft(of_tree, fresh.get_tree(tree))
+            renamed |= {_meta(node): _meta(new) for node, new in made.items()}
+        fresh.apply_diff(_placed(edits, renamed, fresh))
+
+
+def _tell(
+    edits: Edits,
+    diffs: list[tuple[ContainerID, Diff]],
+    stayed: set[ContainerID],
+    bridge: LoroDoc,
+    fresh: LoroDoc,
+) -> None:
+    """Add the diffs to the edits; of what is put back where it was, only what is new in it."""
+    put_back = set[ContainerID]()
+    for container, diff in diffs:  # parents come first
+        if container in edits.trees:
+            put_back |= _made(diff) & stayed
+        elif container not in put_back or not _has(fresh, container):
+            edits.diffs.append((container, diff))
+        else:
+            put_back |= {inside for inside in _made(diff) if _has(bridge, inside)}
+            if container in edits.touched:
+                news, renamed = net(container, diff, bridge)
+                edits.diffs.extend((container, new) for new in news)
+                edits.renamed.update(renamed)
+    # nothing is said of what is put back empty
+    for container in (put_back & edits.touched) - {named for named, _ in diffs}:
+        if _has(fresh, container):
+            edits.diffs.extend((container, new) for new in emptied(container, bridge))
+
+
+def _touched(old: LoroDoc, base: Frontiers) -> set[ContainerID]:
+    """The containers that are edited since then: a diff also speaks of what it takes away and puts back."""
+    since = old.frontiers_to_vv(base)
+    assert since is not None
+    return {
+        container
+        for span in old.oplog_vv.sub_iter(since)
+        for container in old.get_changed_containers_in(
+            ID(span.peer, span.counter.start), span.counter.end - span.counter.start
+        )
+    }
+
+
+def _has(doc: LoroDoc, container: ContainerID) -> bool:
+    """Whether it is there, and nobody removed it."""
+    return isinstance(container, ContainerID.Root) or doc.get_path_to_container(container) is not None
+
+
+def _type(container: ContainerID) -> ContainerType:
+    assert isinstance(container, ContainerID.Root | ContainerID.Normal)
+    return container.container_type
+
+
+def _align(container: ContainerID, bridge: LoroDoc, fresh: LoroDoc) -> None:
+    match _type(container):
+        case ContainerType.Text():
+            align_text(bridge.get_text(container), fresh.get_text(container))
+        case ContainerType.List():
+            align_list(bridge.get_list(container), fresh.get_list(container))
+        case ContainerType.MovableList():
+            align_movable_list(bridge.get_movable_list(container), fresh.get_movable_list(container))
+
+
+def _placed(edits: Edits, renamed: dict[ContainerID, ContainerID], fresh: LoroDoc) -> DiffBatch:
+    """Without edits inside of what others removed: there is no place for them, and Loro may raise."""
+    placed, made = DiffBatch(), renamed.keys() - edits.renamed.keys()  # those are made with their parents
+    named = {new: old for old, new in edits.renamed.items()}
+    for container, diff in edits.diffs:  # parents come first
+        if container in made or (container in edits.touched and _has(fresh, container)):
+            placed.push(renamed.get(container, container), diff)
+            made |= {named.get(one, one) for one in _made(diff)}
+    return placed
+
+
+def _made(diff: Diff) -> set[ContainerID]:
+    """The containers that come into being with the diff."""
+    match diff:
+        case Diff.List(diff=items):
+            inserted = [
+                value for item in items if isinstance(item, ListDiffItem.Insert) for value in item.insert
+            ]
+        case Diff.Map(diff=delta):
+            inserted = [value for value in delta.updated.values() if value is not None]
+        case Diff.Tree(diff=tree_delta):
+            return {
+                _meta(item.target)
+                for item in tree_delta.diff
+                if isinstance(item.action, TreeExternalDiff.Create)
+            }
+        case _:
+            return set()
+    return {value.container.id for value in inserted if isinstance(value, ValueOrContainer.Container)}
+
+
+def _meta(node: Node | TreeID) -> ContainerID:
+    return ContainerID.Normal(node.peer, node.counter, ContainerType.Map())

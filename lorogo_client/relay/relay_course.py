@@ -1,0 +1,157 @@
+"""Where a relay stands: the owner's sequence, how far its members are, and what it needs to go on. Pure.
+
+An accepted update that follows is passed on; anything else asks for a sync from how far we are, whose
+answer is passed on instead. What cannot be filled so (another life of the document, history that is
+not kept any more) is for the members to ask: they join again.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lorogo_client.delivery.accepted import Arrived, Chain
+from lorogo_client.replica import is_shallow
+from lorogo_client.session.syncing import Synced
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Reach
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.status import Up
+
+_READ_BYTES_MAX = 64 * 1024  # of an update whose end we read; a gap may bring larger ones once more
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An update for the members; `log_id` tells whose it is, "" nobody's."""
+
+    payload: bytes
+    log_id: str = ""
+
+
+class Course:
+    """What one relay knows of its document."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+        self.live = False  # a sync has said where we are, and members follow from there
+        self.token = 0  # the newest lease token seen
+        self.synced_lease = 0  # that of the last sync
+        self.generation = 0
+        self.need_owner = True  # we do not know that the owner is there
+        self.need_sync = False
+        self._reach = Reach(crdt.nothing_known())
+        self._announced: Arrived | None = None  # the last one that only a sync can bring
+
+    @property
+    def vector(self) -> bytes:
+        """How far every member is at least, what they hold back themselves aside."""
+        return self._reach.encode()
+
+    # --- what the owner tells
+
+    def heard_lease(self, lease: int) -> bool:
+        """Note a token; False if it is older than one that we know: its bearer lost the document."""
+        if lease > self.token:
+            self.token = lease
+            self.need_sync = True
+        return lease >= self.token
+
+    def heard_status(self, entry: Entry) -> None:
+        """Note a newer status."""
+        self.token = max(self.token, entry.token)
+        if isinstance(entry.status, Up) and entry.token == self.token:
+            self.need_owner = False
+            self.need_sync |= self.token != self.synced_lease
+        else:
+            self.need_owner = True
+
+    def found_owner(self, entry: Entry | None) -> None:
+        """The owner answered; its entry was read from the leader, so its token is the truth."""
+        if entry is not None:
+            self.token = entry.token
+        self.need_owner = False
+        self.need_sync |= self.token != self.synced_lease
+
+    def arrived(self, update: Arrived) -> Passed | None:
+        """What to pass on now; None: nothing, it is kept, or a sync will bring it."""
+        if not self.heard_lease(update.lease):
+            return None
+        if self.chain.holding:
+            self.chain.keep(update)
+            return None
+        if not self.live or self.need_sync:
+            return None
+        return self._take(update)
+
+    def _take(self, update: Arrived) -> Passed | None:
+        payload = update.payload
+        try:
+            if not self.chain.follows(update) or payload is None:
+                self._announced = update
+                self.need_sync |= not self._is_old(update)
+                return None
+            if len(payload) <= _READ_BYTES_MAX:
+                self._reach.add(payload)
+        except CrdtError:
+            self.need_sync = True
+            return None
+        self.chain.took(update)
+        return Passed(payload, update.log_id)
+
+    def _is_old(self, update: Arrived) -> bool:
+        """Whether a sync has brought it already."""
+        known = update.sequence <= self.chain.top and update.payload is not None
+        return known and self._reach.covers(update.payload or b"")
+
+    # --- sync
+
+    def syncing(self) -> None:
+        """A sync begins: what it is needed for from now on is another one."""
+        self.need_sync = False
+        self.chain.hold()
+
+    def sync_failed(self) -> None:
+        self.chain.given_up()
+        self.need_sync = True
+
+    def begin(self, answer: Synced) -> list[Passed]:
+        """The first member's sync says where we are: what came meanwhile."""
+        self._reach = Reach(answer.vector)
+        self.generation = answer.generation
+        self.live = True
+        return list(self._caught_up(answer))
+
+    def fill(self, answer: Synced) -> list[Passed] | None:
+        """A sync from our vector: what to pass on; None if members must ask for themselves."""
+        if answer.generation != self.generation:
+            return None
+        if answer.mode == "snapshot" and (self.vector != crdt.nothing_known() or is_shallow(answer.payload)):
+            return None
+        passed = [] if self._reach.includes(answer.vector) else [Passed(answer.payload, self._whose(answer))]
+        self._reach.merge(answer.vector)
+        return [*passed, *self._caught_up(answer)]
+
+    def _whose(self, answer: Synced) -> str:
+        """The log id of the one update that the answer brings, if it is one that was announced."""
+        update = self._announced
+        alone = update is not None and self.chain.follows(update) and update.sequence == answer.sequence
+        return update.log_id if update is not None and alone else ""
+
+    def stop(self) -> None:
+        """Nobody follows any more."""
+        self.live = self.need_sync = False
+        self.need_owner = True
+        self.chain.given_up()
+
+    def _caught_up(self, answer: Synced) -> Iterator[Passed]:
+        self.token = max(self.token, answer.lease)
+        self.synced_lease = answer.lease
+        self.need_sync |= self.token != answer.lease
+        held, dropped = self.chain.synced(answer.sequence)
+        self.need_sync |= dropped
+        return self._following(held)
+
+    def _following(self, held: Iterable[Arrived]) -> Iterator[Passed]:
+        for update in held:
+            if not self.need_sync and (passed := self._take(update)) is not None:
+                yield passed

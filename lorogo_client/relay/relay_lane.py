@@ -1,0 +1,273 @@
+"""The updates of one member of a relay on their way: in order, each under its own log id, never merged.
+
+Lanes are apart: what is refused or stuck in one delays no other. One task sends, begun with the first
+update; answers settle futures where they arrive.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from lorogo_client.context import Context
+from lorogo_client.delivery.outbox import Flight, Outbox
+from lorogo_client.delivery.replies import send
+from lorogo_client.delivery.retry_policy import Next
+from lorogo_client.errors import GivenUp, StorageFull, TooLargeUpdate, UpdateRefused
+from lorogo_client.session.receipt import Receipt
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.reasons import ERASED, Reason
+from lorogo_protocol.replies import Ack, Reply
+from lorogo_transport.errors import TooLarge, TransportError
+from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Sent = asyncio.Future[Receipt]
+
+
+class Owner(Protocol):
+    """What a lane knows of the document's owner, and asks of whoever looks for it."""
+
+    def may_send(self) -> bool: ...
+
+    @property
+    def token(self) -> int:
+        """The newest lease token seen."""
+
+    @property
+    def doubted_at(self) -> float:
+        """When it was last asked whether it is there."""
+
+    def heard_lease(self, lease: int) -> None: ...
+
+    def doubt(self) -> None:
+        """An answer is late."""
+
+    def find(self) -> None:
+        """It is not who we think, or not there."""
+
+    def deleted(self, erased: bool) -> None: ...
+
+
+class Lane:
+    """What one member sends."""
+
+    def __init__(
+        self, context: Context, document_id: str, owner: Owner, *, on_stuck: Callable[[str], None]
+    ) -> None:
+        self._context = context
+        self._document_id = document_id
+        self._owner = owner
+        self._on_stuck = on_stuck  # only a join of the member can help
+        self._outbox = Outbox(context.settings, remembered_max=0)
+        self._futures: dict[str, Sent] = {}
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._tasks = Tasks(self._broke)
+        self._running = False
+
+    @property
+    def unacked(self) -> int:
+        return len(self._futures)
+
+    @property
+    def unacked_bytes(self) -> int:
+        return self._outbox.unsaved_bytes
+
+    def send(self, payload: bytes, log_id: str) -> Sent:
+        """Send it after all that came before; the future is its answer."""
+        future: Sent = asyncio.get_running_loop().create_future()
+        limit = self._context.settings.update_bytes_max
+        if len(payload) > limit:
+            why = f"it has {len(payload)} bytes, at most {limit} are allowed"
+            fail(future, TooLargeUpdate(log_id, Reason.TOO_LARGE, why))
+            return future
+        self._futures[log_id] = future
+        self._outbox.add(payload, log_id)
+        if self._outbox.full:
+            self._on_stuck("too much waits to be sent")
+            return future
+        if not self._running:
+            self._running = True
+            self._tasks.spawn(self._run(), name=f"lane {self._document_id}")
+        self._wake.set()
+        return future
+
+    async def drained(self, updates_max: int, bytes_max: int) -> None:
+        """Return when fewer updates and fewer bytes than this have no answer."""
+        while self._futures and not (self.unacked < updates_max and self.unacked_bytes < bytes_max):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def wake(self) -> None:
+        """The owner may be there again."""
+        self._wake.set()
+
+    def resend(self) -> None:
+        """Send all that has no answer again: the owner is another."""
+        self._outbox.resend(self._context.clock.now())
+        self._soon()
+
+    def give_up(self, error: LorogoError) -> None:
+        """Forget what has no answer."""
+        futures, self._futures = self._futures, {}
+        self._outbox.clear()
+        for log_id, future in futures.items():
+            self._over(log_id)
+            fail(future, error)
+        self._progress()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        self.give_up(GivenUp("the member has left"))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- the sender
+
+    async def _run(self) -> None:
+        context, outbox, owner = self._context, self._outbox, self._owner
+        while True:
+            self._wake.clear()
+            now = context.clock.now()
+            while owner.may_send() and (flight := outbox.next_to_send(now, context.new_id)) is not None:
+                outbox.sending(flight.log_id, now)
+                await self._send(flight)
+            if self._timer is None:
+                self._look(context.clock.now())
+            await self._wake.wait()
+
+    async def _send(self, flight: Flight) -> None:
+        context = self._context
+        inbox = context.replies.expect(flight.log_id, self._on_reply)
+        if context.tracing is not None:
+            context.tracing.sent(self._document_id, flight)
+        try:
+            await send(context, self._document_id, flight, inbox)
+        except StorageFull as error:
+            self._settle(flight.log_id, error)
+        except TooLarge as error:
+            self._settle(flight.log_id, TooLargeUpdate(flight.log_id, Reason.TOO_LARGE, str(error)))
+        except TransportError as error:
+            log.info(
+                "an update was not sent",
+                document=self._document_id,
+                log_id=flight.log_id,
+                problem=str(error),
+            )
+            self._outbox.unsent(flight.log_id, context.clock.now(), context.rng.random())
+            self._owner.doubt()
+            self._soon()
+        else:
+            if flight.attempts > 1 or len(flight.payload) > context.settings.chunk_bytes_max:
+                self._outbox.sent(flight.log_id, context.clock.now())  # it took a while
+
+    def _look(self, now: float) -> None:
+        """Ask about answers that are late, and come back when the next one would be."""
+        outbox, context = self._outbox, self._context
+        if overdue := outbox.overdue(now):
+            for flight in overdue:
+                outbox.unsent(flight.log_id, now, context.rng.random(), unheard=True)
+            self._owner.find()
+        elif outbox.doubtful(now):
+            self._owner.doubt()
+        due = outbox.next_deadline(after=max(self._owner.doubted_at, now if outbox.doubtful(now) else 0.0))
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake.set()
+
+    def _soon(self) -> None:
+        """Something may be due earlier than we thought."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake.set()
+
+    # --- answers
+
+    def _on_reply(self, reply: Reply) -> None:
+        context = self._context
+        if context.tracing is not None:
+            context.tracing.answered(self._document_id, reply)
+        if isinstance(reply, Ack):
+            self._owner.heard_lease(reply.lease)
+        again = not self._outbox.awaits(reply.log_id)
+        leads = self._outbox.leads(reply.log_id)
+        verdict, flight = self._outbox.answer(
+            reply, token=self._owner.token, now=context.clock.now(), jitter=context.rng.random()
+        )
+        if flight is None:
+            return
+        if isinstance(reply, Ack):
+            if verdict is Next.SETTLED:
+                receipt = Receipt(reply.sequence, reply.lease, reply.durability, b"", reply.log_id)
+                self._settle(flight.log_id, receipt)
+            else:
+                self._owner.find()
+                self._soon()
+            return
+        log.info("refused", document=self._document_id, log_id=flight.log_id, reason=reply.reason.value)
+        match verdict:
+            case Next.SYNC if again:
+                pass  # an answer to the first try, and the second is about to go out
+            case Next.SYNC if leads or flight.attempts > 1:
+                self._on_stuck("the owner lacks what an update builds on")
+            case Next.SYNC:
+                self._outbox.resend(flight.due)
+                self._soon()
+            case Next.FIND_OWNER:
+                self._owner.find()
+                self._soon()
+            case Next.DELETED:
+                self._owner.deleted(reply.message == ERASED)
+            case Next.FULL:
+                self._settle(flight.log_id, StorageFull(reply.message))
+            case Next.REFUSED | Next.REBASE:
+                kind = TooLargeUpdate if reply.reason is Reason.TOO_LARGE else UpdateRefused
+                self._settle(flight.log_id, kind(flight.log_id, reply.reason, reply.message))
+            case _:
+                self._soon()
+
+    def _settle(self, log_id: str, outcome: Receipt | LorogoError) -> None:
+        self._outbox.drop(log_id)
+        self._over(log_id)
+        future = self._futures.pop(log_id, None)
+        if future is not None:
+            if isinstance(outcome, Receipt):
+                if not future.done():
+                    future.set_result(outcome)
+            else:
+                fail(future, outcome)
+        self._progress()
+        if self._outbox.queued:
+            self._wake.set()  # the window may be open again
+
+    def _over(self, log_id: str) -> None:
+        self._context.replies.forget(log_id)
+        if self._context.tracing is not None:
+            self._context.tracing.over(log_id)
+
+    def _progress(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _broke(self, error: Exception) -> None:
+        log.error("a lane broke", document=self._document_id, exc_info=error)
+        self._running = False
+        self._on_stuck(f"{type(error).__name__}: {error}")
+
+
+def fail(future: Sent, error: LorogoError) -> None:
+    """End it with the error, whether or not anybody looks."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # asyncio would complain of one that nobody awaits

@@ -1,0 +1,1 @@
+"""The session that an app holds: its document, sync, notifications, presence, and receipts."""

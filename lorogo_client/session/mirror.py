@@ -1,0 +1,399 @@
+"""Our copy of a document, and where it stands against the owner: what to apply, what to ask, what to send.
+
+No waiting in here: handlers and the keeper of a room call it, look at what it `need`s, and act.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from loro import DiffEvent
+
+from lorogo_client.delivery.accepted import Arrived, Chain
+from lorogo_client.delivery.outbox import Flight, Outbox
+from lorogo_client.delivery.portions import is_cut
+from lorogo_client.delivery.retry_policy import Next
+from lorogo_client.errors import DocumentDeleted, StorageFull, TooLargeUpdate, UpdateRefused
+from lorogo_client.replica import Listeners, LocalReplica
+from lorogo_client.session.syncing import Synced, fresh_replica, needs_fresh
+from lorogo_client.session.weak_callbacks import weakly
+from lorogo_client.settings import ClientSettings
+from lorogo_client.store.records import Pending
+from lorogo_client.store.replay import Kept
+from lorogo_client.store.restored_replica import restore
+from lorogo_client.store.store_writer import Keeping
+from lorogo_protocol.crdt import Unready
+from lorogo_protocol.errors import CrdtError, LorogoError
+from lorogo_protocol.lease import Entry
+from lorogo_protocol.reasons import ERASED, Reason
+from lorogo_protocol.replies import Ack, Nack, Reply
+from lorogo_protocol.status import Down, Up
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hearers:
+    """Who hears of what happens to the copy; called inside Loro, they must not raise."""
+
+    on_local: Callable[[], None]  # something was committed here
+    on_remote: Callable[[DiffEvent, int], None]  # something came from elsewhere, with its sequence
+    on_rebased: Callable[[], None]  # the document was replaced
+
+
+@dataclass(slots=True)
+class Need:
+    """What the copy needs to go on."""
+
+    sync: bool = True
+    fresh: bool = False  # our replica cannot go on: take the owner's state as a new one
+    everything: bool = False  # send all that the owner's vector lacks
+    resend: bool = False  # what is in flight may not have been heard
+    owner: bool = True  # we do not know that the owner is there
+
+
+class Mirror:
+    """The copy of one document."""
+
+    def __init__(
+        self,
+        document_id: str,
+        settings: ClientSettings,
+        new_id: Callable[[], str],
+        hearers: Hearers,
+        *,
+        read_only: bool,
+    ) -> None:
+        self.document_id = document_id
+        self.read_only = read_only
+        self.outbox = Outbox(settings)
+        self.chain = Chain()
+        self.need = Need()
+        self.token = 0  # the newest lease token seen
+        self.generation: int | None = None
+        self.incomplete = False  # as of the last sync
+        self.receipt: Ack | None = None
+        self.ready = False  # synced once
+        self.ended = False  # the owner that we synced with said DOWN, and how far it came
+        self.failure: LorogoError | None = None  # for good
+        self.stalled: StorageFull | None = None  # until somebody asks again
+        self._settings = settings
+        self._new_id = new_id
+        self._hearers = hearers
+        self._synced_lease = 0
+        self._asked_for_all = False  # the sync under way
+        self._settled_meanwhile: list[bytes] = []  # ACKed while a sync was under way
+        self._rebasing: list[bytes] | None = None  # collects the update that a rebase makes
+        self.damaged = False  # what the store kept is not whole: the owner must complete it
+        self.lost: list[Pending] = []  # unsaved edits that build on what is lost
+        self._loose: list[Pending] = []  # unsaved edits that may build on what the owner has
+        self.keeping = Keeping()
+        self._listeners = Listeners(weakly(self._on_local), weakly(self._on_remote))
+        self.replica = LocalReplica(self._listeners)
+
+    # --- the store
+
+    def restore(self, kept: Kept) -> None:
+        """Begin with what the store kept."""
+        restored = restore(kept)
+        self.replica.retire()
+        self.replica = LocalReplica(self._listeners, restored.replica, listening=self.replica.listening)
+        self.generation = kept.generation
+        if not self.read_only:  # what others of this process have not saved is theirs to send
+            sent = [(one.first, one.last, one.log_id, one.payload) for one in restored.sent]
+            unsent = [(one.first, one.payload) for one in restored.unsent]
+            self.outbox.restore(sent, unsent, kept.commits)
+            self._loose = restored.loose
+        self.damaged = not restored.whole
+
+    def keep_whole(self) -> bool:
+        """Write a snapshot into the store; False if there was no room for it now."""
+        if not self.keeping.active:
+            return True
+        if self.read_only and (self.need.fresh or self.replica.open_edits):
+            return True  # it holds an edit that is being dropped: that must not get into the store
+        if isinstance(self.failure, DocumentDeleted):
+            return True  # the mark of that stays until the owner has another state
+        if not self.read_only:
+            self.keeping.fall_behind()  # what is committed now is in the snapshot
+            self.replica.commit()
+            self.outbox.merge(self.replica.merged)
+        return self.keeping.snapshot(self.replica, self.outbox, self.generation)
+
+    def _mend(self) -> None:
+        """The owner's state is here: put edits that a damaged store still had on it, if they fit."""
+        loose, self._loose, self.damaged = self._loose, [], False
+        for entry in loose:
+            try:
+                outcome = self.replica.apply(entry.payload)
+            except CrdtError:
+                outcome = Unready()
+            if isinstance(outcome, Unready):
+                self.lost.append(entry)
+            elif outcome.new:
+                self.outbox.add(entry.payload)
+
+    # --- local edits
+
+    def _on_local(self, update: bytes) -> None:
+        if self._rebasing is not None:
+            self._rebasing.append(update)
+            return
+        if self.read_only:
+            self.drop_local()
+        else:
+            at_once = self.keeping.active and self.ready and not (self.need.sync or self.need.owner)
+            log_id = self._new_id() if at_once else ""
+            self.keeping.local(self.outbox.add(update, log_id), log_id, update)
+            if len(update) > self._settings.update_bytes_max:
+                most = self._settings.update_bytes_max
+                message = f"it has {len(update)} bytes and may have {most}; commit in smaller parts"
+                self.fail(TooLargeUpdate("", Reason.TOO_LARGE, message))
+        self._hearers.on_local()
+
+    def drop_local(self) -> None:
+        """Forget what was edited here: take the owner's state as a new document."""
+        self.need.fresh = self.need.sync = True
+
+    def undo_local(self) -> None:
+        """The same, and take the edits out of the content at once: the owner's state may come much later."""
+        self.drop_local()
+        with suppress(CrdtError):  # a document that the app checked out; the owner's state replaces it
+            self.replica.undo_local()
+
+    def fail(self, error: LorogoError) -> None:
+        """For good: nothing more is sent."""
+        if self.failure is None:
+            self.failure = error
+            if isinstance(error, DocumentDeleted):
+                self.keeping.deleted()
+
+    # --- what the owner tells
+
+    def _on_remote(self, event: DiffEvent) -> None:
+        self._hearers.on_remote(event, self.chain.head)
+
+    def heard_lease(self, lease: int) -> bool:
+        """Note a token; False if it is older than one that we know: its bearer lost the document."""
+        if lease > self.token:
+            self.token = lease
+            self.need.sync = True
+        return lease >= self.token
+
+    def heard_status(self, entry: Entry) -> None:
+        """Note a newer status."""
+        self.token = max(self.token, entry.token)
+        self.ended = isinstance(entry.status, Down) and entry.token == self._synced_lease
+        if isinstance(entry.status, Up):
+            self.need.owner = entry.token != self.token
+            self.need.sync |= self.token != self._synced_lease
+        else:
+            # Nobody serves it. With nothing to say, and if it `ended`, we wait until somebody starts it and
+            # we hear of that: else idle documents could never be unloaded while somebody reads.
+            self.need.owner = True
+
+    def is_renewal(self, entry: Entry) -> bool:
+        """Whether it says only what we know: who answered our last sync owns it, and has nothing new."""
+        need = self.need
+        if need.owner or need.sync or not self.ready or not isinstance(entry.status, Up):
+            return False
+        same = entry.token == self.token == self._synced_lease
+        return same and not self.chain.behind(entry.head, entry.tail)
+
+    def found_owner(self, entry: Entry | None) -> None:
+        """The owner answered; its entry was read from the leader, so its token is the truth."""
+        if entry is not None:
+            self.token = entry.token
+        self.need.owner = self.ended = False
+        self.need.sync |= self.token != self._synced_lease
+
+    def arrived(self, update: Arrived) -> None:
+        """Apply an accepted update, or keep it until the sync that is under way has ended."""
+        if not self.heard_lease(update.lease):
+            return
+        if self.chain.holding:
+            self.chain.keep(update)
+        elif self.ready and not self.need.sync:
+            self._take(update)
+
+    def _take(self, update: Arrived) -> None:
+        own = self.outbox.owns(update.log_id)
+        try:
+            if not self.chain.follows(update):
+                self.need.sync |= not self._is_old(update, own=own)
+                return
+            if not own and not self._apply(update):
+                self.need.sync = True
+                return
+            self.chain.took(update)
+        except CrdtError as error:
+            log.warning(
+                "an accepted update could not be applied", document=self.document_id, problem=str(error)
+            )
+            self.need.sync = self.need.fresh = True
+
+    def _is_old(self, update: Arrived, *, own: bool) -> bool:
+        """Whether a sync has brought it already."""
+        if own:
+            return update.sequence <= self.chain.top
+        return update.payload is not None and self.replica.covers(update.payload)
+
+    def _apply(self, update: Arrived) -> bool:
+        if update.payload is None:
+            return False
+        before, self.chain.head = self.chain.head, update.sequence  # what changes() tells
+        if isinstance(self.replica.apply(update.payload), Unready):
+            self.chain.head = before
+            return False
+        self.keeping.remote(update.payload)
+        return True
+
+    def answered(self, reply: Reply, *, now: float, jitter: float) -> Flight | None:
+        """Take an answer to one of our updates; the update, if it is settled."""
+        if isinstance(reply, Ack):
+            self.heard_lease(reply.lease)
+        verdict, flight = self.outbox.answer(reply, token=self.token, now=now, jitter=jitter)
+        if flight is None:
+            return None
+        match reply:
+            case Ack() if verdict is Next.SETTLED:
+                self.receipt = reply
+                self.keeping.settled(flight.log_id)
+                if self.chain.holding:
+                    self._settled_meanwhile.append(flight.payload)
+                return flight
+            case Nack(reason=reason, message=message):
+                log.info("refused", document=self.document_id, log_id=flight.log_id, reason=reason.value)
+                self._refused(verdict, flight, reason, message)
+            case _:
+                self.need.owner = True  # the ACK of a server that lost the document
+        return None
+
+    def _refused(self, verdict: Next, flight: Flight, reason: Reason, message: str) -> None:
+        match verdict:
+            case Next.FIND_OWNER:
+                self.need.owner = True
+            case Next.SYNC:
+                self.need.everything = self.need.sync = True
+            case Next.REBASE:
+                self.need.fresh = self.need.sync = True
+            case Next.DELETED:
+                self.fail(DocumentDeleted(self.document_id, erased=message == ERASED))
+            case Next.FULL:
+                self.stalled = StorageFull(message)
+            case Next.REFUSED if reason is Reason.TOO_LARGE and is_cut(flight.payload):
+                self.need.everything = self.need.sync = True  # then it is sent in parts
+            case Next.REFUSED:
+                kind = TooLargeUpdate if reason is Reason.TOO_LARGE else UpdateRefused
+                self.fail(kind(flight.log_id, reason, message))
+            case Next.AGAIN | Next.IGNORED | Next.SETTLED:
+                pass
+
+    # --- sync
+
+    def syncing(self) -> None:
+        """A sync begins: what it is needed for from now on is another one."""
+        self.need.sync = False
+        self._asked_for_all = self.need.fresh
+        self.chain.hold()
+        self._settled_meanwhile = []
+
+    def sync_failed(self) -> None:
+        self.chain.given_up()
+        self.need.sync = True
+
+    def absorb(self, answer: Synced, *, now: float, jitter: float) -> None:
+        """Bring the copy to the owner's state."""
+        self.token = max(self.token, answer.lease)
+        same = self.generation in (None, answer.generation)
+        if not self.need.fresh and needs_fresh(answer, self.replica, same_generation=same):
+            self.need.fresh = True
+            if answer.mode != "snapshot":
+                self.sync_failed()  # ask again, for all of it
+                return
+        elif self.need.fresh and not self._asked_for_all and answer.mode != "snapshot":
+            self.sync_failed()  # the need came up after we had asked: this answer is not all of it
+            return
+        replaced = self.need.fresh or answer.mode == "snapshot" or self.generation != answer.generation
+        replaced |= self.damaged
+        if replaced:
+            self.keeping.fall_behind()
+        if not self._applied(answer, now, jitter):
+            self.sync_failed()
+            return
+        self.generation = answer.generation
+        self.incomplete = answer.incomplete
+        if self.damaged:
+            self._mend()
+        if not self.read_only:
+            replaced |= self._prepare(answer, now, jitter)
+        if replaced:
+            # one record for replica, generation and outbox: after a crash it is all of them or none,
+            # and what was rebased once is never rebased again
+            self.keep_whole()
+        held, dropped = self.chain.synced(answer.sequence)
+        for update in held:
+            self._take(update)
+        self.need.sync |= dropped
+        self._synced_lease = answer.lease
+        self.ready = True
+
+    def _applied(self, answer: Synced, now: float, jitter: float) -> bool:
+        before, self.chain.head = self.chain.head, answer.sequence  # what changes() tells
+        try:
+            if self.need.fresh:
+                self._rebase(answer, now, jitter)
+                return True
+            if not answer.payload or not isinstance(self.replica.apply(answer.payload), Unready):
+                if answer.payload:
+                    self.keeping.remote(answer.payload)
+                return not self.need.fresh  # a read-only copy may just have found edits in itself
+        except CrdtError as error:
+            log.warning("a sync could not be applied", document=self.document_id, problem=str(error))
+            if self.need.fresh:
+                message = f"the edits could not be put on the current state: {error}"
+                self.fail(UpdateRefused("", Reason.HISTORY_TRIMMED, message))
+        self.chain.head = before
+        self.need.fresh = True
+        return False
+
+    def _prepare(self, answer: Synced, now: float, jitter: float) -> bool:
+        """Make ready what goes out: all that the owner lacks, and nothing twice.
+
+        True if only a snapshot can tell the store of it: several updates that hold the same commits.
+        """
+        self.replica.commit()
+        known = [] if self.need.everything else [*self.outbox.payloads(), *self._settled_meanwhile]
+        lacking = self.replica.lacking(answer.vector, known, self.outbox.payloads())
+        if lacking:
+            if len(lacking) > 1:
+                self.keeping.fall_behind()
+            self.keeping.assigned(self.outbox.replace(lacking, self._new_id, now=now, jitter=jitter))
+        elif self.need.resend or self.need.everything or answer.lease != self._synced_lease:
+            self.outbox.resend(now)
+        self.need.everything = self.need.resend = False
+        self.outbox.merge(self.replica.merged)
+        return len(lacking) > 1
+
+    def _rebase(self, answer: Synced, now: float, jitter: float) -> None:
+        """Take the owner's state as a new document, our unsaved edits on top."""
+        fresh = fresh_replica(answer)
+        if not self.read_only:
+            self.replica.commit()  # what is open is an edit too
+        unsaved = list(self.outbox.payloads())
+        self._rebasing = []
+        try:
+            replica, edited = self.replica.rebased(fresh, unsaved)
+            made = self._rebasing
+        finally:
+            self._rebasing = None
+        self.replica, self.need.fresh = replica, False
+        self.outbox.forget_settled()
+        if edited and made:
+            payload = made[0] if len(made) == 1 else replica.merged(made)
+            self.outbox.replace([payload], self._new_id, now=now, jitter=jitter)
+        elif edited:
+            self.outbox.clear()  # they change nothing on the current state
+        self._hearers.on_rebased()
+        log.info("rebased", document=self.document_id, edited=edited, generation=answer.generation)

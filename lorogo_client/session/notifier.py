@@ -1,0 +1,83 @@
+"""How things stand, told to everybody who listens: states, changes, and those who wait for progress."""
+
+import asyncio
+
+from lorogo_client.session import notifications
+from lorogo_client.session.notifications import Feed, Item, State
+from lorogo_protocol.errors import LorogoError
+
+
+class Standing:
+    """The listeners of one room."""
+
+    def __init__(self, changes_max: int) -> None:
+        self.state = State.CONNECTING
+        self._changes_max = changes_max
+        self._failure: LorogoError | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._states: list[Feed[State]] = []
+        self._changes: list[Feed[Item]] = []
+
+    def tell(self, state: State) -> None:
+        """Wake those who wait, and tell the state if it is another."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        if state is not self.state:
+            self.state = state
+            for feed in self._states:
+                feed.push(state)
+
+    def changed(self, item: Item) -> None:
+        for feed in self._changes:
+            feed.push(item)
+
+    def failed(self, error: LorogoError) -> None:
+        """It is over: changes and states end with this error."""
+        self._failure = error
+        for feed in self._changes:
+            feed.close(error)
+        for state_feed in self._states:
+            state_feed.close(error)
+
+    async def progress(self) -> None:
+        """Wait until something was told; the caller brings the deadline."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def states(self) -> Feed[State]:
+        """The state now, and whenever it changes; the latest wins."""
+        feed = notifications.latest(self.state)
+        self._states.append(feed)
+        if self._failure is not None:
+            feed.close(self._failure)
+        return feed
+
+    def changes(self) -> Feed[Item]:
+        """What others change, from now on."""
+        feed = notifications.changes(self._changes_max)
+        self._changes.append(feed)
+        if self._failure is not None:
+            feed.close(self._failure)
+        return feed
+
+    def forget(self, states: list[Feed[State]], changes: list[Feed[Item]]) -> None:
+        """A session leaves: its readers end."""
+        for state_feed in states:
+            state_feed.close()
+        for change_feed in changes:
+            change_feed.close()
+        self._states = [feed for feed in self._states if feed not in states]
+        self._changes = [feed for feed in self._changes if feed not in changes]
+
+    def close(self, error: LorogoError | None) -> None:
+        """All readers end."""
+        for feed in self._changes:
+            feed.close(error)
+        for state_feed in self._states:
+            state_feed.close()

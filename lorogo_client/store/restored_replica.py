@@ -1,0 +1,81 @@
+"""From what the store kept to a replica that an app can edit, under a new Loro peer id."""
+
+from dataclasses import dataclass, field
+
+from lorogo_client.store.records import Pending
+from lorogo_client.store.replay import Kept
+from lorogo_protocol import crdt
+from lorogo_protocol.errors import CrdtError
+
+
+@dataclass(slots=True)
+class Restored:
+    """A replica, and what of it no owner has confirmed."""
+
+    replica: crdt.Replica
+    sent: list[Pending] = field(default_factory=list)  # may have been sent: id and bytes stay
+    unsent: list[Pending] = field(default_factory=list)
+    loose: list[Pending] = field(default_factory=list)  # cannot be applied to what is here
+    whole: bool = True
+
+
+def restore(kept: Kept) -> Restored:
+    """The document as it was; of a damaged one, as much as fits together."""
+    replica, whole = _base(kept)
+    if not (whole and _applied_at_once(replica, kept.updates)):
+        replica, whole = _one_by_one(kept)
+    here = [entry for entry in kept.outbox if whole or _covered(replica, entry)]
+    loose = [] if whole else [entry for entry in kept.outbox if entry not in here]
+    unsent = kept.unsent()
+    restored = Restored(replica, loose=loose, whole=whole)
+    for place, entry in enumerate(kept.outbox):
+        if whole or entry in here:
+            (restored.sent if place < unsent else restored.unsent).append(entry)
+    return restored
+
+
+def _base(kept: Kept) -> tuple[crdt.Replica, bool]:
+    if not kept.replica:
+        return crdt.Replica(), kept.whole
+    try:
+        return crdt.Replica.from_snapshot(kept.replica), kept.whole
+    except CrdtError:
+        return crdt.Replica(), False
+
+
+def _applied_at_once(replica: crdt.Replica, updates: list[bytes]) -> bool:
+    """Whether all could be imported together, which is many times faster; else the replica is of no use."""
+    if not updates:
+        return True
+    try:
+        with crdt.guard():
+            return replica.doc.import_batch(updates).pending is None
+    except CrdtError:
+        return False
+
+
+def _one_by_one(kept: Kept) -> tuple[crdt.Replica, bool]:
+    """As much as fits together, without updates over which Loro panics (good ones can make it do that)."""
+    replica, whole = _base(kept)
+    taken: list[bytes] = []
+    for update in kept.updates:
+        try:
+            fits = not isinstance(replica.apply(update), crdt.Unready)
+        except crdt.CrdtPanic:
+            fits = False
+            replica, _ = _base(kept)
+            for before in taken:
+                replica.apply(before)
+        except CrdtError:
+            fits = False
+        if fits:
+            taken.append(update)
+        whole &= fits
+    return replica, whole
+
+
+def _covered(replica: crdt.Replica, entry: Pending) -> bool:
+    try:
+        return replica.covers(entry.payload)
+    except CrdtError:
+        return False
