@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import uvloop
 
-from lorogo_gateway.running import GatewaySettings, running
+from lorogo_gateway.server.lifecycle import GatewaySettings, running
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Token
 

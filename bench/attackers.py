@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from loro import ExportMode, LoroDoc
 
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
 
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Held = Callable[[], Awaitable[None]]  # called when everything is open at once
@@ -269,15 +269,15 @@ async def joins(target: Target, held: Held) -> str:
 
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         for room in range(100):
-            request = wire.JoinRequest(Crdt.PERSISTED, f"room-{number}-{room}", b"", b"")
-            writer.write(masked(wire.encode(request)))
+            request = frames.JoinRequest(Crdt.PERSISTED, f"room-{number}-{room}", b"", b"")
+            writer.write(masked(frames.encode(request)))
         for _ in range(100):
             answer = await frame(reader)
             if isinstance(answer, int):
                 found.append(f"close {answer}")
                 return
-            told = wire.decode(answer)
-            found.append(told.app_code if isinstance(told, wire.JoinError) else "joined")
+            told = frames.decode(answer)
+            found.append(told.app_code if isinstance(told, frames.JoinError) else "joined")
 
     async with sockets(target, 40) as made:
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -291,14 +291,14 @@ async def updates(target: Target, held: Held) -> str:
     found: list[str] = []
 
     async def write(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
-        writer.write(masked(wire.encode(wire.JoinRequest(Crdt.LORO, "flood", b"", b""))))
-        while not isinstance(first := await frame(reader), bytes) or wire.decode(first).room != "flood":
+        writer.write(masked(frames.encode(frames.JoinRequest(Crdt.LORO, "flood", b"", b""))))
+        while not isinstance(first := await frame(reader), bytes) or frames.decode(first).room != "flood":
             pass
         batches = set()
         for at, payload in enumerate(_edits(number, 150)):
             batch = bytes((number, *at.to_bytes(7, "big")))
             batches.add(batch)
-            writer.write(masked(wire.encode(wire.DocUpdate(Crdt.LORO, "flood", (payload,), batch))))
+            writer.write(masked(frames.encode(frames.DocUpdate(Crdt.LORO, "flood", (payload,), batch))))
         with suppress(TimeoutError):
             while batches:
                 async with asyncio.timeout(3.0):  # after a refusal nothing is answered until it joins again
@@ -306,11 +306,11 @@ async def updates(target: Target, held: Held) -> str:
                 if isinstance(answer, int):
                     found.append(f"close {answer}")
                     return
-                told = wire.decode(answer)
-                if isinstance(told, wire.Ack) and told.ref in batches:
+                told = frames.decode(answer)
+                if isinstance(told, frames.Ack) and told.ref in batches:
                     batches.discard(told.ref)
                     found.append("Ack ok" if told.status is Status.OK else told.status.name.lower())
-                elif isinstance(told, wire.RoomError):
+                elif isinstance(told, frames.RoomError):
                     found.append("asked to join again")
                     return
 

@@ -17,8 +17,8 @@ from lorogo_cli.output import say
 from lorogo_cli.program import python_beside, typed
 from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
-from lorogo_gateway.pages import Pages
-from lorogo_gateway.running import CannotListen, GatewaySettings, running
+from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
+from lorogo_gateway.server.pages import Pages
 from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import Taster
 from lorogo_server.sandbox.keepalive import Pulse

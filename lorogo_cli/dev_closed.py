@@ -15,8 +15,8 @@ from lorogo_cli.options import NATS_DEFAULT
 from lorogo_cli.program import typed
 from lorogo_cli.telemetry import telemetry
 from lorogo_client import tokens
-from lorogo_gateway import running as gateway
-from lorogo_gateway.pages import Pages
+from lorogo_gateway.server import lifecycle as gateway
+from lorogo_gateway.server.pages import Pages
 from lorogo_server import Server, ServerSettings
 from lorogo_server.sandbox.decode_sandbox import Taster
 from lorogo_server.sandbox.keepalive import Pulse

@@ -12,7 +12,7 @@ from lorogo_cli.runtime import stop_signals
 from lorogo_cli.telemetry import telemetry
 
 try:
-    from lorogo_gateway.running import CannotListen, GatewaySettings, running
+    from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
 except ModuleNotFoundError as error:  # installed without the extra
     raise Problem(f"this needs {error.name}: pip install 'lorogo[gateway]'") from None
 

@@ -1,4 +1,4 @@
-"""The door for browsers and curl: WebSocket, HTTP, the change feed, health, metrics and two pages.
+"""The HTTP and WebSocket gateway: documents, the change feed, health, metrics and two pages.
 
 Stateless: a client of `lorogo_client`, and as many of it as you like. docs/GATEWAY.md says what is spoken.
 """

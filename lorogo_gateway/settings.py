@@ -6,7 +6,7 @@ Each field is a setting of files and variables, some of flags, too (docs/SETTING
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_gateway.limiting.addresses import check_network
+from lorogo_gateway.addresses import check_network
 from lorogo_gateway.origins import check as check_origin
 from lorogo_gateway.origins import check_name
 from lorogo_protocol import setting

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_client import ClientSettings
-from lorogo_gateway.limiting.reasons import Why
+from lorogo_gateway.limits.reasons import Why
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import ServerSettings
 

@@ -21,9 +21,9 @@ from types import ModuleType
 from typing import Any
 
 import lorogo_client
-from lorogo_gateway.app import Gateway
 from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Operation
+from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import calls, grants, headers, limits, reasons, replies, subjects
 from lorogo_testing.memory_nats import MemoryNats

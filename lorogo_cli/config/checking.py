@@ -127,7 +127,7 @@ def _nats_tls(chosen: Chosen) -> None:
 def _gateway_tls(chosen: Chosen) -> None:
     if "tls_cert" not in chosen.choices or chosen["tls_cert"] is None or chosen["tls_key"] is None:
         return
-    from lorogo_gateway.tls import Certificate
+    from lorogo_gateway.server.tls import Certificate
 
     Certificate(chosen["tls_cert"], chosen["tls_key"])
 

@@ -1,1 +1,1 @@
-"""Documents, the feed and the operator's facts over HTTP."""
+"""HTTP at the gateway: routes, parameters, bodies, failures, and the OpenAPI description."""

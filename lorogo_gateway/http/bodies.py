@@ -16,12 +16,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from lorogo_gateway.http import checking
+from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.operations import Schema
-from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.limiting.limiter import Limiter
-from lorogo_gateway.limiting.middleware import rate_limited
-from lorogo_gateway.limiting.visits import visit_of
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.middleware import rate_limited
+from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.problems import Problem
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.limits import KIB
 
@@ -152,7 +152,7 @@ async def parse_json(data: bytes, schema: Schema) -> Any:
 
 def _checked(data: bytes, schema: Schema) -> Any:
     value = _parse(data)
-    if problem := checking.wrong(schema, value, "the body"):
+    if problem := schema_check.wrong(schema, value, "the body"):
         raise Problem(400, "invalid-body", problem)
     return value
 

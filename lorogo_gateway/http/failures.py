@@ -4,8 +4,8 @@ from typing import Final
 
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
-from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.identity import UNCHECKED, NotAllowed, NotSignedIn
+from lorogo_gateway.auth import UNCHECKED, NotAllowed, NotSignedIn
+from lorogo_gateway.problems import Problem
 from lorogo_protocol.errors import (
     CrdtError,
     HistoryTrimmed,

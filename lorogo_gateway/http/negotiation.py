@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
-from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.problems import Problem
 
 _CHARS_MAX = 4_000  # of Accept
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)

@@ -8,9 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lorogo_gateway.auth import COOKIE
+from lorogo_gateway.auth.needs import Nothing, words
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
-from lorogo_gateway.identity import COOKIE
-from lorogo_gateway.identity.needs import Nothing, words
 from lorogo_transport.release import release
 
 PATH = "/v1/openapi.json"

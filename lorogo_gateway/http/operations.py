@@ -7,8 +7,8 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.identity import Principal
-from lorogo_gateway.identity.needs import Need
+from lorogo_gateway.auth import Principal
+from lorogo_gateway.auth.needs import Need
 
 Schema = Mapping[str, Any]  # JSON Schema, as OpenAPI 3.1 has it; one with a `title` becomes a component
 Handler = Callable[[Request], Awaitable[Response]]
@@ -50,7 +50,7 @@ class Operation:
     body_required: bool = True
     body_bytes_max: int | None = None  # None: what the settings allow for its kind
     group: str = "documents"
-    problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routing` adds those of all
+    problems: tuple[int, ...] = ()  # statuses of problems that are its own; `routes` adds those of all
     need: Need = field(kw_only=True)  # of whoever asks
     harmless: bool = field(default=False, kw_only=True)  # to documents, whatever its method
     audit: str = field(default="", kw_only=True)  # the action that is written down
@@ -86,12 +86,12 @@ class Asked:
 
 
 def asked(request: Request) -> Asked:
-    """What the request asks for; `routing` has checked it."""
+    """What the request asks for; `routes` has checked it."""
     found: Asked = request.state.asked
     return found
 
 
 def principal(request: Request) -> Principal:
-    """Who asks; `routing` has verified it."""
+    """Who asks; `routes` has verified it."""
     found: Principal = request.state.principal
     return found

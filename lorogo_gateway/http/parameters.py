@@ -6,9 +6,9 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from lorogo_gateway.http.checking import wrong
 from lorogo_gateway.http.operations import Parameter
-from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.http.schema_check import wrong
+from lorogo_gateway.problems import Problem
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _BOOLEANS = {"true": True, "false": False}

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from websockets import connect
 
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused
 from tests.e2e.support import eventually
@@ -88,7 +88,7 @@ async def test_a_page_that_joins_while_nats_is_away_breaks_nothing(tmp_path: Pat
         web = address(gateway)
         async with connect(f"ws{web.removeprefix('http')}/ws") as socket:
             for kind in (Crdt.LORO, Crdt.EPHEMERAL, Crdt.PERSISTED):
-                await socket.send(wire.encode(wire.JoinRequest(kind, "doc", b"", b"")))
+                await socket.send(frames.encode(frames.JoinRequest(kind, "doc", b"", b"")))
             await socket.send("ping")
             async with asyncio.timeout(20):
                 assert await socket.recv() == "pong"

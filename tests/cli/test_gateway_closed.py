@@ -13,8 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from lorogo_cli import closed_folder
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt
 from lorogo_protocol.tokens import peek
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said
@@ -117,7 +117,7 @@ async def test_tokens_open_documents_and_nothing_else(place: Place) -> None:
             said(await asyncio.to_thread(lambda: lorogo(*revoke, cwd=place.folder)))
             code, reason = await peer.closed()
             assert (code, reason.partition(":")[0]) == (4401, "token-revoked")
-            assert [frame for frame in peer.waiting if isinstance(frame, wire.RoomError)]
+            assert [frame for frame in peer.waiting if isinstance(frame, frames.RoomError)]
         assert (await http.get("/v1/documents/plan", headers=asked(reader))).status_code == 401
         erased = await http.delete("/v1/documents/plan?purge=true", headers=asked(operator))
         assert erased.status_code == 200, erased.text

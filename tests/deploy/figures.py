@@ -9,12 +9,12 @@ import promql_parser as promql
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
-from lorogo_gateway import metrics
-from lorogo_gateway.collector import STATES, Census, Look
-from lorogo_gateway.figures import Streams
-from lorogo_gateway.http.counting import Responses
-from lorogo_gateway.limiting.reasons import Refusals
-from lorogo_gateway.metrics import Own, families
+from lorogo_gateway.limits.reasons import Refusals
+from lorogo_gateway.metrics import prometheus
+from lorogo_gateway.metrics.collector import STATES, Census, Look
+from lorogo_gateway.metrics.prometheus import Own, families
+from lorogo_gateway.metrics.rates import Streams
+from lorogo_gateway.metrics.response_counts import Responses
 from lorogo_protocol.reasons import Reason
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
@@ -47,7 +47,7 @@ def _families() -> Iterator[Metric]:
     """All there are, from a look at which everything has something to say."""
     stats = {
         name: 1
-        for table in (metrics._COUNTERS, metrics._GAUGES, metrics._GAUGES_OF_SOME)
+        for table in (prometheus._COUNTERS, prometheus._GAUGES, prometheus._GAUGES_OF_SOME)
         for _, name, _ in table
     }
     by_reason = dict.fromkeys((reason.value for reason in Reason), 1)
@@ -56,9 +56,9 @@ def _families() -> Iterator[Metric]:
     )
     state = StreamState(1, 9, 5, 500, 0, 1_000)
     sockets: dict[str, object] = {
-        key: 1 for table in (metrics._SOCKET_GAUGES, metrics._SOCKET_COUNTERS) for _, key, _ in table
+        key: 1 for table in (prometheus._SOCKET_GAUGES, prometheus._SOCKET_COUNTERS) for _, key, _ in table
     }
-    sockets |= {key: {"ok": 1} for _, key, _, _ in metrics._SOCKET_LABELLED}
+    sockets |= {key: {"ok": 1} for _, key, _, _ in prometheus._SOCKET_LABELLED}
     own = Own(sockets=sockets, refused=Refusals().facts(), responses=Responses().facts())
     census = Census(dict.fromkeys(STATES, 1), (), (("doc", 9),))
     yield from families(Look(0.0, 0, True, (server,), Streams(state, state, state)), census, own)

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from lorogo_cli.app import app
-from lorogo_gateway.http import machines
+from lorogo_gateway.metrics import probes
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server.settings import ServerSettings
 from tests.deploy import charts
@@ -271,7 +271,7 @@ def test_what_is_asked_is_answered() -> None:
     """Probes name ports that are there, and paths that the process has."""
     for scheme, sets in (("HTTP", ()), ("HTTPS", ("gateway.tls.secret=t",))):
         found = manifests(None, *sets)
-        for part, paths in (("server", {"/healthz", "/readyz"}), ("gateway", set(machines.PATHS))):
+        for part, paths in (("server", {"/healthz", "/readyz"}), ("gateway", set(probes.PATHS))):
             container = charts.pod(found, part).container
             ports = {port["name"] for port in container["ports"]}
             for probe, path in (

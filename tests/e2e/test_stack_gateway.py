@@ -10,7 +10,7 @@ import httpx
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway.frames import Crdt, Status
 from tests.e2e.stacks import Stack, same
 from tests.e2e.support import eventually
 from tests.gateway.npm import npm_clients

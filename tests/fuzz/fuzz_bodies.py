@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterable
 
-from lorogo_gateway.http import bodies, checking
-from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.http import bodies, schema_check
+from lorogo_gateway.problems import Problem
 from tests.fuzz.source import Source
 from tests.fuzz.target import Target
 
@@ -24,7 +24,7 @@ def run(data: bytes) -> None:
     schema = _SCHEMAS[choice % len(_SCHEMAS)]
     body = source.rest() if choice < 128 else json.dumps(source.value(("a", "x"))).encode()
     value = bodies._checked(body, schema)
-    assert not checking.wrong(schema, value, "the body")
+    assert not schema_check.wrong(schema, value, "the body")
     again = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     assert json.dumps(bodies._checked(again, schema)) == json.dumps(value)
 

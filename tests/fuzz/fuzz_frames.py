@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lorogo_gateway.wire import (
+from lorogo_gateway.frames import (
     Ack,
     Assembler,
     Crdt,

@@ -8,7 +8,9 @@ from lorogo_cli import feed as cli_feed
 from lorogo_cli import log_replica, paths, values, versions
 from lorogo_client.versions import show_time, show_version
 from lorogo_gateway import origins
-from lorogo_gateway.http import etags, moments, negotiation
+from lorogo_gateway.documents import etags
+from lorogo_gateway.documents import versions as moments
+from lorogo_gateway.http import negotiation
 from lorogo_log import Position
 from lorogo_protocol import ids
 from lorogo_protocol.errors import LorogoError

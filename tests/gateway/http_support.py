@@ -10,9 +10,9 @@ import pytest
 from starlette.applications import Starlette
 
 from lorogo_client import Client
-from lorogo_gateway.http.documents import operations
+from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.http.operations import Operation
-from lorogo_gateway.http.routing import router
+from lorogo_gateway.http.routes import router
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

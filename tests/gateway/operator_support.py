@@ -11,10 +11,10 @@ import httpx
 from starlette.applications import Starlette
 
 from lorogo_client import Client
-from lorogo_gateway.collector import Collector
-from lorogo_gateway.http import facts, machines
-from lorogo_gateway.http.feed import Feeds
-from lorogo_gateway.http.routing import router
+from lorogo_gateway.documents.feed import Feeds
+from lorogo_gateway.http.routes import router
+from lorogo_gateway.metrics import operator_views, probes
+from lorogo_gateway.metrics.collector import Collector
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
@@ -73,8 +73,8 @@ async def gate_of(
             collector.start()
         feeds = Feeds(client, settings)
         sockets: dict[str, Any] = {"connections": 2, "rooms": 1}
-        made = [*facts.operations(client, collector, sockets=lambda: sockets), *feeds.operations()]
-        more = machines.routes(client, collector, feeds=feeds, sockets=lambda: sockets)
+        made = [*operator_views.operations(client, collector, sockets=lambda: sockets), *feeds.operations()]
+        more = probes.routes(client, collector, feeds=feeds, sockets=lambda: sockets)
         app = Starlette(routes=[*more, *router(made, settings)])
         http = await stack.enter_async_context(
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")

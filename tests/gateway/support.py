@@ -15,14 +15,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from lorogo_client import Client, ClientSettings
-from lorogo_gateway import wire
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets import Sockets, uvicorn_options
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway.websocket import Sockets, uvicorn_options
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, QUICK, client_of, eventually
 
-F = TypeVar("F", bound=wire.Frame)
+F = TypeVar("F", bound=frames.Frame)
 
 __all__ = ["DEADLINE", "Gate", "Peer", "eventually", "gate", "presence", "type_in"]
 
@@ -92,21 +92,21 @@ class Peer:
 
     def __init__(self, socket_: ClientConnection) -> None:
         self.socket = socket_
-        self.waiting: list[wire.Frame | str] = []
+        self.waiting: list[frames.Frame | str] = []
 
-    async def send(self, frame: wire.Frame) -> None:
-        await self.socket.send(wire.encode(frame))
+    async def send(self, frame: frames.Frame) -> None:
+        await self.socket.send(frames.encode(frame))
 
-    async def next(self) -> wire.Frame | str:
+    async def next(self) -> frames.Frame | str:
         """The next frame that no other call has taken."""
         if self.waiting:
             return self.waiting.pop(0)
         return await self._read()
 
-    async def _read(self) -> wire.Frame | str:
+    async def _read(self) -> frames.Frame | str:
         async with asyncio.timeout(DEADLINE):
             data = await self.socket.recv()
-        return data if isinstance(data, str) else wire.decode(data)
+        return data if isinstance(data, str) else frames.decode(data)
 
     async def take(self, kind: type[F], true: Callable[[F], bool] = lambda _: True) -> F:
         """The first frame of this kind, those before it are kept."""
@@ -122,33 +122,33 @@ class Peer:
 
     async def join(
         self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO, auth: str = ""
-    ) -> wire.JoinOk:
-        await self.send(wire.JoinRequest(crdt, room, auth.encode(), version))
-        return await self.take(wire.JoinOk, lambda ok: (ok.crdt, ok.room) == (crdt, room))
+    ) -> frames.JoinOk:
+        await self.send(frames.JoinRequest(crdt, room, auth.encode(), version))
+        return await self.take(frames.JoinOk, lambda ok: (ok.crdt, ok.room) == (crdt, room))
 
     async def join_error(
         self, room: str = "doc", version: bytes = b"", crdt: Crdt = Crdt.LORO, auth: str = ""
-    ) -> wire.JoinError:
-        await self.send(wire.JoinRequest(crdt, room, auth.encode(), version))
-        return await self.take(wire.JoinError)
+    ) -> frames.JoinError:
+        await self.send(frames.JoinRequest(crdt, room, auth.encode(), version))
+        return await self.take(frames.JoinError)
 
     async def update(self, *updates: bytes, room: str = "doc", crdt: Crdt = Crdt.LORO) -> bytes:
         """Send a batch; its id."""
         batch = next(self._batches).to_bytes(8, "big")
-        await self.send(wire.DocUpdate(crdt, room, updates, batch))
+        await self.send(frames.DocUpdate(crdt, room, updates, batch))
         return batch
 
     async def acked(self, batch: bytes) -> Status:
-        return (await self.take(wire.Ack, lambda ack: ack.ref == batch)).status
+        return (await self.take(frames.Ack, lambda ack: ack.ref == batch)).status
 
     async def save(self, *updates: bytes, room: str = "doc", crdt: Crdt = Crdt.LORO) -> Status:
         return await self.acked(await self.update(*updates, room=room, crdt=crdt))
 
     async def received(self, room: str = "doc", crdt: Crdt = Crdt.LORO) -> tuple[bytes, ...]:
-        return (await self.take(wire.DocUpdate, lambda u: (u.crdt, u.room) == (crdt, room))).updates
+        return (await self.take(frames.DocUpdate, lambda u: (u.crdt, u.room) == (crdt, room))).updates
 
-    async def room_error(self, crdt: Crdt = Crdt.LORO) -> wire.RoomError:
-        return await self.take(wire.RoomError, lambda error: error.crdt is crdt)
+    async def room_error(self, crdt: Crdt = Crdt.LORO) -> frames.RoomError:
+        return await self.take(frames.RoomError, lambda error: error.crdt is crdt)
 
     async def closed(self) -> tuple[int, str]:
         """The code and the reason with which the gateway closes it; frames before are kept."""
@@ -159,7 +159,7 @@ class Peer:
         assert code is not None
         return code, reason or ""
 
-    async def quiet(self) -> list[wire.Frame | str]:
+    async def quiet(self) -> list[frames.Frame | str]:
         """What came before the answer to a ping that is sent now, and was not taken."""
         await self.socket.send("ping")
         while "pong" not in self.waiting:

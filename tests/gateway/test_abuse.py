@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_gateway import wire
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Crdt, Status
 from lorogo_protocol.limits import PATCH_OPERATIONS_MAX
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.http_support import problem
@@ -154,8 +154,8 @@ class TestOversized:
     async def test_a_thousand_rooms_are_some_and_a_thousand_refusals(self) -> None:
         async with whole(SETTINGS) as served, neighbour(served), served.peer() as one:
             for number in range(1_000):
-                await one.send(wire.JoinRequest(Crdt.PERSISTED, f"r{number}", b"", b""))
-            refused = [await one.take(wire.JoinError) for _ in range(1_000 - SETTINGS.rooms_max)]
+                await one.send(frames.JoinRequest(Crdt.PERSISTED, f"r{number}", b"", b""))
+            refused = [await one.take(frames.JoinError) for _ in range(1_000 - SETTINGS.rooms_max)]
             assert {error.app_code for error in refused} == {"too_many_rooms"}
             assert served.refused("rooms") == 1_000 - SETTINGS.rooms_max
 
@@ -164,9 +164,9 @@ class TestOversized:
             await one.join("a")
             refs = [number.to_bytes(8, "big") for number in range(1, 33)]
             for ref in refs:
-                await one.send(wire.FragmentHeader(Crdt.LORO, "a", ref, 1_000, 1_000_000))
-                await one.send(wire.Fragment(Crdt.LORO, "a", ref, 0, b"x" * 1_000))
-            first = await one.take(wire.Ack)
+                await one.send(frames.FragmentHeader(Crdt.LORO, "a", ref, 1_000, 1_000_000))
+                await one.send(frames.Fragment(Crdt.LORO, "a", ref, 0, b"x" * 1_000))
+            first = await one.take(frames.Ack)
             assert (first.ref in refs, first.status) == (True, Status.FRAGMENT_TIMEOUT)
 
     async def test_fragments_of_more_than_may_wait_are_refused(self) -> None:
@@ -175,14 +175,14 @@ class TestOversized:
             await one.join("a")
             for number in range(20):
                 ref = number.to_bytes(8, "big")
-                await one.send(wire.FragmentHeader(Crdt.LORO, "a", ref, 10, 200_000))
-            assert (await one.take(wire.Ack)).status is Status.RATE_LIMITED
+                await one.send(frames.FragmentHeader(Crdt.LORO, "a", ref, 10, 200_000))
+            assert (await one.take(frames.Ack)).status is Status.RATE_LIMITED
 
     async def test_a_fragment_header_of_a_giant_is_refused_before_it_comes(self) -> None:
         async with whole(SETTINGS) as served, neighbour(served), served.peer() as one:
             await one.join("a")
-            await one.send(wire.FragmentHeader(Crdt.LORO, "a", bytes(8), 1_000, 2**32 - 1))
-            assert (await one.take(wire.Ack)).status is Status.PAYLOAD_TOO_LARGE
+            await one.send(frames.FragmentHeader(Crdt.LORO, "a", bytes(8), 1_000, 2**32 - 1))
+            assert (await one.take(frames.Ack)).status is Status.PAYLOAD_TOO_LARGE
 
     async def test_what_was_refused_is_let_go_at_once(self) -> None:
         """Not when the garbage is next collected: by then many more would have come."""

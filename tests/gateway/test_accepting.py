@@ -20,11 +20,11 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from lorogo_gateway import accepting
-from lorogo_gateway.accepting import Acceptor, Entrance, Entry
-from lorogo_gateway.limiting.limiter import Limiter
-from lorogo_gateway.listening import listening
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.transport import connection_counter
+from lorogo_gateway.transport.connection_counter import Acceptor, Entrance, Entry
 from tests.certificates import Authority
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.whole import rest
@@ -203,7 +203,7 @@ class TestFiles:
     async def test_after_the_system_had_none_left_connections_are_taken_again(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(accepting, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(connection_counter, "_PAUSE_SECONDS", 0.0)
         entrance, _ = self.entrance()
         made: list[Entry] = []
 

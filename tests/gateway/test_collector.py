@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_gateway.collector import IDLE_SECONDS, WATCHED_SECONDS, Collector, census
-from lorogo_gateway.figures import (
+from lorogo_gateway.metrics.collector import IDLE_SECONDS, WATCHED_SECONDS, Collector, census
+from lorogo_gateway.metrics.rates import (
     Progress,
     Recent,
     Streams,

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lorogo_gateway.http.counting import Counting, Responses
+from lorogo_gateway.metrics.response_counts import Counting, Responses
 from lorogo_gateway.settings import GatewaySettings
 from tests.gateway.whole import whole
 

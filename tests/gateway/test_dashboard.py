@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 from starlette.applications import Starlette
 
-from lorogo_gateway.pages import Pages
+from lorogo_gateway.server.pages import Pages
 from tests.gateway.browsers import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

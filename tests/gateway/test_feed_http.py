@@ -12,8 +12,8 @@ import pytest
 from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Update
 from lorogo_client.feed.memory import Memory
 from lorogo_client.feed.position import FeedState
-from lorogo_gateway.http import feed as feed_module
-from lorogo_gateway.http.feed import told
+from lorogo_gateway.documents import feed as feed_module
+from lorogo_gateway.documents.feed import told
 from lorogo_protocol.pages import EVERYTHING
 from tests.gateway.operator_support import SETTINGS, Gate, Reader, eventually, gate_of
 

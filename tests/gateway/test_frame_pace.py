@@ -13,14 +13,14 @@ from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from lorogo_gateway import wire
-from lorogo_gateway.limiting.addresses import Came
-from lorogo_gateway.limiting.limiter import Limiter
-from lorogo_gateway.limiting.visits import Visit
+from lorogo_gateway import frames
+from lorogo_gateway.addresses import Came
+from lorogo_gateway.frames import Crdt, Status
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.request_quota import Visit
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets.frame_pace import FramePace
-from lorogo_gateway.sockets.uvicorn_line import UNSEEN_PER_SECOND, GatewayWebSocket, uvicorn_options
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway.transport.uvicorn_transport import UNSEEN_PER_SECOND, GatewayWebSocket, uvicorn_options
+from lorogo_gateway.websocket.frame_pace import FramePace
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.support import Peer, type_in
 from tests.gateway.test_limits_tokens import Keys, mint
@@ -49,8 +49,8 @@ async def test_frames_above_the_rate_wait_and_none_is_lost() -> None:
         await pongs(one, 120)
         assert (before := served.refused("frames")) > 0
         for _ in range(60):
-            await one.send(wire.Leave(Crdt.LORO, "a"))
-            await one.send(wire.Ack(Crdt.LORO, "a", bytes(8), Status.OK))
+            await one.send(frames.Leave(Crdt.LORO, "a"))
+            await one.send(frames.Ack(Crdt.LORO, "a", bytes(8), Status.OK))
         assert await one.save(b"x", room="a") is Status.PERMISSION_DENIED
         assert served.refused("frames") > before
         await one.join()

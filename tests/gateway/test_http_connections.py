@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from lorogo_gateway.listening import listening
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from tests.client.support import DEADLINE
 from tests.gateway.whole import rest

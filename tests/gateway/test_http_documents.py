@@ -10,7 +10,7 @@ from loro import ExportMode, LoroDoc
 
 from lorogo_client import DocumentApi
 from lorogo_client.inspection.overview import rows
-from lorogo_gateway.http.documents import operations
+from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Failed

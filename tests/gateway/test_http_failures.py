@@ -15,11 +15,11 @@ import lorogo_transport
 from lorogo_client import errors as ours
 from lorogo_client.feed import InvalidPosition
 from lorogo_client.versions import BeforeAll
+from lorogo_gateway.auth import NotAllowed, NotSignedIn
+from lorogo_gateway.auth.needs import Nothing
 from lorogo_gateway.http.failures import ERRORS, REASONS, problem_of
 from lorogo_gateway.http.operations import Answer, Operation
-from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.identity import NotAllowed, NotSignedIn
-from lorogo_gateway.identity.needs import Nothing
+from lorogo_gateway.problems import Problem
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.errors import InvalidDocumentId, LorogoError, MalformedMessage
 from lorogo_protocol.reasons import Reason

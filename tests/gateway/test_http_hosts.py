@@ -7,8 +7,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from lorogo_gateway.app import Gateway
-from lorogo_gateway.listening import listening
+from lorogo_gateway.server.app import Gateway
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

@@ -12,7 +12,7 @@ from loro import ExportMode, LoroDoc
 from starlette.applications import Starlette
 
 import lorogo_client
-from lorogo_gateway.http.documents import operations
+from lorogo_gateway.documents.operations import operations
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server

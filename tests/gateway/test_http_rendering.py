@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_gateway.http import checking, rendering, schemas
+from lorogo_gateway.documents import schemas
+from lorogo_gateway.http import json_encoder, schema_check
 from lorogo_gateway.http.bodies import parse_json
-from lorogo_gateway.http.problems import Problem
+from lorogo_gateway.problems import Problem
 
 VALUES = st.recursive(
     st.none()
@@ -27,10 +28,10 @@ VALUES = st.recursive(
 async def test_parts_make_the_same_json(value: Any, weight: int, batch: int) -> None:
     """However small the parts are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "_WEIGHT_MAX", weight)
-        patch.setattr(rendering, "_BATCH", batch)
-        written = await rendering.rendered_aside(value)
-    assert written == rendering.rendered(value)
+        patch.setattr(json_encoder, "_WEIGHT_MAX", weight)
+        patch.setattr(json_encoder, "_BATCH", batch)
+        written = await json_encoder.rendered_aside(value)
+    assert written == json_encoder.rendered(value)
     assert json.loads(written) == value
 
 
@@ -39,28 +40,28 @@ async def test_parts_make_the_same_json(value: Any, weight: int, batch: int) -> 
 )
 async def test_a_large_value_is_written_on_a_thread(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
-    encode = rendering._encode
+    encode = json_encoder._encode
 
     def noted(part: Any) -> str:
         threads.add(threading.get_ident())
         return encode(part)
 
-    monkeypatch.setattr(rendering, "_encode", noted)
-    assert json.loads(await rendering.rendered_aside(value)) == value
+    monkeypatch.setattr(json_encoder, "_encode", noted)
+    assert json.loads(await json_encoder.rendered_aside(value)) == value
     assert threading.get_ident() not in threads
-    assert await rendering.rendered_aside([1]) == b"[1]"
+    assert await json_encoder.rendered_aside([1]) == b"[1]"
     assert threading.get_ident() in threads, "and a small one is not worth it"
 
 
 async def test_a_large_body_is_checked_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
-    wrong = checking.wrong
+    wrong = schema_check.wrong
 
     def noted(*what: Any) -> str | None:
         threads.add(threading.get_ident())
         return wrong(*what)
 
-    monkeypatch.setattr(checking, "wrong", noted)
+    monkeypatch.setattr(schema_check, "wrong", noted)
     body = json.dumps({"a": ["x" * 100] * 5_000}).encode()
     assert await parse_json(body, schemas.CONTENT) == json.loads(body)
     assert threads

@@ -11,13 +11,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.http import checking
+from lorogo_gateway.auth.needs import Nothing
+from lorogo_gateway.documents.reads import said
+from lorogo_gateway.http import schema_check
 from lorogo_gateway.http.negotiation import best, body_type
 from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked
-from lorogo_gateway.http.problems import Problem
-from lorogo_gateway.http.reading import said
-from lorogo_gateway.http.routing import router
-from lorogo_gateway.identity.needs import Nothing
+from lorogo_gateway.http.routes import router
+from lorogo_gateway.problems import Problem
 from lorogo_gateway.settings import GatewaySettings
 from tests.gateway.http_support import app, http_of, problem
 
@@ -422,7 +422,7 @@ async def test_a_client_that_leaves_is_no_error(caplog: pytest.LogCaptureFixture
 
 async def test_a_handler_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes too long is 504; for a change the sentence says that it may have been made."""
-    monkeypatch.setattr("lorogo_gateway.http.routing._GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("lorogo_gateway.http.routes._GRACE_SECONDS", 0.01)
 
     async def hang(_: Request) -> Response:
         await asyncio.Event().wait()
@@ -507,11 +507,11 @@ def test_a_mistake_in_the_table_shows_at_the_start() -> None:
 )
 def test_schemas_are_checked(schema: dict[str, Any], good: list[object], bad: list[object]) -> None:
     """The words of JSON Schema that we use mean what they mean there."""
-    checking.supported(schema)
+    schema_check.supported(schema)
     for value in good:
-        assert checking.wrong(schema, value, "it") is None, value
+        assert schema_check.wrong(schema, value, "it") is None, value
     for value in bad:
-        assert "it" in str(checking.wrong(schema, value, "it")), value
+        assert "it" in str(schema_check.wrong(schema, value, "it")), value
 
 
 @pytest.mark.parametrize("kind", [JSON, None], ids=["JSON", "untold"])

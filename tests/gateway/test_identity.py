@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from lorogo_gateway.identity import OPEN, Guard, NotAllowed, NotSignedIn, Presented, Principal, presented
-from lorogo_gateway.identity.needs import (
+from lorogo_gateway.auth import OPEN, Guard, NotAllowed, NotSignedIn, Presented, Principal, presented
+from lorogo_gateway.auth.needs import (
     AnyToken,
     Need,
     Nothing,
@@ -19,7 +19,7 @@ from lorogo_gateway.identity.needs import (
     check_body,
     words,
 )
-from lorogo_gateway.identity.presented import in_message, shaped
+from lorogo_gateway.auth.presented_token import in_message, shaped
 from lorogo_protocol import grants
 from lorogo_protocol.grants import Access
 from lorogo_protocol.limits import TOKEN_BYTES_MAX

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_gateway.limiting.addresses import Came, Proxies, check_network, key_of
-from lorogo_gateway.limiting.limiter import Limiter, Refusal
-from lorogo_gateway.limiting.reasons import Refusals, Why
-from lorogo_gateway.limiting.table import Counts, Deadlines, Rates
-from lorogo_gateway.limiting.visits import Visit
+from lorogo_gateway.addresses import Came, Proxies, check_network, key_of
+from lorogo_gateway.limits.limiter import Limiter, Refusal
+from lorogo_gateway.limits.reasons import Refusals, Why
+from lorogo_gateway.limits.request_quota import Visit
+from lorogo_gateway.limits.table import Counts, Deadlines, Rates
 from lorogo_gateway.settings import GatewaySettings
 
 SETTINGS = GatewaySettings(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from lorogo_gateway import listening
+from lorogo_gateway.server import listener
 from lorogo_gateway.settings import GatewaySettings
 from tests.client.support import DEADLINE, eventually
 from tests.gateway.http_support import problem
@@ -142,7 +142,7 @@ async def test_a_feed_whose_reader_takes_nothing_ends_with_a_reason(
     """Behind what it left unread stands why; it is counted once, whichever of us noticed."""
     feed, line = (0.2, 30.0) if first == "the feed" else (30.0, 0.2)
     settings = replace(SETTINGS, feed_stall_seconds=feed, stall_seconds=line, close_seconds=DEADLINE)
-    monkeypatch.setattr(listening, "_bind", _bind_small)
+    monkeypatch.setattr(listener, "_bind", _bind_small)
     async with whole(settings) as served, served.http() as http:
         assert (await http.put("/v1/documents/doc", json={"t": "x"})).status_code == 201
         with socket.socket() as slow:
@@ -168,7 +168,7 @@ async def test_a_feed_whose_reader_takes_nothing_ends_with_a_reason(
         await eventually(lambda: served.gateway.feeds.open == 0)
 
 
-_bind = listening._bind  # its sockets get buffers that fill soon
+_bind = listener._bind  # its sockets get buffers that fill soon
 
 
 def _bind_small(host: str, port: int) -> socket.socket:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway import wire
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
 from tests.client.support import eventually
 from tests.gateway.support import Peer, presence, type_in
 from tests.gateway.whole import whole
@@ -76,10 +76,10 @@ async def test_an_update_in_fragments_is_paid_for_when_it_is_announced() -> None
         await one.join()
         await two.join()
         update = type_in(LoroDoc(), "x" * 3000)
-        first, *rest = wire.update_frames(Crdt.LORO, "doc", update, b"batch-01", fragment_bytes=1500)
+        first, *rest = frames.update_frames(Crdt.LORO, "doc", update, b"batch-01", fragment_bytes=1500)
         await one.socket.send(first)
         assert await one.quiet() == []
-        await two.send(wire.FragmentHeader(Crdt.LORO, "doc", b"batch-02", 2, 3000))
+        await two.send(frames.FragmentHeader(Crdt.LORO, "doc", b"batch-02", 2, 3000))
         assert await two.acked(b"batch-02") is Status.RATE_LIMITED
         assert served.refused("token-update-bytes") == 1
         for frame in rest:
@@ -93,8 +93,8 @@ async def test_unfinished_fragments_of_all_have_a_bound_and_one_token_a_part_of_
     third = {"X-Forwarded-For": "198.51.100.3"}
 
     async def half(peer: Peer, batch: bytes) -> None:
-        await peer.send(wire.FragmentHeader(Crdt.LORO, "doc", batch, 2, 100_000))
-        await peer.send(wire.Fragment(Crdt.LORO, "doc", batch, 0, bytes(90_000)))
+        await peer.send(frames.FragmentHeader(Crdt.LORO, "doc", batch, 2, 100_000))
+        await peer.send(frames.Fragment(Crdt.LORO, "doc", batch, 0, bytes(90_000)))
 
     async with (
         whole(settings) as served,
@@ -126,9 +126,9 @@ async def test_joins_above_the_rate_wait_for_their_turn_and_none_is_lost() -> No
     settings = replace(SETTINGS, token_joins_per_second=20.0, burst_seconds=0.1)
     async with whole(settings) as served, served.peer(**ONE) as one, served.peer(**OTHER) as other:
         for number in range(8):
-            await one.send(wire.JoinRequest(Crdt.PERSISTED, f"room-{number}", b"", b""))
+            await one.send(frames.JoinRequest(Crdt.PERSISTED, f"room-{number}", b"", b""))
         await other.join("mine")
-        joined = {(await one.take(wire.JoinOk)).room for _ in range(8)}
+        joined = {(await one.take(frames.JoinOk)).room for _ in range(8)}
         assert joined == {f"room-{number}" for number in range(8)}
         assert served.refused("token-joins") > 0
 
@@ -147,9 +147,9 @@ async def test_open_documents_add_up_over_connections() -> None:
         refused = await two.join_error("c")
         assert refused.app_code == "too_many_documents"
         await other.join("c")
-        await one.send(wire.Leave(Crdt.LORO, "a"))
+        await one.send(frames.Leave(Crdt.LORO, "a"))
         assert (await two.join_error("c")).app_code == "too_many_documents"
-        await one.send(wire.Leave(Crdt.EPHEMERAL, "a"))
+        await one.send(frames.Leave(Crdt.EPHEMERAL, "a"))
         assert await one.quiet() == []
         await two.join("c")
         assert served.refused("token-documents") == 2

@@ -11,9 +11,9 @@ import pytest
 from loro import LoroDoc
 from websockets.exceptions import InvalidStatus
 
-from lorogo_gateway import wire
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, JoinErrorCode, Status
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Crdt, JoinErrorCode, Status
 from lorogo_protocol import tokens
 from lorogo_protocol.tokens import Token, user_of
 from tests.client.support import eventually
@@ -121,11 +121,11 @@ async def test_every_door_for_tokens_counts_bad_ones(way: str) -> None:
                     assert (await one.closed())[0] == 4401
             else:
                 async with served.peer() as one:
-                    await one.send(wire.JoinRequest(Crdt.LORO, "doc", f"a.b.{number}".encode(), b""))
-                    await one.take(wire.JoinError)
+                    await one.send(frames.JoinRequest(Crdt.LORO, "doc", f"a.b.{number}".encode(), b""))
+                    await one.take(frames.JoinError)
         problem(await http.get("/v1/session", headers=ANN), 429, "rate-limited")
         async with served.peer() as late:
-            await late.send(wire.JoinRequest(Crdt.LORO, "doc", mint("ann").encode(), b""))
+            await late.send(frames.JoinRequest(Crdt.LORO, "doc", mint("ann").encode(), b""))
             assert (await late.closed())[0] == 1013
 
 
@@ -146,7 +146,7 @@ async def test_a_neighbour_s_guesses_end_no_room_and_keep_no_known_token_out() -
             async with served.peer() as again:
                 await again.join("b", auth=known)
         async with served.peer() as stranger:
-            await stranger.send(wire.JoinRequest(Crdt.LORO, "a", mint("new").encode(), b""))
+            await stranger.send(frames.JoinRequest(Crdt.LORO, "a", mint("new").encode(), b""))
             assert (await stranger.closed())[0] == 1013
 
 
@@ -194,21 +194,21 @@ async def test_connections_and_documents_of_a_token_add_up(when: str) -> None:
         served.peer(**BOB) as bob,
     ):
         for peer, room in ((one, "a"), (two, "b")):
-            await peer.send(wire.JoinRequest(Crdt.LORO, room, auth, b""))
-            await peer.take(wire.JoinOk)
-        await two.send(wire.JoinRequest(Crdt.LORO, "c", auth, b""))
-        assert (await two.take(wire.JoinError)).app_code == "too_many_documents"
+            await peer.send(frames.JoinRequest(Crdt.LORO, room, auth, b""))
+            await peer.take(frames.JoinOk)
+        await two.send(frames.JoinRequest(Crdt.LORO, "c", auth, b""))
+        assert (await two.take(frames.JoinError)).app_code == "too_many_documents"
         async with served.peer(**headers) as three:
             if when == "join":
-                await three.send(wire.JoinRequest(Crdt.LORO, "a", auth, b""))
+                await three.send(frames.JoinRequest(Crdt.LORO, "a", auth, b""))
             assert (await three.closed())[0] == 1013
         await bob.join("c")
         assert served.refused("token-connections") == 1
         await two.socket.close()
         await eventually(lambda: served.gateway.sockets.stats()["connections"] == 2)
         async with served.peer(**headers) as again:
-            await again.send(wire.JoinRequest(Crdt.LORO, "c", auth, b""))
-            await again.take(wire.JoinOk)
+            await again.send(frames.JoinRequest(Crdt.LORO, "c", auth, b""))
+            await again.take(frames.JoinOk)
 
 
 async def test_updates_of_a_token_add_up_over_its_connections() -> None:

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lorogo_gateway.listening import CannotListen, listening, make_room
+from lorogo_gateway.server.listener import CannotListen, listening, make_room
 from lorogo_gateway.settings import GatewaySettings
 
 

@@ -11,9 +11,9 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from lorogo_gateway.collector import STATES, Census, Look
-from lorogo_gateway.figures import Streams
-from lorogo_gateway.metrics import Own, families
+from lorogo_gateway.metrics.collector import STATES, Census, Look
+from lorogo_gateway.metrics.prometheus import Own, families
+from lorogo_gateway.metrics.rates import Streams
 from lorogo_protocol.latency import COUNTS_MAX
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats

@@ -13,7 +13,7 @@ import pytest_asyncio
 from loro import LoroDoc, VersionVector
 
 from lorogo_client import Session
-from lorogo_gateway.running import GatewaySettings, running
+from lorogo_gateway.server.lifecycle import GatewaySettings, running
 from tests.e2e.support import ServerProcess, eventually
 from tests.gateway.npm import NpmClient, NpmError
 from tests.gateway.processes import GatewayProcess, World, world

@@ -23,10 +23,10 @@ from schemathesis.specs.openapi import definitions
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lorogo_gateway.app import Gateway
+from lorogo_gateway.auth.needs import Nothing
 from lorogo_gateway.http import openapi
 from lorogo_gateway.http.operations import Answer, Operation
-from lorogo_gateway.identity.needs import Nothing
+from lorogo_gateway.server.app import Gateway
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import Server
 from tests.client.support import client_of, new_world

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lorogo_gateway.http.checking import wrong
-from lorogo_gateway.http.fact_schemas import COLUMNS
-from lorogo_gateway.http.facts import operations, server_facts
-from lorogo_gateway.http.rejected import Kept, together
+from lorogo_gateway.http.schema_check import wrong
+from lorogo_gateway.metrics.operator_schemas import COLUMNS
+from lorogo_gateway.metrics.operator_views import operations, server_facts
+from lorogo_gateway.metrics.rejected_updates import Kept, together
 from lorogo_protocol import headers as h
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Failed

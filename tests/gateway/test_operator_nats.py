@@ -13,10 +13,10 @@ from starlette.applications import Starlette
 
 import lorogo_client
 from lorogo_client import Client
-from lorogo_gateway.collector import Collector
-from lorogo_gateway.http import facts, machines
-from lorogo_gateway.http.feed import Feeds
-from lorogo_gateway.http.routing import router
+from lorogo_gateway.documents.feed import Feeds
+from lorogo_gateway.http.routes import router
+from lorogo_gateway.metrics import operator_views, probes
+from lorogo_gateway.metrics.collector import Collector
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.e2e.support import servers
@@ -65,8 +65,8 @@ class Running:
 async def running(url: str) -> AsyncIterator[Running]:
     async with lorogo_client.connect(url) as client, Collector(client.transport, SETTINGS) as collector:
         feeds = Feeds(client, SETTINGS)
-        made = [*facts.operations(client, collector), *feeds.operations()]
-        app = Starlette(routes=[*machines.routes(client, collector, feeds=feeds), *router(made, SETTINGS)])
+        made = [*operator_views.operations(client, collector), *feeds.operations()]
+        app = Starlette(routes=[*probes.routes(client, collector, feeds=feeds), *router(made, SETTINGS)])
         config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", http="httptools", ws="none")
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())

@@ -11,17 +11,17 @@ from typing import cast
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway import wire
-from lorogo_gateway.limiting.limiter import Limiter
-from lorogo_gateway.sockets.connection import Connection
-from lorogo_gateway.sockets.counters import Counters
-from lorogo_gateway.sockets.fanout import Fanout
-from lorogo_gateway.sockets.house import House
-from lorogo_gateway.sockets.line import Line
-from lorogo_gateway.sockets.pacing import Queue, deliver
-from lorogo_gateway.sockets.seat import Seat
-from lorogo_gateway.sockets.shared import Shared
-from lorogo_gateway.wire import Crdt, RoomErrorCode
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, RoomErrorCode
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.outgoing_pace import Queue, deliver
+from lorogo_gateway.state.counters import Counters
+from lorogo_gateway.state.fan_out import Fanout
+from lorogo_gateway.state.gateway_state import House
+from lorogo_gateway.state.shared_payload import Shared
+from lorogo_gateway.transport.transport import Line
+from lorogo_gateway.websocket.connection import Connection
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.tasks import Tasks
 from tests.client.support import FakeOwner
@@ -30,9 +30,9 @@ from tests.gateway.support import SETTINGS, Peer, eventually, gate, since, text_
 
 async def whole(peer: Peer) -> bytes:
     """The next update that comes in fragments, put together."""
-    header = await peer.take(wire.FragmentHeader)
+    header = await peer.take(frames.FragmentHeader)
     parts = [
-        (await peer.take(wire.Fragment, lambda part: part.batch == header.batch)).data
+        (await peer.take(frames.Fragment, lambda part: part.batch == header.batch)).data
         for _ in range(header.count)
     ]
     return b"".join(parts)
@@ -68,7 +68,7 @@ async def test_a_newcomer_for_whom_there_is_no_room_is_asked_to_join_again(
         async with budget.holding(SETTINGS.backfill_bytes_max):
             await one.join()
             assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
-            await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", empty))
+            await one.send(frames.JoinRequest(Crdt.LORO, "doc", b"", empty))
             assert await one.quiet() == []  # it is not fetched again before there is room
             assert len(owner.syncs) == 1
         doc = LoroDoc()
@@ -85,7 +85,7 @@ async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, o
         house = door.sockets._house
         async with house.backfill.holding(SETTINGS.backfill_bytes_max):
             for peer in peers:
-                await peer.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+                await peer.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
             await eventually(lambda: door.stat("joins") == 8)
             for peer in peers:
                 peer.waiting += await peer.quiet()
@@ -101,7 +101,7 @@ async def test_only_so_many_answers_wait_in_memory_for_room(world: MemoryNats, o
 async def test_a_document_that_nobody_serves_holds_up_no_other_join(world: MemoryNats) -> None:
     async with gate(world) as door, door.peer() as one, door.peer() as two:
         for number in range(12):
-            await one.send(wire.JoinRequest(Crdt.LORO, f"nobody-{number}", b"", b""))
+            await one.send(frames.JoinRequest(Crdt.LORO, f"nobody-{number}", b"", b""))
         assert await one.quiet() == []
         await two.join()
 
@@ -148,15 +148,15 @@ class Reader:
 
     def updates(self) -> list[bytes]:
         """What came, put together."""
-        assembler = wire.Assembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=10.0)
+        assembler = frames.Assembler(bytes_max=1 << 20, update_bytes_max=1 << 20, seconds=10.0)
         updates: list[bytes] = []
-        for frame in map(wire.decode, self.frames):
+        for frame in map(frames.decode, self.frames):
             match frame:
-                case wire.DocUpdate():
+                case frames.DocUpdate():
                     updates += frame.updates
-                case wire.FragmentHeader():
+                case frames.FragmentHeader():
                     assert assembler.begin(frame, now=0.0) is None
-                case wire.Fragment():
+                case frames.Fragment():
                     payload = assembler.add(frame)
                     updates += [payload] if isinstance(payload, bytes) else []
         return updates

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from lorogo_gateway.pages import Pages
+from lorogo_gateway.server.pages import Pages
 
 SCRIPT = b"console.log(1);" * 100
 

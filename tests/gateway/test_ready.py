@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lorogo_gateway.collector import Look
-from lorogo_gateway.figures import Streams
-from lorogo_gateway.http import machines
-from lorogo_gateway.http.machines import not_ready
+from lorogo_gateway.metrics import probes
+from lorogo_gateway.metrics.collector import Look
+from lorogo_gateway.metrics.probes import not_ready
+from lorogo_gateway.metrics.rates import Streams
 from lorogo_protocol import subjects
 from lorogo_transport.ports import StreamState
 from lorogo_transport.rpc.discovery import ServerStats
@@ -116,7 +116,7 @@ async def test_many_probes_ask_nats_once() -> None:
 
 async def test_a_nats_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe has its own deadline."""
-    monkeypatch.setattr(machines, "_READY_SECONDS", 0.05)
+    monkeypatch.setattr(probes, "_READY_SECONDS", 0.05)
     async with gate_of(servers=0) as gate:
 
         async def silence() -> None:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt, Status
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
 from lorogo_protocol import crdt
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
@@ -69,7 +69,7 @@ async def test_updates_of_a_room_keep_their_order(world: MemoryNats) -> None:
         await two.join()
         doc = LoroDoc()
         batches = [await one.update(type_in(doc, str(n))) for n in range(100)]
-        assert [(await one.take(wire.Ack)).ref for _ in batches] == batches
+        assert [(await one.take(frames.Ack)).ref for _ in batches] == batches
         copy = LoroDoc()
         for _ in batches:
             assert copy.import_batch(list(await two.received())).pending is None
@@ -113,7 +113,7 @@ async def test_rooms_of_one_connection_are_apart(world: MemoryNats) -> None:
         update = type_in(LoroDoc(), "r")
         assert await one.save(update, room="right") is Status.OK
         assert await two.received("right") == (update,)
-        await two.send(wire.Leave(Crdt.LORO, "right"))
+        await two.send(frames.Leave(Crdt.LORO, "right"))
         assert await one.save(type_in(LoroDoc(), "more"), room="right") is Status.OK
         assert await two.quiet() == []
         assert await two.save(update, room="right") is Status.PERMISSION_DENIED
@@ -129,15 +129,15 @@ async def test_a_large_update_comes_and_goes_in_fragments(world: MemoryNats, pla
         update = type_in(doc, noise)
         assert len(update) > 5 * 1024 * 1024
         batch = b"large-01"
-        for frame in wire.update_frames(Crdt.LORO, "doc", update, batch, fragment_bytes=240 * 1024):
+        for frame in frames.update_frames(Crdt.LORO, "doc", update, batch, fragment_bytes=240 * 1024):
             await one.socket.send(frame)
         assert await one.acked(batch) is Status.OK
         await three.join()
         for peer in (two, three):
-            header = await peer.take(wire.FragmentHeader)
+            header = await peer.take(frames.FragmentHeader)
             parts: dict[int, bytes] = {}
             while len(parts) < header.count:
-                part = await peer.take(wire.Fragment, lambda p, b=header.batch: p.batch == b)  # type: ignore[misc]
+                part = await peer.take(frames.Fragment, lambda p, b=header.batch: p.batch == b)  # type: ignore[misc]
                 parts[part.index] = part.data
             payload = b"".join(parts[index] for index in range(header.count))
             assert len(payload) == header.total
@@ -157,7 +157,7 @@ async def test_many_writers_converge(world: MemoryNats, server: Server) -> None:
                 await peer.update(type_in(doc, f"{turn} "))
         for peer, doc in zip(peers, docs, strict=True):
             for _ in range(20):
-                assert (await peer.take(wire.Ack)).status is Status.OK
+                assert (await peer.take(frames.Ack)).status is Status.OK
             for _ in range(40):
                 doc.import_batch(list(await peer.received()))
         texts = {text_of(doc) for doc in docs}

@@ -11,12 +11,12 @@ from starlette.types import Message
 from websockets import Origin
 from websockets.exceptions import InvalidStatus
 
-from lorogo_gateway import wire
-from lorogo_gateway.limiting.bucket import Bucket
+from lorogo_gateway import frames as wire
+from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
+from lorogo_gateway.limits.token_bucket import Bucket
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets import Sockets
-from lorogo_gateway.sockets.fanout import Fanout
-from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from lorogo_gateway.state.fan_out import Fanout
+from lorogo_gateway.websocket import Sockets
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import FakeOwner, client_of
 from tests.gateway.support import SETTINGS, eventually, gate, presence, type_in

@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from lorogo_client import Member, PresenceTooLarge
-from lorogo_gateway import wire
-from lorogo_gateway.sockets.cursors import Cursors
-from lorogo_gateway.sockets.house import House
-from lorogo_gateway.sockets.presences import send_gently
-from lorogo_gateway.sockets.seat import Seat
-from lorogo_gateway.wire import Crdt, RoomErrorCode, Status
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.presence_room import send_gently
+from lorogo_gateway.state.cursors import Cursors
+from lorogo_gateway.state.gateway_state import House
 from lorogo_protocol import subjects
 from lorogo_protocol.errors import CrdtError
 from lorogo_testing.memory_nats import MemoryNats
@@ -72,7 +72,7 @@ async def test_cursors_vanish_with_their_connection(world: MemoryNats, how: str)
         assert states(*seen) == {"bob": 1, "ann": 1, "ann-2": 2}
         match how:
             case "leave":
-                await one.send(wire.Leave(EPH, "doc"))
+                await one.send(frames.Leave(EPH, "doc"))
             case "close":
                 await one.socket.close()
             case _:
@@ -171,7 +171,7 @@ async def test_kept_presence_is_there_for_those_who_come_later(world: MemoryNats
         async with here.peer() as three:
             await three.join(crdt=EPS)
             assert states(*await three.received(crdt=EPS)) == {"title": "Minutes", "color": "blue"}
-        await one.send(wire.Leave(EPS, "doc"))
+        await one.send(frames.Leave(EPS, "doc"))
         assert await one.save(presence("x", 1), crdt=EPS) is Status.PERMISSION_DENIED
 
 
@@ -180,7 +180,7 @@ async def test_kept_presence_of_many_batches_is_acked_in_order(world: MemoryNats
         await one.join(crdt=EPS)
         await two.join(crdt=EPS)
         batches = [await one.update(presence(f"k{n}", n), crdt=EPS) for n in range(30)]
-        acks = [await one.take(wire.Ack) for _ in batches]
+        acks = [await one.take(frames.Ack) for _ in batches]
         assert [ack.ref for ack in acks] == batches
         assert {ack.status for ack in acks} == {Status.OK}
         seen: list[bytes] = []
@@ -197,7 +197,7 @@ async def test_a_room_of_kept_presence_leaves_no_task_behind(world: MemoryNats) 
             await one.join(crdt=EPS)
             assert await one.save(presence("k", turn), crdt=EPS) is Status.OK
             if turn % 2:
-                await one.send(wire.Leave(EPS, "doc"))
+                await one.send(frames.Leave(EPS, "doc"))
         await eventually(lambda: len(asyncio.all_tasks()) <= before)
 
 
@@ -207,7 +207,7 @@ async def test_what_came_before_a_client_went_is_kept(world: MemoryNats) -> None
         await one.join(crdt=EPS)
         for n in range(30):
             await one.update(presence(f"k{n}", n), crdt=EPS)
-        await one.take(wire.Ack)
+        await one.take(frames.Ack)
         unacked = door.stat("updates_in")
         one.socket.transport.abort()
         await eventually(lambda: door.stat("connections") == 0)

@@ -7,8 +7,8 @@ import pytest
 from loro import ID, LoroDoc, VersionVector
 
 from lorogo_client.inspection.overview import look
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt, JoinErrorCode, RoomErrorCode, Status
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, JoinErrorCode, RoomErrorCode, Status
 from lorogo_protocol.reasons import Reason
 from lorogo_protocol.status import Failed
 from lorogo_server import Server
@@ -20,7 +20,7 @@ from tests.gateway.support import SETTINGS, Peer, eventually, gate, presence, si
 BATCH = b"batch-01"
 
 
-async def rejoined(peer: Peer, doc: LoroDoc, room: str = "doc") -> wire.JoinOk:
+async def rejoined(peer: Peer, doc: LoroDoc, room: str = "doc") -> frames.JoinOk:
     """As the npm client does when it is asked to: join, and send what the owner lacks."""
     error = await peer.room_error()
     assert error.error is RoomErrorCode.REJOIN_SUGGESTED
@@ -118,7 +118,7 @@ async def test_a_connection_has_so_many_rooms(world: MemoryNats, owner: FakeOwne
         no = await one.join_error("other")
         assert (no.error, no.app_code) == (JoinErrorCode.APP_ERROR, "too_many_rooms")
         await one.join()
-        await one.send(wire.Leave(Crdt.LORO, "doc"))
+        await one.send(frames.Leave(Crdt.LORO, "doc"))
         await one.join(crdt=Crdt.PERSISTED)
         assert owner.inits == 1
 
@@ -129,7 +129,7 @@ async def test_a_document_that_nobody_serves_closes_the_connection_with_1013(
 ) -> None:
     """Not a JoinError: a client that rejoins would forget the room."""
     async with gate(world, replace(SETTINGS, join_seconds=0.2)) as door, door.peer() as one:
-        await one.send(wire.JoinRequest(kind, "doc", b"", b""))
+        await one.send(frames.JoinRequest(kind, "doc", b"", b""))
         assert (await one.closed())[0] == 1013
         assert one.waiting == []
         assert door.stat("closed") == {"not_served": 1}
@@ -137,10 +137,10 @@ async def test_a_document_that_nobody_serves_closes_the_connection_with_1013(
 
 async def test_a_join_waits_until_the_document_is_served(world: MemoryNats) -> None:
     async with gate(world) as door, door.peer() as one:
-        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        await one.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
         assert await one.quiet() == []
         async with FakeOwner(world):
-            assert (await one.take(wire.JoinOk)).permission == "write"
+            assert (await one.take(frames.JoinOk)).permission == "write"
 
 
 async def test_a_second_join_request_before_the_answer_changes_nothing(
@@ -148,8 +148,8 @@ async def test_a_second_join_request_before_the_answer_changes_nothing(
 ) -> None:
     async with gate(world) as door, door.peer() as one:
         for _ in range(5):
-            await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
-        await one.take(wire.JoinOk)
+            await one.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        await one.take(frames.JoinOk)
         assert await one.save(type_in(LoroDoc(), "x")) is Status.OK
         assert len(owner.received) == 1
 
@@ -159,14 +159,14 @@ async def test_a_join_during_a_long_backfill_is_answered_after_it(
 ) -> None:
     await owner.edit(random.Random(1).randbytes(1_000_000).hex(), tell=False)
     async with gate(world) as door, door.peer() as one:
-        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
-        first = await one.take(wire.FragmentHeader)
-        await one.send(wire.JoinRequest(Crdt.LORO, "doc", b"", b""))
-        second = await one.take(wire.FragmentHeader)
+        await one.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        first = await one.take(frames.FragmentHeader)
+        await one.send(frames.JoinRequest(Crdt.LORO, "doc", b"", b""))
+        second = await one.take(frames.FragmentHeader)
         for header in (first, second):
             for _ in range(header.count):
-                await one.take(wire.Fragment, lambda part, batch=header.batch: part.batch == batch)  # type: ignore[misc]
-        assert len([frame for frame in one.waiting if isinstance(frame, wire.JoinOk)]) == 2
+                await one.take(frames.Fragment, lambda part, batch=header.batch: part.batch == batch)  # type: ignore[misc]
+        assert len([frame for frame in one.waiting if isinstance(frame, frames.JoinOk)]) == 2
         doc = LoroDoc()
         doc.get_map("m").insert("k", 1)
         doc.commit()
@@ -213,7 +213,7 @@ async def test_an_update_for_a_room_not_joined_is_denied(world: MemoryNats) -> N
     async with gate(world) as door, door.peer() as one:
         for kind in Crdt:
             assert await one.save(b"x", crdt=kind) is Status.PERMISSION_DENIED
-        await one.send(wire.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, 10))
+        await one.send(frames.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, 10))
         assert await one.acked(BATCH) is Status.PERMISSION_DENIED
 
 
@@ -244,7 +244,7 @@ async def test_an_update_above_the_limit_is_too_large(world: MemoryNats, owner: 
     """Here by its header, or at the owner by its bytes; it is never healed."""
     async with gate(world, replace(SETTINGS, update_bytes_max=1000)) as door, door.peer() as one:
         await one.join()
-        await one.send(wire.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, 1001))
+        await one.send(frames.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, 1001))
         assert await one.acked(BATCH) is Status.PAYLOAD_TOO_LARGE
         owner.nacks.append(Reason.TOO_LARGE)
         assert await one.save(type_in(LoroDoc(), "x")) is Status.PAYLOAD_TOO_LARGE
@@ -273,7 +273,7 @@ async def test_above_its_rate_an_update_is_dropped_and_healed_later(
         for turn in range(20):
             await one.update(type_in(doc, f"{turn} "))
         ok = await rejoined(one, doc)
-        seen = [frame.status for frame in one.waiting if isinstance(frame, wire.Ack)]
+        seen = [frame.status for frame in one.waiting if isinstance(frame, frames.Ack)]
         assert seen.count(Status.RATE_LIMITED) == 1
         assert seen.count(Status.OK) == len(owner.received) < 20
         assert await one.save(since(doc, ok.version)) is Status.OK
@@ -286,11 +286,11 @@ async def test_fragments_that_do_not_come_in_time_are_healed(world: MemoryNats, 
         await one.join()
         doc = LoroDoc()
         update = type_in(doc, "in two parts")
-        await one.send(wire.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, len(update)))
-        await one.send(wire.Fragment(Crdt.LORO, "doc", BATCH, 0, update[:5]))
+        await one.send(frames.FragmentHeader(Crdt.LORO, "doc", BATCH, 2, len(update)))
+        await one.send(frames.Fragment(Crdt.LORO, "doc", BATCH, 0, update[:5]))
         await eventually(lambda: door.stat("unfinished_bytes") > 0)
         assert await one.acked(BATCH) is Status.FRAGMENT_TIMEOUT
-        await one.send(wire.Fragment(Crdt.LORO, "doc", BATCH, 1, update[5:]))
+        await one.send(frames.Fragment(Crdt.LORO, "doc", BATCH, 1, update[5:]))
         ok = await rejoined(one, doc)
         assert await one.save(since(doc, ok.version)) is Status.OK
         assert [payload for _, payload in owner.received] == [since(doc, ok.version)]
@@ -321,7 +321,7 @@ async def test_an_update_that_needs_one_which_did_not_arrive_is_healed_without_a
         ok = await rejoined(one, doc)
         assert await one.save(since(doc, ok.version)) is Status.OK
         assert owner.text() == "lost found"
-        assert not any(isinstance(frame, wire.Ack) and frame.ref == batch for frame in one.waiting)
+        assert not any(isinstance(frame, frames.Ack) and frame.ref == batch for frame in one.waiting)
 
 
 async def test_a_lost_owner_is_healed_when_another_serves(world: MemoryNats) -> None:
@@ -341,7 +341,7 @@ async def test_a_lost_owner_is_healed_when_another_serves(world: MemoryNats) -> 
             ok = await one.join(version=doc.oplog_vv.encode())
             assert await one.save(since(doc, ok.version)) is Status.OK
             assert second.text() == "kept in flight"
-        assert not any(isinstance(frame, wire.Ack) and frame.ref == batch for frame in one.waiting)
+        assert not any(isinstance(frame, frames.Ack) and frame.ref == batch for frame in one.waiting)
 
 
 async def test_updates_for_a_room_that_waits_to_rejoin_are_dropped_without_an_ack(
@@ -376,10 +376,10 @@ async def test_a_client_whose_fragments_time_out_joins_again_and_is_told_when_th
     async with gate(world) as door, door.peer() as one:
         for _ in range(2):
             await one.join()
-            await one.send(wire.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
+            await one.send(frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
             assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED
         await one.join()
-        await one.send(wire.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
+        await one.send(frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT))
         assert (await one.room_error()).error is RoomErrorCode.UNKNOWN
         await eventually(lambda: door.stat("members") == 0)
         assert owner.inits == 1
@@ -390,7 +390,7 @@ async def test_rejoins_are_not_suggested_more_often_than_makes_sense(
 ) -> None:
     """The second one waits for its time: until then the room stays as it is, and drops what comes."""
     async with gate(world, replace(SETTINGS, rejoin_seconds=3600.0)) as door, door.peer() as one:
-        lost = [wire.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT)] * 2
+        lost = [frames.Ack(Crdt.LORO, "doc", BATCH, Status.FRAGMENT_TIMEOUT)] * 2
         await one.join()
         await one.send(lost[0])
         assert (await one.room_error()).error is RoomErrorCode.REJOIN_SUGGESTED

@@ -2,7 +2,7 @@
 
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_gateway.wire import Status
+from lorogo_gateway.frames import Status
 from lorogo_protocol.limits import UPDATE_PEERS_MAX
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats

@@ -20,10 +20,10 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from lorogo_gateway.http.headers import Headers
-from lorogo_gateway.listening import listening
+from lorogo_gateway.server.listener import listening
+from lorogo_gateway.server.response_headers import Headers
+from lorogo_gateway.server.tls import Certificate, TlsUnusable
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.tls import Certificate, TlsUnusable
 from tests.certificates import Authority
 from tests.client.support import DEADLINE
 

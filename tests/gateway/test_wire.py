@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_gateway import wire
-from lorogo_gateway.wire import Crdt, JoinErrorCode, MalformedFrame, RoomErrorCode, Status
+from lorogo_gateway import frames as wire
+from lorogo_gateway.frames import Crdt, JoinErrorCode, MalformedFrame, RoomErrorCode, Status
 
 VECTORS = json.loads(Path(__file__).with_name("frames.json").read_text())
 BATCH = bytes.fromhex("0123456789abcdef")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_gateway import wire
-from lorogo_gateway.wire import (
+from lorogo_gateway import frames as wire
+from lorogo_gateway.frames import (
     Assembler,
     BatchKey,
     Crdt,

@@ -9,11 +9,11 @@ import httpx
 from loro import LoroDoc
 from websockets.asyncio.client import connect
 
-from lorogo_gateway.app import Gateway
-from lorogo_gateway.identity import Verifier
-from lorogo_gateway.listening import listening
+from lorogo_gateway.auth import Verifier
+from lorogo_gateway.frames import Status
+from lorogo_gateway.server.app import Gateway
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Status
 from lorogo_server import Server
 from lorogo_testing.memory_nats import MemoryNats
 from tests.client.support import DEADLINE, client_of, new_world

@@ -8,9 +8,9 @@ import httpx
 from websockets.asyncio.client import connect
 
 from lorogo_client import Client
-from lorogo_gateway.app import Gateway
-from lorogo_gateway.identity import COOKIE
-from lorogo_gateway.listening import listening
+from lorogo_gateway.auth import COOKIE
+from lorogo_gateway.server.app import Gateway
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol import subjects
 from lorogo_server import Server

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from lorogo_gateway.auth.needs import Nothing
 from lorogo_gateway.http.operations import Operation
-from lorogo_gateway.identity.needs import Nothing
 from lorogo_protocol.limits import KIB, MIB
 from tests.client.support import DEADLINE
 from tests.gateway.http_support import problem

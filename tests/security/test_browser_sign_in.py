@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, Dialog, Page, expect
 
-from lorogo_gateway.identity import COOKIE
+from lorogo_gateway.auth import COOKIE
 from tests.gateway.browsers import chromium, visit
 from tests.security.closed_gateway import closed
 from tests.security.people import mint

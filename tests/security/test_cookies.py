@@ -7,8 +7,8 @@ import pytest
 from loro import LoroDoc
 from websockets.exceptions import InvalidStatus
 
-from lorogo_gateway.identity import COOKIE
-from lorogo_gateway.wire import Status
+from lorogo_gateway.auth import COOKIE
+from lorogo_gateway.frames import Status
 from tests.gateway.support import type_in
 from tests.security.closed_gateway import SETTINGS, bearer, closed, cookie
 from tests.security.people import mint

@@ -14,10 +14,10 @@ from websockets.asyncio.client import connect
 
 import lorogo_client
 from lorogo_client import ClientSettings, Session, State, StorageFull
-from lorogo_gateway.app import Gateway
-from lorogo_gateway.listening import listening
+from lorogo_gateway.frames import Status
+from lorogo_gateway.server.app import Gateway
+from lorogo_gateway.server.listener import listening
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.wire import Status
 from lorogo_protocol import subjects
 from lorogo_server import Server, ServerSettings
 from lorogo_server.compaction.wal_usage import Level

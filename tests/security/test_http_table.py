@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from lorogo_gateway.auth.needs import Nothing
 from lorogo_gateway.http.operations import Operation
-from lorogo_gateway.identity.needs import Nothing
 from tests.security.closed_gateway import bearer, closed
 from tests.security.http_table import MAY, cells, routes, table
 from tests.security.people import mint

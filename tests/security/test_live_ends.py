@@ -11,7 +11,15 @@ import httpx
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway.wire import Crdt, DocUpdate, Fragment, FragmentHeader, JoinRequest, RoomErrorCode, Status
+from lorogo_gateway.frames import (
+    Crdt,
+    DocUpdate,
+    Fragment,
+    FragmentHeader,
+    JoinRequest,
+    RoomErrorCode,
+    Status,
+)
 from lorogo_protocol.tokens import CLOCK_SECONDS
 from lorogo_transport.auth.authority import KeySource
 from tests.gateway.support import DEADLINE, Peer, eventually, type_in

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from loro import LoroDoc
 
-from lorogo_gateway.sockets.connection import _BAD_TOKENS_MAX
-from lorogo_gateway.wire import Crdt, Fragment, FragmentHeader, JoinErrorCode, JoinOk, JoinRequest, Status
+from lorogo_gateway.frames import Crdt, Fragment, FragmentHeader, JoinErrorCode, JoinOk, JoinRequest, Status
+from lorogo_gateway.websocket.connection import _BAD_TOKENS_MAX
 from lorogo_protocol import subjects
 from tests.gateway.support import presence, states, text_of, type_in
 from tests.security.closed_gateway import SETTINGS, Closed, closed, cookie

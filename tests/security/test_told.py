@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from lorogo_client.feed import FeedPosition
-from lorogo_gateway.identity import Guard, Presented, Principal
-from lorogo_gateway.identity.auditing import Audit
+from lorogo_gateway.auth import Guard, Presented, Principal
+from lorogo_gateway.auth.audit_log import Audit
 from lorogo_protocol import tokens
 from tests.gateway.support import DEADLINE
 from tests.security.closed_gateway import SETTINGS, Closed, bearer, closed

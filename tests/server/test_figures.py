@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_gateway import metrics
-from lorogo_gateway.collector import Look
-from lorogo_gateway.metrics import Own, families
+from lorogo_gateway.metrics import prometheus
+from lorogo_gateway.metrics.collector import Look
+from lorogo_gateway.metrics.prometheus import Own, families
 from lorogo_gateway.settings import GatewaySettings
-from lorogo_gateway.sockets import Sockets
+from lorogo_gateway.websocket import Sockets
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.limits import AWARENESS_BYTES_MAX
@@ -166,8 +166,8 @@ async def test_every_figure_of_the_websockets_has_a_row() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *(key for _, key, _ in (*metrics._COUNTERS, *metrics._GAUGES, *metrics._GAUGES_OF_SOME)),
-        *(key for _, items, size in metrics._QUEUES for key in (items, size) if key is not None),
+        *(key for _, key, _ in (*prometheus._COUNTERS, *prometheus._GAUGES, *prometheus._GAUGES_OF_SOME)),
+        *(key for _, items, size in prometheus._QUEUES for key in (items, size) if key is not None),
     ],
 )
 def test_a_figure_that_changes_shows_in_the_metrics(key: str) -> None:
@@ -176,7 +176,9 @@ def test_a_figure_that_changes_shows_in_the_metrics(key: str) -> None:
     assert _shown({key: 4711}) != _shown({key: 4712})
 
 
-@pytest.mark.parametrize("key", [key for _, key, _ in (*metrics._SOCKET_GAUGES, *metrics._SOCKET_COUNTERS)])
+@pytest.mark.parametrize(
+    "key", [key for _, key, _ in (*prometheus._SOCKET_GAUGES, *prometheus._SOCKET_COUNTERS)]
+)
 def test_a_figure_of_the_websockets_shows_in_the_metrics(key: str) -> None:
     """As those of servers."""
     assert key in SOCKETS

@@ -1,0 +1,72 @@
+"""Where a token comes from: `Authorization: Bearer`, or the cookie that our pages set. Pure.
+
+Never the address: those end up in logs, histories and `Referer`; a token in one is not looked at.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from starlette.datastructures import Headers
+
+from lorogo_gateway.auth.principal import NotSignedIn
+from lorogo_protocol.limits import TOKEN_BYTES_MAX
+from lorogo_protocol.tokens import TokenRefused
+
+COOKIE: Final = "lorogo_token"
+
+#: nothing that could end a header, and one way to write each token: `=` at the end would be another
+_SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A token that nobody has verified yet."""
+
+    text: str = field(repr=False)
+    place: Literal["bearer", "cookie", "message"]
+
+
+def presented(headers: Headers) -> Presented | None:
+    """The token of a request or a handshake; a bearer wins over the cookie. Raises NotSignedIn."""
+    bearers = [found for one in headers.getlist("authorization") if (found := _bearer(one)) is not None]
+    if bearers:
+        return Presented(_only(bearers, "Authorization headers"), "bearer")
+    cookies = [value for one in headers.getlist("cookie") for value in _cookies(one)]
+    return Presented(_only(cookies, f"cookies {COOKIE}"), "cookie") if cookies else None
+
+
+def in_message(data: bytes) -> Presented:
+    """The token that a JoinRequest brings. Raises TokenRefused."""
+    try:
+        return Presented(data.decode("ascii").strip(), "message")
+    except UnicodeDecodeError:
+        raise _no_token() from None
+
+
+def shaped(text: str) -> str:
+    """The text, if it could be a token at all. Raises TokenRefused."""
+    if len(text) > TOKEN_BYTES_MAX or _SHAPE.fullmatch(text) is None:
+        raise _no_token()
+    return text
+
+
+def _no_token() -> TokenRefused:
+    return TokenRefused("token-invalid", "the token cannot be used: it is not a JWT")
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, text = header.strip().partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+def _cookies(header: str) -> list[str]:
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return [value.strip().strip('"') for name, _, value in pairs if name == COOKIE]
+
+
+def _only(found: list[str], what: str) -> str:
+    """One of them; others beside it may be somebody else's."""
+    if len(set(found)) > 1:
+        raise NotSignedIn("token-ambiguous", f"there are {len(found)} {what} with different tokens")
+    return found[0]

@@ -1,0 +1,1 @@
+"""HTTP operations on documents: reads, writes, versions, and the feed."""

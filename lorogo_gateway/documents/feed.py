@@ -1,0 +1,365 @@
+"""`GET /v1/feed`: accepted updates as server-sent events, from any point, and exactly on from there.
+
+An event's id is the position behind it. A position names every document that the feed has given something
+of, so it grows; where it would not fit in a header any more, the id is a time a minute before the event:
+whoever resumes is then given the last minute again.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lorogo_client import Client
+from lorogo_client.awaitables import Door
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.feed import Deleted, Erased, FeedItem, FeedPosition, Gap, Restored, Since, Update
+from lorogo_client.feed.reader import UpdateFeed
+from lorogo_client.versions import parse_time, show_time, show_time_down
+from lorogo_gateway.auth import Guard, Principal
+from lorogo_gateway.auth.needs import SomeDocument
+from lorogo_gateway.documents.schemas import DOCUMENT_ID
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, asked, principal
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.middleware import rate_limited
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.transport.uvicorn_http import LastWords, last_words
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.grants import Access
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_UNIX = datetime(1970, 1, 1, tzinfo=UTC)
+_POSITION_MARK = "lf1-"
+_ID_CHARS_MAX = 6_000  # proxies take headers of 8 KiB
+_BACK_NS = 60 * 1_000_000_000  # journals may be so far apart
+_SINCE_CHARS_MAX = _ID_CHARS_MAX  # longer ones are not ours
+_POSITION_BYTES_MAX = 512 * 1024  # unpacked: long ids that are alike come to 200 KiB
+_JOURNALS_MAX = 1_000  # that a position may name; about 200 of ours fit
+_DOCUMENTS_MAX = 1_000  # that one feed may name
+_RETRY_MS = 1_000  # after which a browser comes again
+_FULL_RETRY_SECONDS = 5
+
+
+class Feeds:
+    """The feeds that readers of one gateway have open."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings | None = None,
+        guard: Guard | None = None,
+        limiter: Limiter | None = None,
+    ) -> None:
+        self._client = client
+        self._guard = guard or Guard()
+        self._settings = settings or GatewaySettings()
+        self._limiter = limiter or Limiter(self._settings)
+        self._refusals = self._limiter.refusals
+        self._open = 0
+        self._ended = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.events_sent = 0
+        self.opened = 0
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return self._open
+
+    def operations(self) -> list[Operation]:
+        """What this adds to `/v1`."""
+        return [
+            Operation(
+                "GET",
+                "/v1/feed",
+                "feed",
+                "Accepted updates as server-sent events, of all documents or of those named. An event's id"
+                " is the position behind it; with it as Last-Event-ID the feed goes on exactly there.",
+                self._answer,
+                {
+                    200: Answer(
+                        "Events `update`, `deleted`, `restored`, `erased`, `gap`, until one of us ends it.",
+                        {"text/event-stream": {"type": "string"}},
+                    )
+                },
+                (
+                    Parameter(
+                        "since",
+                        "query",
+                        "Where to begin: now; 0, for everything that journals have; a sequence of the WAL; a"
+                        " time, or how long ago (10m); or the id of an event.",
+                        {"type": "string", "default": "now"},
+                    ),
+                    Parameter(
+                        "document",
+                        "query",
+                        "Only of this document; may be repeated.",
+                        {"type": "array", "items": DOCUMENT_ID, "maxItems": _DOCUMENTS_MAX},
+                    ),
+                    Parameter(
+                        "last-event-id",
+                        "header",
+                        "The id of the last event that was read. It wins over `since`.",
+                        {"type": "string"},
+                    ),
+                ),
+                group="feed",
+                need=SomeDocument(),
+            )
+        ]
+
+    async def close(self) -> None:
+        """End every feed, and take no more; readers resume elsewhere."""
+        self._ended.set()
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("feeds did not end in time", feeds=self._open)
+
+    async def _answer(self, request: Request) -> Response:
+        """Open the feed first, so that what is wrong is a problem and not a broken stream."""
+        if self._ended.is_set():
+            raise Problem(503, "closing", "this gateway stops; ask again", headers={"Retry-After": "1"})
+        values = asked(request).values
+        since = _since(values.get("last-event-id", "").strip() or values["since"])
+        if self._open >= self._settings.feeds_max:
+            self._refusals.count(Why.FEEDS)
+            raise Problem(
+                503,
+                "too-many-feeds",
+                f"{self._open} feeds are open here, which is the most; try again, or ask another gateway",
+                headers={"Retry-After": str(_FULL_RETRY_SECONDS)},
+            )
+        async with AsyncExitStack() as undo:
+            key = visit_of(request.scope, self._limiter).key
+            if (no := self._limiter.enter_feed(key)) is not None:
+                raise rate_limited(no)
+            undo.callback(self._limiter.leave_feed, key)
+            self._entered()
+            undo.callback(self._left)
+            try:
+                who = principal(request)
+                feed = await undo.enter_async_context(self._opened(who, since, values.get("document")))
+            except (ValueError, TypeError) as error:
+                raise Problem(400, "invalid-parameter", str(error)) from None
+            return _Stream(self, feed, who, undo.pop_all())
+
+    def _opened(self, who: Principal, since: Since, documents: list[str] | None) -> Door[UpdateFeed]:
+        """The feed as this principal may read it; a position goes on with what it began with."""
+        if who.sees_all:
+            return self._client.feed(since, documents)
+        named = {pattern for pattern, access in who.grants.table if access >= Access.READ}
+        if documents is None and not isinstance(since, FeedPosition) and not any("*" in one for one in named):
+            documents = sorted(named)
+        return self._client.feed(since, documents, only=who.reads)
+
+    def _entered(self) -> None:
+        self._open += 1
+        self._idle.clear()
+
+    def _left(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+    async def stream(
+        self, feed: UpdateFeed, who: Principal, receive: Receive, send: Send, words: LastWords | None = None
+    ) -> None:
+        """Send events until the reader is gone, takes nothing any more, its token ends, or we end."""
+        self.opened += 1
+        if words is not None:  # who comes back to read finds out why it ended
+            words.text, words.why = _STALLED, Why.FEED_STALLED
+        over = asyncio.Event()
+        forget = self._guard.follow(who, lambda _: over.set())
+        if not self._guard.still(who):  # while the feed was opened
+            over.set()
+        sending = asyncio.ensure_future(self._send(feed, send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        ended = asyncio.ensure_future(self._ended.wait())
+        expired = asyncio.ensure_future(over.wait())
+        tasks = {sending, gone, ended, expired}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            left, failure = gone.done(), sending.exception() if sending.done() else None
+        finally:
+            forget()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if failure is not None and not left:
+            _tell(failure)
+        if isinstance(failure, _Slow) and not left:
+            if words is None:
+                self._refusals.count(Why.FEED_STALLED)
+            else:
+                words.say()
+        if not left and not isinstance(failure, _Slow | OSError):
+            with suppress(_Slow, OSError):
+                await self._put(send, b"", more=False)
+
+    async def _send(self, feed: UpdateFeed, send: Send) -> None:
+        ids = _Ids(feed)
+        begun = ids.exact()  # "now" is a place, too
+        await self._put(send, f"retry: {_RETRY_MS}\n{f'id: {begun}' if begun else ''}\n\n".encode())
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.feed_comment_seconds):
+                    item = await anext(feed)  # cancelled, it has given nothing
+            except StopAsyncIteration:
+                return  # the client is closed
+            except TimeoutError:
+                await self._put(send, b": still here\n\n")
+                continue
+            await self._put(send, _event(item, ids.behind(item)))
+            self.events_sent += 1
+
+    async def _put(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        """Hand it to the reader's connection; one that takes nothing for so long is too slow."""
+        deadline = asyncio.timeout(self._settings.feed_stall_seconds)
+        try:
+            async with deadline:
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise _Slow from None
+
+
+class _Slow(Exception):
+    """The reader takes nothing any more."""
+
+
+class _Stream(Response):
+    """The answer, once the feed is open."""
+
+    def __init__(self, feeds: Feeds, feed: UpdateFeed, who: Principal, undo: AsyncExitStack) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._feeds = feeds
+        self._feed = feed
+        self._who = who
+        self._undo = undo
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._undo:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._feeds.stream(self._feed, self._who, receive, send, last_words(scope))
+
+
+_STALLED = (
+    b"event: ended\ndata: "
+    b'{"code":"slow-reader","detail":"you took nothing for too long; go on with Last-Event-ID"}\n\n'
+)
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would keep events back
+]
+
+
+class _Ids:
+    """Where to go on behind an event."""
+
+    def __init__(self, feed: UpdateFeed) -> None:
+        self._feed = feed
+        self._large = False
+
+    def behind(self, item: FeedItem) -> str:
+        """The position behind the item that was just given, or a time safely before it."""
+        return self.exact() or show_time_down(max(0, item.time_ns - _BACK_NS), UTC)
+
+    def exact(self) -> str:
+        """The position; empty if it is too large."""
+        if self._large:
+            return ""
+        position = str(self._feed.position)
+        self._large = len(position) > _ID_CHARS_MAX  # then for good: it only grows
+        return "" if self._large else position
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _tell(error: BaseException) -> None:
+    match error:
+        case _Slow():
+            log.info("a feed was ended: its reader is too slow")
+        case LorogoError():
+            log.warning("a feed was ended", problem=str(error))
+        case OSError():
+            log.debug("a feed's reader is gone", problem=str(error))
+        case _:
+            log.error("a feed failed", exc_info=error)
+
+
+def _since(text: str) -> Since:
+    """As the query says it. Raises InvalidPosition, Problem."""
+    if text == "now":
+        return text
+    if len(text) > _SINCE_CHARS_MAX:
+        raise Problem(
+            400, "invalid-parameter", f"a place in the feed has at most {_SINCE_CHARS_MAX} characters"
+        )
+    if text.startswith(_POSITION_MARK):
+        return FeedPosition.parse(text, bytes_max=_POSITION_BYTES_MAX, journals_max=_JOURNALS_MAX)
+    if text.isascii() and text.isdecimal() and len(text) <= 18:
+        return int(text)
+    now_ns = (datetime.now(UTC) - _UNIX) // timedelta(microseconds=1) * 1000
+    try:
+        return _UNIX + timedelta(microseconds=parse_time(text, now_ns=now_ns, zone=UTC) // 1000)
+    except (InvalidMoment, OverflowError):  # the last hours of 9999 may be another year in UTC
+        raise Problem(
+            400,
+            "invalid-moment",
+            f"{text[:60]!r} is no place in the feed: since is now, 0 (everything), a sequence, a time"
+            " (2026-11-16T10:30:00Z), how long ago (10m), or the id of an event",
+        ) from None
+
+
+def _event(item: FeedItem, position: str) -> bytes:
+    name, facts = told(item)
+    return f"id: {position}\nevent: {name}\ndata: {json.dumps(facts, separators=(',', ':'))}\n\n".encode()
+
+
+def told(item: FeedItem) -> tuple[str, Mapping[str, object]]:
+    """An item as the name of an event and its data. Peers are text: JSON's numbers end before theirs."""
+    facts: dict[str, object] = {"document": item.document, "time": show_time(item.time_ns, UTC)}
+    match item:
+        case Update():
+            summary: dict[str, int] = {}
+            for peer, first, end in item.spans:
+                summary[str(peer)] = summary.get(str(peer), 0) + end - first
+            return "update", facts | {
+                "sequence": item.sequence,
+                "epoch": item.epoch,
+                "log_id": item.log_id,
+                "generation": item.generation,
+                "peers": list(summary),
+                "bytes": len(item.payload),
+                "operations": sum(summary.values()),
+                "summary": summary,
+            }
+        case Deleted():
+            return "deleted", facts | {"generation": item.generation}
+        case Restored():
+            return "restored", facts | {"generation": item.generation}
+        case Erased():
+            return "erased", facts
+        case Gap():
+            missing = [[str(peer), first, end] for peer, first, end in item.missing]
+            count = sum(end - first for _, first, end in item.missing)
+            why = "no journal that answers has these operations; what follows builds on them"
+            return "gap", facts | {"operations": count, "missing": missing, "why": why}

@@ -1,0 +1,242 @@
+"""The operations on documents: what they take and what they answer. `reads` and `writes` do it."""
+
+from lorogo_client import Client
+from lorogo_gateway.auth.needs import OnDocument, SomeDocument
+from lorogo_gateway.documents import etags, schemas, versions
+from lorogo_gateway.documents.reads import Reading
+from lorogo_gateway.documents.writes import Writing
+from lorogo_gateway.http.operations import Answer, Operation, Parameter, Schema
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.grants import Access
+from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.limits import KIB
+from lorogo_transport.clock import Clock, SystemClock
+
+JSON = "application/json"
+SNAPSHOT = "application/octet-stream"
+
+_ALL = "/v1/documents"
+_ONE = "/v1/documents/{id}"
+SMALL_BYTES_MAX = 64 * KIB  # of a body that is a few words
+_ETAG = {"ETag": "The version, in quotes."}
+
+_ID = Parameter("id", "path", "The document.", schemas.DOCUMENT_ID, required=True, parse=check_document_id)
+_READS, _WRITES = OnDocument(Access.READ), OnDocument(Access.WRITE)
+_TAGS: Schema = {
+    "anyOf": [
+        {"type": "string", "const": "*"},
+        {"type": "string", "pattern": etags.PATTERN, "description": 'entity tags are: "v...", or * alone'},
+    ],
+}
+
+
+def operations(
+    client: Client, settings: GatewaySettings, *, clock: Clock | None = None
+) -> tuple[Operation, ...]:
+    """Everything that can be asked of documents."""
+    chosen = clock or SystemClock()
+    moment = versions.parser(chosen.wall_ns)
+    reading = Reading(client, settings, chosen)
+    writing = Writing(client, settings, moment)
+    at = Parameter("at", "query", "As of then, instead of now.", versions.SCHEMA, parse=moment)
+    return (*_reads(reading, settings, at), *_writes(writing))
+
+
+def _reads(reading: Reading, settings: GatewaySettings, at: Parameter) -> tuple[Operation, ...]:
+    return (
+        Operation(
+            method="GET",
+            path=_ALL,
+            name="list",
+            need=SomeDocument(),
+            about="A page of documents, by id.",
+            handler=reading.page,
+            parameters=(
+                Parameter(
+                    "after", "query", "Only those after this id.", {"type": "string", "maxLength": 128}
+                ),
+                Parameter(
+                    "limit",
+                    "query",
+                    "How many.",
+                    {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": settings.page_documents_max,
+                        "default": min(100, settings.page_documents_max),
+                    },
+                ),
+                Parameter(
+                    "prefix", "query", "Only those that begin so.", {"type": "string", "maxLength": 128}
+                ),
+            ),
+            answers={200: Answer("A page.", {JSON: schemas.PAGE})},
+        ),
+        Operation(
+            method="GET",
+            path=_ONE,
+            name="get",
+            need=_READS,
+            about="The document's value, what JSONPath expressions select, or a Loro snapshot.",
+            handler=reading.get,
+            parameters=(
+                _ID,
+                Parameter(
+                    "path",
+                    "query",
+                    "A JSONPath (RFC 9535); may be repeated.",
+                    {
+                        "type": "array",
+                        "items": {
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 1_000,
+                            "examples": ["$.body"],
+                        },
+                        "maxItems": 100,
+                    },
+                ),
+                at,
+                Parameter("If-None-Match", "header", "Versions that you have.", _TAGS),
+            ),
+            answers={
+                200: Answer(
+                    "The document.",
+                    {JSON: {"anyOf": [schemas.VALUE, schemas.MATCHES]}, SNAPSHOT: schemas.SNAPSHOT},
+                    _ETAG | {"Vary": "Accept"},
+                ),
+                304: Answer("You have it.", headers=_ETAG),
+            },
+            problems=(404, 410, 413, 422),
+        ),
+        Operation(
+            method="GET",
+            path=f"{_ONE}/history",
+            name="history",
+            need=_READS,
+            about="Its versions, newest first.",
+            handler=reading.history,
+            parameters=(
+                _ID,
+                Parameter(
+                    "limit",
+                    "query",
+                    "How many.",
+                    {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100},
+                ),
+            ),
+            answers={200: Answer("Versions.", {JSON: schemas.HISTORY})},
+            problems=(404, 410),
+        ),
+        Operation(
+            method="GET",
+            path=f"{_ONE}/status",
+            name="status",
+            need=_READS,
+            about="What is stored of it, and what its owner says of it. Starts nothing.",
+            handler=reading.status,
+            parameters=(_ID,),
+            answers={200: Answer("Facts.", {JSON: schemas.STATUS})},
+            problems=(404,),
+        ),
+    )
+
+
+def _writes(writing: Writing) -> tuple[Operation, ...]:
+    receipt = Answer("Saved.", {JSON: schemas.RECEIPT}, _ETAG)
+    return (
+        Operation(
+            method="PATCH",
+            path=_ONE,
+            name="patch",
+            need=_WRITES,
+            about="Apply a JSON Patch, all of it or nothing. The document is created if there is none.",
+            handler=writing.patch,
+            parameters=(
+                _ID,
+                Parameter("If-Match", "header", "Only if it has one of these versions.", _TAGS),
+            ),
+            body={"application/json-patch+json": schemas.PATCH, JSON: schemas.PATCH},
+            answers={200: receipt},
+            problems=(409, 410, 412, 422, 507),
+        ),
+        Operation(
+            method="PUT",
+            path=_ONE,
+            name="import",
+            need=_WRITES,
+            about="Fill an empty or new document with a Loro snapshot, or with JSON.",
+            handler=writing.put,
+            parameters=(_ID,),
+            body={SNAPSHOT: schemas.SNAPSHOT, JSON: schemas.CONTENT},
+            answers={200: receipt, 201: Answer("Saved, in a new document.", {JSON: schemas.RECEIPT}, _ETAG)},
+            problems=(409, 410, 422, 507),
+        ),
+        Operation(
+            method="DELETE",
+            path=_ONE,
+            name="delete",
+            need=OnDocument(Access.WRITE, flags={"purge": Access.ADMIN}),
+            audit="erase",
+            audit_if="purge",
+            about="Delete it; `restore` brings it back, unless it was purged.",
+            handler=writing.delete,
+            parameters=(
+                _ID,
+                Parameter(
+                    "purge", "query", "For good: nothing is kept.", {"type": "boolean", "default": False}
+                ),
+            ),
+            answers={200: Answer("Deleted.", {JSON: schemas.DELETED})},
+            problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path=f"{_ONE}/fork",
+            name="fork",
+            need=OnDocument(Access.READ, others={"to": Access.WRITE}),
+            about="A new document with the content of this one.",
+            handler=writing.fork,
+            parameters=(_ID,),
+            body={JSON: schemas.FORK},
+            body_bytes_max=SMALL_BYTES_MAX,
+            answers={201: Answer("Made.", {JSON: schemas.FORKED}, {"Location": "The new document."})},
+            problems=(404, 409, 410, 507),
+        ),
+        Operation(
+            method="POST",
+            path=f"{_ONE}/revert",
+            name="revert",
+            need=_WRITES,
+            about="Bring the content back to a version or a time, as a new change.",
+            handler=writing.revert,
+            parameters=(_ID,),
+            body={JSON: schemas.REVERT},
+            body_bytes_max=SMALL_BYTES_MAX,
+            answers={200: receipt},
+            problems=(404, 409, 410, 422, 507),
+        ),
+        Operation(
+            method="POST",
+            path=f"{_ONE}/restore",
+            name="restore",
+            need=_WRITES,
+            about="Undo a deletion.",
+            handler=writing.restore,
+            parameters=(_ID,),
+            answers={200: Answer("It is back.", {JSON: schemas.RESTORED})},
+            problems=(404, 409, 507),
+        ),
+        Operation(
+            method="POST",
+            path=f"{_ONE}/reset",
+            name="reset",
+            need=OnDocument(Access.ADMIN),
+            audit="reset",
+            about="Take it out of ERROR, so that servers try again.",
+            handler=writing.reset,
+            parameters=(_ID,),
+            answers={200: Answer("Done, or nothing to do.", {JSON: schemas.RESET})},
+            problems=(404,),
+        ),
+    )

@@ -1,0 +1,149 @@
+"""Looking at documents. Nothing here creates one: what is not stored is 404 before anybody is asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lorogo_client import Client, DocumentApi
+from lorogo_client.inspection import overview
+from lorogo_client.inspection.overview import Sight
+from lorogo_client.versions import show_version
+from lorogo_gateway.auth.call_token import document_of
+from lorogo_gateway.documents import etags, schemas
+from lorogo_gateway.documents import versions as moments
+from lorogo_gateway.http.json_encoder import rendered, rendered_aside
+from lorogo_gateway.http.operations import Asked, asked, principal
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.clock import Clock
+from lorogo_transport.ports import Transport
+
+_JSON = "application/json"
+_SNAPSHOT = "application/octet-stream"
+_VARIES = {"Vary": "Accept"}  # two representations at one address
+
+
+async def known(transport: Transport, document_id: str) -> Sight:
+    """What is stored of a document. Raises Problem 404."""
+    sight = await overview.look(transport, document_id)
+    if not sight.known:
+        raise Problem(404, "not-found", f"there is no document {document_id!r}")
+    return sight
+
+
+def said(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """The value as JSON."""
+    return Response(rendered(value), status, headers=headers, media_type=_JSON)
+
+
+class Reading:
+    """The operations that change nothing."""
+
+    def __init__(self, client: Client, settings: GatewaySettings, clock: Clock) -> None:
+        self._client = client
+        self._seconds = settings.call_seconds
+        self._clock = clock
+        self._turns = asyncio.Semaphore(settings.reads_max)
+        self._catalogue = overview.Catalogue(client.transport, clock)
+
+    async def page(self, request: Request) -> Response:
+        values = asked(request).values
+        who = principal(request)
+        page = await self._catalogue.page(
+            after=values.get("after", ""),
+            prefix=values.get("prefix", ""),
+            limit=values["limit"],
+            only=None if who.sees_all else who.reads,
+        )
+        return said({"documents": [schemas.summary(row) for row in page.rows], "next": page.next})
+
+    async def get(self, request: Request) -> Response:
+        what = asked(request)
+        document_id, at = what.values["id"], what.values.get("at")
+        have = what.values.get("If-None-Match", "")
+        sight = await known(self._client.transport, document_id)
+        sight.check()
+        document = document_of(self._client, document_id, principal(request))
+        # asked first, so that nobody waits for a document to start while others wait for a turn
+        here: Any = await document.version(timeout=self._seconds)
+        if have and at is None and etags.names(have, here["frontiers"]):
+            return _unchanged(here["frontiers"])
+        async with self._turn():
+            try:
+                return await self._content(document, what, at, have)
+            except Refused as no:
+                raise _asked_for(no) from None
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Read one of a few documents at once: NATS cuts off who is sent too much. Raises Problem 503."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._turns.acquire()
+        except TimeoutError:
+            busy = "too many documents are being read at once; try again"
+            raise Problem(503, "busy", busy, headers={"Retry-After": "1"}) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    async def _content(
+        self, document: DocumentApi, what: Asked, at: int | bytes | None, have: str
+    ) -> Response:
+        paths = what.values.get("path")
+        if what.wants == _SNAPSHOT:
+            if paths is not None:
+                raise Problem(400, "invalid-parameter", "a snapshot is of the whole document: leave out path")
+            payload, frontiers = await document.snapshot(at, timeout=self._seconds)
+            # one of the past is made anew each time: it has no version that could be asked for again
+            headers = _VARIES if at is not None else {"ETag": etags.tag(frontiers), **_VARIES}
+            return Response(payload, headers=headers, media_type=_SNAPSHOT)
+        answer: Any = await document.get(paths, at, timeout=self._seconds)
+        if have and etags.names(have, answer["frontiers"]):
+            return _unchanged(answer["frontiers"])
+        value = answer["value"] if paths is None else answer["matches"]
+        headers = {"ETag": etags.tag(answer["frontiers"]), **_VARIES}
+        return Response(await rendered_aside(value), headers=headers, media_type=_JSON)
+
+    async def history(self, request: Request) -> Response:
+        values = asked(request).values
+        document_id = values["id"]
+        (await known(self._client.transport, document_id)).check()
+        document = document_of(self._client, document_id, principal(request))
+        versions: Any = await document.history(values["limit"], timeout=self._seconds)
+        shown = [
+            {
+                "version": show_version(one["frontiers"]),
+                "time": moments.show(one["time_ns"]),
+                "sequence": one["sequence"],
+            }
+            for one in versions
+        ]
+        return said({"document": document_id, "versions": shown})
+
+    async def status(self, request: Request) -> Response:
+        document_id = asked(request).values["id"]
+        transport = self._client.transport
+        sight = await known(transport, document_id)
+        row = await overview.of_one(transport, sight, now_ns=self._clock.wall_ns())
+        row["edited_ns"] = overview.edited_ns(sight.last, sight.snapshot)
+        owner = await overview.ask_owner(transport, document_id) if row["state"] == "UP" else None
+        return said(schemas.summary(row) | {"owner": schemas.owner(owner)})
+
+
+def _unchanged(frontiers: bytes) -> Response:
+    return Response(status_code=304, headers={"ETag": etags.tag(frontiers), **_VARIES})
+
+
+def _asked_for(no: Refused) -> Exception:
+    """What the owner does not understand is in `path`: an unknown `at` has a reason of its own."""
+    if no.reason is not Reason.INVALID_REQUEST:
+        return no
+    return Problem(422, "invalid-path", str(no))

@@ -1,0 +1,48 @@
+"""Times and versions as HTTP takes and shows them."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC
+
+from lorogo_client.errors import InvalidMoment
+from lorogo_client.versions import BeforeAll, neither, parse_time, parse_version, show_time
+from lorogo_gateway.problems import Problem
+
+#: a version, an age, or a time with its zone
+PATTERN = (
+    r"^(now|v[A-Za-z0-9_-]{1,4000}|([0-9]{1,9}(ms|[smhdw])){1,6}"
+    r"|(19[7-9]|20[0-9])[0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9]))$"
+)
+SCHEMA = {
+    "type": "string",
+    "pattern": PATTERN,
+    "description": "a version (v...), a time with its zone (2026-11-16T10:30:00Z), or how long ago (10m)",
+}
+
+_WHAT = re.compile(PATTERN)
+_SPACE = re.compile(r"(T[0-9:.]+) ([0-9]{2}:[0-9]{2})")  # a `+` that nobody encoded
+
+
+def parser(wall_ns: Callable[[], int]) -> Callable[[str], int | bytes]:
+    """A function that reads the text of a moment: Unix nanoseconds, or frontiers. Raises Problem."""
+
+    def parse(text: str) -> int | bytes:
+        words = _SPACE.sub(r"\1+\2", text)
+        if _WHAT.fullmatch(words) is None:
+            raise Problem(400, "invalid-moment", neither(text, example="2026-11-16T10:30:00Z"))
+        try:
+            return parse_version(words) if words.startswith("v") else parse_time(words, now_ns=wall_ns())
+        except InvalidMoment as error:
+            if words.startswith("v"):
+                raise Problem(404, "unknown-version", str(error)) from None
+            if isinstance(error, BeforeAll):
+                raise Problem(404, "unknown-version", "no document is as old as that") from None
+            raise Problem(422, "invalid-moment", f"there is no such day or time: {text[:60]!r}") from None
+
+    return parse
+
+
+def show(time_ns: int | None) -> str | None:
+    """ISO 8601 in UTC."""
+    return None if time_ns is None else show_time(time_ns, UTC)

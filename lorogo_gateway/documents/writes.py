@@ -1,0 +1,154 @@
+"""Changing documents, always through their owner: each answer is its receipt."""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lorogo_client import Client, DocumentApi, NoSuchDocument, Receipt
+from lorogo_client.inspection.overview import look
+from lorogo_client.versions import show_version
+from lorogo_gateway.auth.call_token import document_of
+from lorogo_gateway.documents import etags
+from lorogo_gateway.documents.reads import known, said
+from lorogo_gateway.http.operations import asked, principal
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol import crdt
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.reasons import Reason
+
+_JSON = "application/json"
+
+
+class Writing:
+    """The operations that change something."""
+
+    def __init__(
+        self, client: Client, settings: GatewaySettings, moment: Callable[[str], int | bytes]
+    ) -> None:
+        self._client = client
+        self._seconds = settings.call_seconds
+        self._moment = moment
+
+    def _document(self, request: Request) -> DocumentApi:
+        """The document in the path, called in the name of whoever asks."""
+        return document_of(self._client, asked(request).values["id"], principal(request))
+
+    async def patch(self, request: Request) -> Response:
+        what = asked(request)
+        document_id = what.values["id"]
+        document = self._document(request)
+        expected = await self._matched(document, what.values.get("If-Match"))
+        try:
+            receipt = await document.patch(what.body, expected, timeout=self._seconds)
+        except Refused as no:
+            if expected is not None and no.reason is Reason.CONFLICT:
+                raise _changed() from None
+            raise
+        return _receipt(document_id, receipt)
+
+    async def _matched(self, document: DocumentApi, header: str | None) -> bytes | None:
+        """The version that If-Match asks for, if the document has it. Raises Problem 412."""
+        if header is None:
+            return None
+        sight = await look(self._client.transport, document.document_id)
+        if not sight.known:
+            raise Problem(412, "precondition-failed", "If-Match: there is no such document")
+        sight.check()
+        if header == "*":
+            return None
+        here: Any = await document.version(timeout=self._seconds)
+        frontiers: bytes = here["frontiers"]
+        if not etags.names_strongly(header, frontiers):
+            raise _changed()
+        return frontiers
+
+    async def put(self, request: Request) -> Response:
+        what = asked(request)
+        document_id = what.values["id"]
+        sight = await look(self._client.transport, document_id)
+        sight.check()
+        document = self._document(request)
+        if what.body_type == _JSON:
+            receipt = await self._fill(document, what.body)
+        elif not what.body:
+            raise Problem(422, "invalid-update", "the body is empty; a Loro snapshot is not")
+        else:
+            receipt = await document.import_(what.body, timeout=self._seconds)
+        return _receipt(document_id, receipt, 200 if sight.known else 201)
+
+    async def _fill(self, document: DocumentApi, content: dict[str, object]) -> Receipt:
+        """JSON becomes containers by the rules of a JSON Patch: there is one conversion.
+
+        Loro keeps no empty roots: what would leave nothing is not called saved.
+        """
+        if content and not any(content.values()):
+            names = ", ".join(repr(name[:60]) for name in list(content)[:5])
+            detail = (
+                f"every root is empty ({names}), and a document keeps no empty roots; put something in one"
+            )
+            raise Problem(422, "nothing-to-store", detail)
+        frontiers = crdt.no_frontiers()
+        try:
+            here: Any = await document.version(timeout=self._seconds)
+        except NoSuchDocument:
+            pass  # the patch creates it
+        else:
+            if here["vector"] != crdt.nothing_known():
+                raise Problem(409, "conflict", "the document is not empty; import into a new one")
+        whole: dict[str, object] = {"op": "add", "path": "", "value": content}
+        return await document.patch([whole], frontiers, timeout=self._seconds)
+
+    async def revert(self, request: Request) -> Response:
+        what = asked(request)
+        document_id, at = what.values["id"], self._moment(what.body["at"])
+        (await known(self._client.transport, document_id)).check()
+        receipt = await self._document(request).revert(at, timeout=self._seconds)
+        return _receipt(document_id, receipt)
+
+    async def fork(self, request: Request) -> Response:
+        what = asked(request)
+        document_id, to = what.values["id"], what.body["to"]
+        at = self._moment(what.body["at"]) if "at" in what.body else None
+        (await known(self._client.transport, document_id)).check()
+        made = await self._document(request).fork(to, at, timeout=self._seconds)
+        return said(
+            {"document": made, "forked_from": document_id}, 201, {"Location": f"/v1/documents/{made}"}
+        )
+
+    async def delete(self, request: Request) -> Response:
+        values = asked(request).values
+        document_id, purge = values["id"], values["purge"]
+        sight = await known(self._client.transport, document_id)
+        sight.check(deleted=True)
+        await self._document(request).delete(purge=purge, timeout=self._seconds)
+        return said({"document": document_id, "deleted": True, "erased": purge or sight.erased})
+
+    async def restore(self, request: Request) -> Response:
+        document_id = asked(request).values["id"]
+        (await known(self._client.transport, document_id)).check(deleted=True)
+        await self._document(request).restore(timeout=self._seconds)
+        return said({"document": document_id, "restored": True})
+
+    async def reset(self, request: Request) -> Response:
+        document_id = asked(request).values["id"]
+        await known(self._client.transport, document_id)
+        return said({"document": document_id, "reset": await self._client.reset(document_id)})
+
+
+def _receipt(document_id: str, receipt: Receipt, status: int = 200) -> Response:
+    facts = {
+        "document": document_id,
+        "version": show_version(receipt.frontiers),
+        "sequence": receipt.sequence,
+        "lease": receipt.lease,
+        "durability": receipt.durability,
+        "log_id": receipt.log_id,
+    }
+    return said(facts, status, {"ETag": etags.tag(receipt.frontiers)})
+
+
+def _changed() -> Problem:
+    return Problem(412, "precondition-failed", "If-Match: the document has another version by now")

@@ -1,0 +1,292 @@
+"""Starlette's routes, made of the operations: whatever goes wrong on the way is a problem, never a page."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from lorogo_gateway.auth import NOBODY, OPEN, Guard, Principal, missing, presented
+from lorogo_gateway.auth.audit_log import Audit
+from lorogo_gateway.auth.needs import Nothing, check, check_body
+from lorogo_gateway.http import openapi, parameters, schema_check
+from lorogo_gateway.http.bodies import Bodies, parse_json, weigh_json
+from lorogo_gateway.http.failures import problem_of
+from lorogo_gateway.http.negotiation import best, body_type
+from lorogo_gateway.http.operations import Asked, Operation, Schema, principal
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.origins import welcome
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.limits import DOCUMENT_ID_CHARS_MAX, KIB
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_GRACE_SECONDS = 5.0  # that a handler has beyond its calls
+_STREAM = "text/event-stream"
+_WHOLE_BYTES_MAX = 256 * KIB  # a larger answer is sent in parts, and counted
+_PART_BYTES = 64 * KIB
+_GONE = 499  # nobody reads it; for the access log
+
+
+def router(
+    operations: Sequence[Operation],
+    settings: GatewaySettings | None = None,
+    guard: Guard | None = None,
+    limiter: Limiter | None = None,
+) -> list[BaseRoute]:
+    """The routes of all operations, of their description, and of every other path below /v1."""
+    chosen, asking = settings or GatewaySettings(), guard or Guard()
+    audit = Audit()
+    described = (*operations, openapi.operation(operations, closed=not asking.open))
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in described:
+        _check(operation)
+        methods = by_path.setdefault(operation.path, {})
+        if operation.method in methods:
+            raise ValueError(f"{operation.method} {operation.path} is declared twice")
+        methods[operation.method] = operation
+    bodies = Bodies(chosen, limiter or Limiter(chosen))
+    routes: list[BaseRoute] = [
+        Route(path, _Resource(found, chosen, bodies, asking, audit)) for path, found in by_path.items()
+    ]
+    # a path with a name in it must not catch what another one says in full
+    routes.sort(key=lambda route: "{" in getattr(route, "path", ""))
+    return [*routes, Route("/v1", _Nowhere()), Route("/v1/{rest:path}", _Nowhere())]
+
+
+def _check(operation: Operation) -> None:
+    for parameter in operation.parameters:
+        if parameter.parse is None:
+            schema_check.supported(parameter.schema)
+    for kind, schema in (operation.body or {}).items():
+        if _is_json(kind):
+            schema_check.supported(schema)
+
+
+class _Resource:
+    """One path with its methods."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Operation],
+        settings: GatewaySettings,
+        bodies: Bodies,
+        guard: Guard,
+        audit: Audit,
+    ) -> None:
+        self._methods = dict(methods)
+        get = self._methods.get("GET")
+        if get is not None and _STREAM not in get.offers:
+            self._methods["HEAD"] = get
+        self._allow = ", ".join(sorted(self._methods))
+        self._settings = settings
+        self._bodies = bodies
+        self._guard = guard
+        self._audit = audit
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What is done, by method."""
+        return self._methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await _answered(self._answer(request), request)
+        # or ask again with the ETag; what one may read is not for a cache that others share
+        response.headers.setdefault("Cache-Control", "no-cache" if self._guard.open else "private, no-cache")
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")  # what people wrote is no page
+        if scope["method"] == "HEAD":
+            response = Response(status_code=response.status_code, headers=dict(response.headers))
+        if len(response.body) <= _WHOLE_BYTES_MAX:
+            await response(scope, receive, send)
+            return
+        try:
+            with self._bodies.held(request, len(response.body)):
+                await self._send_in_parts(request, response, send)
+        except Problem as busy:
+            await busy.response()(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": self._allow})
+        operation = self._methods.get(request.method)
+        if operation is None:
+            detail = f"{request.method[:20]} is not for this path; {self._allow} are"
+            raise Problem(405, "method-not-allowed", detail, headers={"Allow": self._allow})
+        request.state.principal = OPEN if self._guard.open else NOBODY
+        with self._noting(operation, request):
+            return await self._done(operation, request)
+
+    async def _done(self, operation: Operation, request: Request) -> Response:
+        if operation.writes:
+            _may_write(operation, request, self._settings)
+        who = request.state.principal = self._who(operation, request)
+        values = parameters.read(
+            operation.parameters,
+            path=request.path_params,
+            query=request.query_params.multi_items(),
+            headers=request.headers,
+        )
+        check(operation.need, who, values)
+        wants = best(request.headers.get("accept"), operation.offers)
+        if operation.body is None:
+            return await self._handled(operation, request, Asked(values, wants=wants))
+        said = request.headers.get("content-type", "")
+        kind = body_type(said, operation.body) if said else ""
+        async with self._bodies.read(request, self._body_bytes_max(operation, kind)) as data:
+            if kind or data:
+                known = kind or body_type("", operation.body)
+                weight = await weigh_json(data, self._settings.json_values_max) if _is_json(known) else 0
+                with self._bodies.held(request, weight):
+                    body = await _parsed(known, operation.body, data)
+                    check_body(operation.need, principal(request), body)
+                    return await self._handled(operation, request, Asked(values, body, kind, wants))
+            if operation.body_required:
+                raise Problem(400, "missing-body", f"a body is needed: {' or '.join(operation.body)}")
+            return await self._handled(operation, request, Asked(values, wants=wants))
+
+    def _body_bytes_max(self, operation: Operation, kind: str) -> int:
+        """How much of a body is read; of one that does not say what it is, as much as of JSON."""
+        most = [self._settings.body_bytes_max]
+        if not kind or _is_json(kind):
+            most.append(self._settings.json_bytes_max)
+        if operation.body_bytes_max is not None:
+            most.append(operation.body_bytes_max)
+        return min(most)
+
+    def _who(self, operation: Operation, request: Request) -> Principal:
+        """Who asks. Raises NotSignedIn, TokenRefused, Problem 403 for what a page of others may have sent."""
+        if self._guard.open or isinstance(operation.need, Nothing):
+            return OPEN if self._guard.open else NOBODY
+        found = presented(request.headers)
+        if found is None:
+            raise missing()
+        if found.place == "cookie" and operation.writes and "origin" not in request.headers:
+            detail = "a request that changes something, with a cookie for its token, must have an Origin"
+            raise Problem(403, "cross-origin", detail)
+        return self._guard.verified(found)
+
+    @contextmanager
+    def _noting(self, operation: Operation, request: Request) -> Iterator[None]:
+        """What must be written down is, however it ends."""
+        action = operation.action(request.query_params)
+        if not action:
+            yield
+            return
+        outcome, problem = "failed", None
+        try:
+            yield
+            outcome = "done"
+        except LorogoError as error:
+            problem = problem_of(error)
+            outcome = "denied" if problem is not None and problem.status in (401, 403) else "failed"
+            raise
+        finally:
+            who, document = principal(request), request.path_params.get("id", "")[:DOCUMENT_ID_CHARS_MAX]
+            self._audit.record(action, who, address_of(request), outcome, document=document, problem=problem)
+
+    async def _handled(self, operation: Operation, request: Request, what: Asked) -> Response:
+        request.state.asked = what
+        allowed = self._settings.call_seconds + _GRACE_SECONDS
+        deadline = asyncio.timeout(allowed)
+        try:
+            async with deadline:
+                return await operation.handler(request)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            perhaps = "; it may have been done" if operation.writes else ""
+            raise Problem(504, "timeout", f"there was no answer in {allowed:g} s{perhaps}") from None
+
+    async def _send_in_parts(self, request: Request, response: Response, send: Send) -> None:
+        """Send a body as fast as its reader takes it, while its token is good.
+
+        `uvicorn_http` cuts off one who takes nothing; uvicorn one whose answer is not whole.
+        """
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": response.raw_headers,
+            }
+        )
+        whole = memoryview(response.body)
+        for at in range(0, len(whole), _PART_BYTES):
+            if not self._guard.still(principal(request)):
+                log.info("an answer was cut off: its token ended", path=request.url.path)
+                return
+            part = bytes(whole[at : at + _PART_BYTES])
+            more = at + _PART_BYTES < len(whole)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+async def _answered(work: Awaitable[Response], request: Request) -> Response:
+    """The response of the work, or the problem that it raises."""
+    try:
+        return await work
+    except ClientDisconnect:
+        return Response(status_code=_GONE)
+    except LorogoError as error:
+        return _told(error, request)
+    except Exception:
+        log.exception("a request failed", method=request.method, path=request.url.path)
+        return _mistake().response()
+
+
+def _told(error: LorogoError, request: Request) -> Response:
+    """The error as an answer.
+
+    In a frame of its own: in that of `_answered`, which the traceback holds, a variable for the problem would
+    keep the request's whole body in memory until the garbage is next collected.
+    """
+    problem = problem_of(error)
+    if problem is None:
+        log.error("an error without a row", method=request.method, path=request.url.path, exc_info=error)
+        problem = _mistake()
+    return problem.response()
+
+
+def _mistake() -> Problem:
+    return Problem(500, "internal", "the gateway made a mistake; its log tells more")
+
+
+async def _parsed(kind: str, bodies: Mapping[str, Schema], data: bytes) -> object:
+    if not _is_json(kind):
+        return data
+    return await parse_json(data, bodies[kind])
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _may_write(operation: Operation, request: Request, settings: GatewaySettings) -> None:
+    """Raise Problem 403 if nobody may, or if the page of another site wants to.
+
+    Browsers send a POST without a body anywhere without asking first.
+    """
+    if settings.read_only and not operation.harmless:
+        raise Problem(403, "read-only", "this gateway only reads")
+    if not welcome(request.headers, settings.origins):
+        detail = "pages of another origin may not write here; `lorogo gateway --origin` lets one in"
+        raise Problem(403, "cross-origin", detail)
+
+
+class _Nowhere:
+    """Every path below /v1 that is none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope["path"])[:200]
+        problem = Problem(404, "no-such-path", f"there is nothing at {path}; /v1/openapi.json tells what is")
+        await problem.response()(scope, receive, send)
+
+
+def address_of(request: Request) -> str:
+    """Where the request comes from, as the server saw it."""
+    return "" if request.client is None else request.client.host

@@ -1,7 +1,0 @@
-"""Limits by address and by token, over all connections of a gateway.
-
-    TCP ─▶ Limiter.connect ─▶ head ─▶ Limits (middleware): a Visit ─▶ blocked? failed, or identify ─▶ doors
-                                              WebSocket: Visit.share() ─▶ updates, joins, documents
-
-`limiter` and `table` decide, with the time as an argument; `visits` and `middleware` ask them.
-"""

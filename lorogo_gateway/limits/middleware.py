@@ -1,0 +1,102 @@
+"""The first thing that a request meets: who it comes from, and whether that one may ask now."""
+
+import time
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lorogo_gateway.auth.presented_token import presented
+from lorogo_gateway.auth.principal import NotSignedIn, Principal
+from lorogo_gateway.limits.limiter import Limiter, Refusal
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.request_quota import Clock, Visit, put
+from lorogo_gateway.problems import Problem
+from lorogo_protocol.tokens import user_of
+
+_COUNTED = {408: Why.BODY_SECONDS, 413: Why.BODY_BYTES}
+_UNAUTHORIZED = 401
+_SIGN_IN = "/v1/session"  # its body may have a token
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def rate_limited(no: Refusal) -> Problem:
+    """The refusal as HTTP says it."""
+    headers = {"Retry-After": no.retry_after}
+    return Problem(429, "rate-limited", f"{no.detail}; try again in {no.retry_after} s", headers=headers)
+
+
+class Limits:
+    """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
+
+    def __init__(
+        self, app: ASGIApp, limiter: Limiter, *, tokens: bool = False, clock: Clock = time.monotonic
+    ) -> None:
+        """`tokens`: whether they are asked for; who brings one in vain too often has to wait."""
+        self._app = app
+        self._limiter = limiter
+        self._tokens = tokens
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer, port = scope.get("client") or ("", 0)
+        came = self._limiter.proxies.came(peer, scope["headers"])
+        scope["client"] = (came.address, port)
+        if came.https is not None:
+            secure = {"websocket": ("ws", "wss")}.get(scope["type"], ("http", "https"))
+            scope["scheme"] = secure[came.https]
+        visit = Visit(self._limiter, came, self._clock)
+        visit.body = scope["type"] == "http" and _has_body(scope)
+        put(scope, visit)
+        token = _token(scope) if self._tokens else ""
+        brings = bool(token) or (self._tokens and visit.body and scope["path"] == _SIGN_IN)
+        no = visit.begin() or (visit.blocked(token) if token else None)  # `signing` asks for that of a body
+        if no is None and token and scope["type"] == "http":
+            # not verified yet: but nobody who has not this very token can use up what it may do
+            no = visit.identify(user_of(token))
+        if no is not None:
+            await rate_limited(no).response()(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._app(scope, self._counting(receive, visit), self._watching(scope, send, visit, brings))
+        else:
+            await self._app(scope, receive, send)
+
+    def _counting(self, receive: Receive, visit: Visit) -> Receive:
+        async def counted() -> Message:
+            message = await receive()
+            if size := len(message.get("body", b"")):
+                visit.received(size)
+            return message
+
+        return counted if visit.body else receive
+
+    def _watching(self, scope: Scope, send: Send, visit: Visit, brings: bool) -> Send:
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if message["status"] in _COUNTED:
+                    self._limiter.refusals.count(_COUNTED[message["status"]])
+                elif message["status"] == _UNAUTHORIZED and brings:
+                    visit.failed()
+                elif brings and (user := _verified(scope)):
+                    visit.passed(user)
+            await send(message)
+
+        return watched
+
+
+def _token(scope: Scope) -> str:
+    """The token that it brings, good or not; several that differ are a bad one."""
+    try:
+        found = presented(Headers(scope=scope))
+    except NotSignedIn:
+        return "?"
+    return "" if found is None else found.text
+
+
+def _verified(scope: Scope) -> str:
+    """The user of the token, if somebody has verified it."""
+    who = scope.get("state", {}).get("principal")
+    return who.token.user if isinstance(who, Principal) and who.token is not None else ""
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name in _BODY_HEADERS and value != b"0" for name, value in scope["headers"])

@@ -1,0 +1,1 @@
+"""Figures for operators: collected from servers and this gateway, exported over HTTP."""

@@ -1,0 +1,299 @@
+"""Figures for Prometheus: what servers say, what NATS holds, what this gateway does. Pure.
+
+Units are in the names, in Prometheus' own: seconds and bytes. Figures of servers have the label `server`.
+docs/OPERATIONS.md has the table.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from lorogo_gateway.metrics.collector import Census, Look
+from lorogo_gateway.metrics.rates import counts, number, reasons
+from lorogo_protocol import latency
+from lorogo_protocol.ids import is_document_id
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.ports import StreamState
+from lorogo_transport.rpc.discovery import ServerStats, is_ready
+
+_REASONS: Final = frozenset(reason.value for reason in Reason)
+_BUCKETS: Final = range(4, 25)  # 16 us to 16.8 s; what is outside is in the first, or in +Inf
+_LABEL_CHARS_MAX = 100
+
+#: counters of servers: name, what `stats()` calls it, help
+_COUNTERS: Final = (
+    ("lorogo_updates_accepted", "accepted", "Updates that were accepted"),
+    ("lorogo_updates_accepted_bytes", "accepted_bytes", "Bytes of updates that were accepted"),
+    ("lorogo_updates_refused", "refused", "Updates that were refused, whether somebody was told or not"),
+    ("lorogo_unanswerable", "unanswerable", "Messages that wanted an answer where none may go"),
+    ("lorogo_presence_dropped", "presence_dropped", "Messages of presence above the limits"),
+    ("lorogo_pings_dropped", "pings_dropped", "Pings that were not answered, too many at once"),
+    ("lorogo_loads", "loads", "Documents that the server took"),
+    ("lorogo_load_failures", "load_failures", "Documents that the server took and could not load or keep"),
+    ("lorogo_takeovers", "takeovers", "Documents taken from a server that was gone without saying so"),
+    ("lorogo_step_downs", "step_downs", "Documents that the server stopped serving after losing the lease"),
+    ("lorogo_compactions", "compactions", "Snapshots that were written"),
+    ("lorogo_updates_republished", "republished", "Updates that NATS had lost and got back from a journal"),
+    ("lorogo_updates_lost", "lost_for_good", "ACKed updates that NATS lost and that cannot come back"),
+    ("lorogo_tombstones_contradicted", "tombstones_contradicted", "Deleted documents that live again"),
+)
+
+#: gauges of servers
+_GAUGES: Final = (
+    ("lorogo_documents_open", "documents", "Documents that the server has open"),
+    ("lorogo_documents_open_snapshot_bytes", "snapshot_bytes", "Stored snapshots of the open documents"),
+    ("lorogo_journal_size_bytes", "journal_disk_bytes", "Files of the journal on the disk"),
+    ("lorogo_journal_damage", "journal_damage", "Damages found in the journal since the start"),
+    ("lorogo_archive_waiting", "archive_waiting", "Segments that wait to be archived"),
+    ("lorogo_documents_incomplete", "documents_incomplete", "Open documents that lack an absent journal"),
+    ("lorogo_documents_recovering", "recovering", "Documents that wait for journals before they are served"),
+    ("lorogo_reconcile_waiting", "reconcile_waiting", "Documents known to be incomplete in the stream"),
+)
+
+#: gauges of servers that have something of the kind: no figure is better than a false zero
+_GAUGES_OF_SOME: Final = (
+    ("lorogo_journal_disk_free_bytes", "disk_free_bytes", "What is left on the disk of the journal"),
+    ("lorogo_journal_disk_size_bytes", "disk_size_bytes", "The disk of the journal"),
+    ("lorogo_journal_replicas", "journal_replicas", "Other servers that have all of the journal"),
+    ("lorogo_journal_replicas_wanted", "journal_replicas_wanted", "Other servers that must have an update"),
+)
+
+#: queues of servers: label, items, bytes
+_QUEUES: Final = (
+    ("journal", "journal_waiting", "journal_waiting_bytes"),
+    ("intake", "intake_waiting", "intake_waiting_bytes"),
+    ("acks", "acks_waiting", None),
+    ("loads", "loads_waiting", None),
+)
+
+#: of the WebSockets: name, what they call it, help; the second kind only grows
+_SOCKET_GAUGES: Final = (
+    ("lorogo_gateway_websocket_connections", "connections", "Open WebSocket connections"),
+    ("lorogo_gateway_websocket_rooms", "rooms", "Rooms that somebody is in"),
+    ("lorogo_gateway_websocket_members", "members", "Memberships in rooms"),
+    ("lorogo_gateway_websocket_unread_bytes", "unread_bytes", "Bytes that wait for readers"),
+    ("lorogo_gateway_websocket_unacked_updates", "unacked", "Updates of members that wait for an ACK"),
+)
+_SOCKET_COUNTERS: Final = (
+    ("lorogo_gateway_websocket_opened", "opened", "WebSocket connections that were opened"),
+    ("lorogo_gateway_websocket_joins", "joins", "Rooms that were joined"),
+    ("lorogo_gateway_websocket_joins_refused", "joins_refused", "Joins that no token let in"),
+    ("lorogo_gateway_websocket_rejoins", "rejoins", "Rejoins that were suggested"),
+    ("lorogo_gateway_websocket_updates_received", "updates_in", "Updates that members sent"),
+    ("lorogo_gateway_websocket_updates_sent", "updates_out", "Updates that were sent to members"),
+    ("lorogo_gateway_websocket_received_bytes", "bytes_in", "Bytes that came"),
+    ("lorogo_gateway_websocket_sent_bytes", "bytes_out", "Bytes that went"),
+    ("lorogo_gateway_websocket_slow_readers", "slow_readers_dropped", "Connections closed as too slow"),
+)
+_SOCKET_LABELLED: Final = (
+    ("lorogo_gateway_websocket_acks", "acks", "status", "Acks that were sent"),
+    ("lorogo_gateway_websocket_closed", "closed", "reason", "WebSocket connections that were closed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this gateway says of itself."""
+
+    feeds_open: int = 0
+    feeds_opened: int = 0
+    feed_events: int = 0
+    sockets: Mapping[str, Any] | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)  # by reason, of limiting.reasons.Why
+    responses: Mapping[str, int] = field(default_factory=dict)  # by class of their status, as in 5xx
+
+
+def families(look: Look, census: Census | None, own: Own) -> Iterator[Metric]:
+    """Everything."""
+    yield from _of_servers(look)
+    yield from _of_streams(look)
+    if census is not None:
+        yield from _of_documents(census)
+    yield from _of_gateway(look, own)
+
+
+def _of_servers(look: Look) -> Iterator[Metric]:
+    servers = look.servers
+    yield GaugeMetricFamily("lorogo_servers", "Servers that answer", len(servers))
+    label = ["server"]
+    info = InfoMetricFamily("lorogo_server", "Its version, and what its ACKs promise", labels=label)
+    ready = GaugeMetricFamily("lorogo_server_ready", "Whether it takes documents and can ACK", labels=label)
+    started = GaugeMetricFamily(
+        "lorogo_server_start_time_seconds", "When it was started, Unix time", labels=label
+    )
+    for server in servers:
+        about = {"version": _label(server.version), "durability": _label(server.stats.get("durability", ""))}
+        info.add_metric([server.server_id], about)
+        ready.add_metric([server.server_id], is_ready(server.stats))
+        if (moment := _unix_seconds(server.started)) is not None:
+            started.add_metric([server.server_id], moment)
+    yield from (info, ready, started)
+    for name, key, about_it in _COUNTERS:
+        counter = CounterMetricFamily(name, about_it, labels=["server"])
+        for server in servers:
+            counter.add_metric([server.server_id], number(server.stats, key))
+        yield counter
+    for name, key, about_it in _GAUGES:
+        gauge = GaugeMetricFamily(name, about_it, labels=["server"])
+        for server in servers:
+            gauge.add_metric([server.server_id], number(server.stats, key))
+        yield gauge
+    for name, key, about_it in _GAUGES_OF_SOME:
+        gauge = GaugeMetricFamily(name, about_it, labels=["server"])
+        for server in servers:
+            if (size := _size(server.stats, key)) is not None:
+                gauge.add_metric([server.server_id], size)
+        yield gauge
+    yield _by_reason("lorogo_nacks", "Senders that were told no, and why", servers, "nacked")
+    yield _by_reason("lorogo_calls_refused", "Calls that were told no, and why", servers, "calls_refused")
+    yield from _queues(servers)
+    yield _histogram(
+        "lorogo_ack_latency_seconds",
+        "From when the server had the update to when the ACK was sent",
+        servers,
+        "ack_us",
+    )
+    yield _histogram(
+        "lorogo_journal_fdatasync_seconds",
+        "How long the journal waited for the disk, per commit",
+        servers,
+        "journal_sync_us",
+    )
+
+
+def _by_reason(name: str, about: str, servers: tuple[ServerStats, ...], key: str) -> Metric:
+    family = CounterMetricFamily(name, about, labels=["server", "reason"])
+    for server in servers:
+        known: dict[str, int] = {}
+        for reason, count in reasons(server.stats, key).items():
+            label = reason if reason in _REASONS else "other"
+            known[label] = known.get(label, 0) + count
+        for label, count in sorted(known.items()):
+            family.add_metric([server.server_id, label], count)
+    return family
+
+
+def _queues(servers: tuple[ServerStats, ...]) -> Iterator[Metric]:
+    labels = ["server", "queue"]
+    depth = GaugeMetricFamily("lorogo_queue_depth", "What waits in a server, by queue", labels=labels)
+    size = GaugeMetricFamily("lorogo_queue_size_bytes", "How many bytes wait in a server", labels=labels)
+    for server in servers:
+        for queue, items, queued_bytes in _QUEUES:
+            depth.add_metric([server.server_id, queue], number(server.stats, items))
+            if queued_bytes is not None:
+                size.add_metric([server.server_id, queue], number(server.stats, queued_bytes))
+    yield from (depth, size)
+
+
+def _histogram(name: str, about: str, servers: tuple[ServerStats, ...], key: str) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=["server"])
+    for server in servers:
+        found = counts(server.stats, f"{key}_counts")
+        ends = list(accumulate(found + [0] * (latency.COUNTS_MAX - len(found))))
+        buckets = [(repr((1 << at) / 1e6), ends[at]) for at in _BUCKETS]
+        family.add_metric(
+            [server.server_id],
+            [*buckets, ("+Inf", ends[-1])],
+            number(server.stats, f"{key}_sum") / 1e6,
+        )
+    return family
+
+
+def _of_streams(look: Look) -> Iterator[Metric]:
+    streams = look.streams
+    for name, about, state in (
+        ("lorogo_wal", "the WAL", streams.wal),
+        ("lorogo_rejected", "the stream of refused updates", streams.rejected),
+        ("lorogo_snapshots", "the bucket of snapshots", streams.snapshots),
+    ):
+        if state is not None:
+            yield from _of_stream(name, about, state)
+
+
+def _of_stream(name: str, about: str, state: StreamState) -> Iterator[Metric]:
+    yield GaugeMetricFamily(f"{name}_size_bytes", f"Bytes in {about}", state.bytes)
+    yield GaugeMetricFamily(f"{name}_messages", f"Messages in {about}", state.messages)
+    yield GaugeMetricFamily(f"{name}_replicas", f"Nodes of NATS that keep {about}", state.replicas)
+    yield GaugeMetricFamily(
+        f"{name}_replicas_current", f"Of these, those that have all of {about}", state.replicas_current
+    )
+    if state.bytes_max > 0:
+        yield GaugeMetricFamily(f"{name}_limit_bytes", f"The most bytes that {about} takes", state.bytes_max)
+
+
+def _of_documents(census: Census) -> Iterator[Metric]:
+    states = GaugeMetricFamily("lorogo_documents", "Documents by state", labels=["state"])
+    for state, count in census.states.items():
+        states.add_metric([state], count)
+    top = GaugeMetricFamily(
+        "lorogo_document_wal_messages", "The documents with the most messages in the WAL", labels=["document"]
+    )
+    for document, messages in census.top:
+        if is_document_id(document):
+            top.add_metric([document], messages)
+    yield from (states, top)
+
+
+def _of_gateway(look: Look, own: Own) -> Iterator[Metric]:
+    yield GaugeMetricFamily("lorogo_gateway_nats_connected", "Whether NATS is connected", look.connected)
+    yield GaugeMetricFamily(
+        "lorogo_gateway_look_timestamp_seconds", "When servers were last asked, Unix time", look.time_ns / 1e9
+    )
+    yield GaugeMetricFamily("lorogo_gateway_feeds", "Open feeds", own.feeds_open)
+    yield CounterMetricFamily("lorogo_gateway_feeds_opened", "Feeds that were opened", own.feeds_opened)
+    yield CounterMetricFamily("lorogo_gateway_feed_events", "Events that were sent to feeds", own.feed_events)
+    refused = CounterMetricFamily(
+        "lorogo_gateway_refused", "What was turned away or cut off because of a limit", labels=["reason"]
+    )
+    for reason, count in own.refused.items():
+        refused.add_metric([reason], count)
+    yield refused
+    responses = CounterMetricFamily(
+        "lorogo_gateway_http_responses", "Answers over HTTP, not those to probes", labels=["status"]
+    )
+    for status, count in own.responses.items():
+        responses.add_metric([status], count)
+    yield responses
+    sockets = own.sockets
+    if sockets is None:
+        return
+    for name, key, about in _SOCKET_GAUGES:
+        if key in sockets:
+            yield GaugeMetricFamily(name, about, number(sockets, key))
+    for name, key, about in _SOCKET_COUNTERS:
+        if key in sockets:
+            yield CounterMetricFamily(name, about, number(sockets, key))
+    for name, key, label, about in _SOCKET_LABELLED:
+        if isinstance(by_label := sockets.get(key), Mapping):
+            family = CounterMetricFamily(name, about, labels=[label])
+            for value in sorted(by_label):
+                family.add_metric([_label(value)], number(by_label, value))
+            yield family
+
+
+def _size(stats: Mapping[str, Any], key: str) -> int | None:
+    """A figure, or of names how many; None: the server does not tell."""
+    if isinstance(names := stats.get(key), list):
+        return len(names)
+    return None if stats.get(key) is None else number(stats, key)
+
+
+def _label(value: object) -> str:
+    return str(value)[:_LABEL_CHARS_MAX].encode("ascii", "replace").decode()
+
+
+def _unix_seconds(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

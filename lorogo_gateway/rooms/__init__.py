@@ -1,0 +1,1 @@
+"""Rooms of a WebSocket connection: documents, presence, membership, rights, and outgoing pace."""

@@ -1,0 +1,344 @@
+"""A `%LOR` room on one connection: a member of the relay, its Acks, and how it heals.
+
+    JOINING ──▶ IN ──▶ WAITING ──▶ JOINING ...
+                       a RoomError was sent, or will be; the client joins again
+
+Outside of IN its updates are dropped without an Ack: the client sends at its JoinOk what the owner lacks.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from enum import Enum, auto
+from functools import partial
+
+from lorogo_client import (
+    DocumentDeleted,
+    GivenUp,
+    InvalidVersion,
+    Joined,
+    LorogoError,
+    Receipt,
+    StorageFull,
+    TooLargeUpdate,
+    UpdateRefused,
+)
+from lorogo_client.relay.relay_turn import Turn
+from lorogo_gateway import frames
+from lorogo_gateway.auth.call_token import document_of
+from lorogo_gateway.frames import Crdt, RoomErrorCode, Status
+from lorogo_gateway.rooms import join_errors
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.membership import Membership
+from lorogo_gateway.rooms.outgoing_pace import Queue, deliver
+from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
+from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_protocol import crdt
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_TIMEOUTS_MAX = 3  # of fragments that a client says did not reach it
+_VECTOR_BYTES_MAX = frames.FRAME_BYTES_MAX - 512  # a frame that answers a join has one, and a few words
+
+
+class State(Enum):
+    """Where the room is."""
+
+    JOINING = auto()
+    IN = auto()
+    WAITING = auto()
+
+
+class _Batch:
+    """One Ack for several updates."""
+
+    __slots__ = ("left", "ref", "silent", "status")
+
+    def __init__(self, ref: bytes, left: int) -> None:
+        self.ref = ref
+        self.left = left
+        self.status = Status.OK
+        self.silent = False  # given up: the client learns at its next join what became of it
+
+
+class DocumentRoom:
+    """One document on one connection."""
+
+    crdt = Crdt.LORO
+    weight = 1  # of its bytes in the rates
+
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+        self.name = name
+        self.rights = rights
+        self.state = State.JOINING
+        self.prefix = frames.room_prefix(Crdt.LORO, name)
+        self._seat = seat
+        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
+        self._busy = False  # a join is being answered
+        self._next: bytes | None = None  # the version of the join after that
+        self._rejoining = Rejoining(seat, Crdt.LORO, name)
+        self._timeouts = 0
+        self._queue: Queue | None = None  # made for the first large update
+        self._lacked = 0  # bytes for which there was no room
+
+    # --- join and leave
+
+    def join(self, version: bytes) -> None:
+        """A JoinRequest came; one that comes while another is answered changes nothing.
+
+        One that comes while the answer's updates are still being sent waits for its turn.
+        """
+        if self._busy:
+            if self.state is not State.JOINING:
+                self.state, self._next = State.JOINING, version
+            return
+        self._busy = True
+        self._rejoining.cancel()
+        self._drop_waiting()
+        self.state = State.JOINING
+        self._seat.tasks.spawn(self._join(version), name=f"join {self.name}")
+
+    async def _join(self, version: bytes) -> None:
+        turn = Turn(self._seat.house.joining)
+        try:
+            await self._answer(version, turn)
+        finally:
+            turn.give_back()
+            self._busy = False
+        if (following := self._next) is not None:
+            self._next = None
+            self.join(following)
+
+    async def _answer(self, version: bytes, turn: Turn) -> None:
+        seat, settings = self._seat, self._seat.house.settings
+        try:
+            async with asyncio.timeout(settings.join_seconds):
+                async with seat.house.backfill.holding(self._lacked):
+                    pass  # not again while there is no room for it
+                member = await self._place.enter()
+                joined = await member.join(version, settings.join_seconds, turn)
+        except (LorogoError, TimeoutError) as error:
+            turn.give_back()
+            if not self._place.left:
+                await self._refuse(error)
+            return
+        if len(joined.vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(joined.vector)
+        elif not self._place.left:
+            seat.house.counters.joins += 1
+            await self._welcome(joined, turn)
+
+    async def _refuse(self, error: LorogoError | TimeoutError) -> None:
+        seat = self._seat
+        vector = b""
+        if isinstance(error, InvalidVersion):
+            vector = await self._owners_version()
+        if len(vector) > _VECTOR_BYTES_MAX:
+            self._refuse_wide(vector)
+            return
+        no = (
+            None
+            if isinstance(error, TimeoutError)
+            else join_errors.answer(Crdt.LORO, self.name, error, vector)
+        )
+        if no is None:
+            log.info("a join failed", document=self.name, problem=str(error))
+            seat.close(1013, f"{self.name} is not served now; try again", "not_served")
+            return
+        seat.send(frames.encode(no))
+        seat.forget(Crdt.LORO, self.name)
+
+    def _refuse_wide(self, vector: bytes) -> None:
+        """No frame has room for the version of so many peers."""
+        why = f"its version has {len(vector)} bytes, a frame has room for {_VECTOR_BYTES_MAX}"
+        words = f"too many peers have edited {self.name}: {why}; PUT its JSON into a new document"
+        self._seat.send(frames.encode(join_errors.refused(Crdt.LORO, self.name, "too_many_peers", words)))
+        self._seat.forget(Crdt.LORO, self.name)
+
+    async def _owners_version(self) -> bytes:
+        try:
+            document = document_of(self._seat.house.client, self.name, self.rights.principal)
+            facts = await document.version(timeout=5.0)
+        except LorogoError:
+            return crdt.nothing_known()
+        vector = facts.get("vector")
+        return vector if isinstance(vector, bytes) else crdt.nothing_known()
+
+    async def _welcome(self, joined: Joined, turn: Turn) -> None:
+        seat, settings = self._seat, self._seat.house.settings
+        vector = joined.vector or crdt.nothing_known()  # an empty one would bring a whole snapshot
+        seat.send(frames.encode(frames.JoinOk(Crdt.LORO, self.name, permission(self.rights.writes), vector)))
+        self.state = State.IN
+        if len(joined.payload) > settings.fragment_bytes:
+            await self._backfill(joined.payload, turn)
+        elif joined.payload:
+            self._pass(joined.payload)
+
+    async def _backfill(self, payload: bytes, turn: Turn) -> None:
+        """As the reader takes it; updates that are accepted meanwhile go between."""
+        house = self._seat.house
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(house.settings.full_seconds):
+                    await stack.enter_async_context(house.backfill.holding(len(payload)))
+            except TimeoutError:
+                self._lacked = len(payload)
+                self._suggest("too much is on its way to others")
+                return
+            self._lacked = 0
+            turn.give_back()
+            await deliver(self._seat, self.name, payload, lambda: not self._place.left)
+
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
+        self._rejoining.cancel()
+        self.state = State.WAITING
+        self._place.left = True
+        if self._queue is not None:
+            self._queue.stop()
+
+    async def leave(self) -> None:
+        """Give what is on its way a moment, then go."""
+        self.stop()
+        try:
+            if (member := self._place.member) is not None:
+                async with asyncio.timeout(self._seat.house.settings.close_seconds):
+                    await member.drained(1, 1)
+        except TimeoutError:
+            log.info("a member left with updates that have no ACK", document=self.name)
+        finally:
+            await self._place.leave()
+
+    # --- what the client sends
+
+    def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
+        """A batch."""
+        seat, member, settings = self._seat, self._place.member, self._seat.house.settings
+        if self.state is not State.IN or member is None:
+            return None
+        if not self.rights.writes:
+            seat.ack(self.prefix, ref, Status.PERMISSION_DENIED)
+            return None
+        if not all(updates):
+            seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
+            return None
+        if not updates:
+            seat.ack(self.prefix, ref, Status.OK)
+            return None
+        batch = _Batch(ref, len(updates))
+        for payload in updates:
+            member.send(payload).add_done_callback(partial(self._settled, batch))
+        updates_max, bytes_max = settings.unacked_updates_max, settings.unacked_bytes_max
+        if member.unacked < updates_max and member.unacked_bytes < bytes_max:
+            return None
+        return member.drained(updates_max, bytes_max)
+
+    def announced(self, _size: int) -> Status | None:
+        """Whether fragments of an update may come (OK), or how they are refused; None: without a word."""
+        if self.state is not State.IN:
+            return None
+        return Status.OK if self.rights.writes else Status.PERMISSION_DENIED
+
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
+        """The connection did not let it pass: it is answered, and healed when a try makes sense."""
+        if self.state is not State.IN:
+            return
+        self._seat.ack(self.prefix, ref, status)
+        if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
+            self._suggest(f"an update was not taken: {status.name.lower()}", seconds=seconds)
+
+    def acked(self, status: Status) -> None:
+        """The client says what became of ours: only trouble is worth an answer."""
+        if status is Status.FRAGMENT_TIMEOUT and self.state is State.IN:
+            self._timeouts += 1
+            if self._timeouts >= _TIMEOUTS_MAX:
+                self._end(RoomErrorCode.UNKNOWN, "the document does not reach you in the time you allow")
+            else:
+                self._suggest("fragments did not reach you in time")
+
+    @property
+    def unacked(self) -> int:
+        """Updates without an ACK."""
+        return 0 if self._place.member is None else self._place.member.unacked
+
+    async def settled(self) -> None:
+        """Return when every update has its answer. The caller has the deadline."""
+        if (member := self._place.member) is not None:
+            await member.drained(1, 1)
+            await asyncio.sleep(0)  # until the Acks are written, too
+
+    def _settled(self, batch: _Batch, future: "asyncio.Future[Receipt]") -> None:
+        batch.left -= 1
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or error is not None:
+            self._lost(batch, error)
+        if batch.left == 0 and not batch.silent and not self._place.left:
+            self._seat.ack(self.prefix, batch.ref, batch.status)
+
+    def _lost(self, batch: _Batch, error: BaseException | None) -> None:
+        match error:
+            case TooLargeUpdate():
+                batch.status = Status.PAYLOAD_TOO_LARGE
+            case UpdateRefused() if error.reason.retriable:
+                batch.silent = True
+                self._suggest("the owner lacks what an update needs")
+            case UpdateRefused():
+                batch.status = Status.INVALID_UPDATE
+            case StorageFull():
+                batch.status = Status.APP_ERROR
+                self._suggest("the WAL was full", seconds=self._seat.house.settings.full_seconds)
+            case GivenUp() | DocumentDeleted() | None:
+                batch.silent = True  # rejoin() or gone() tells it
+            case _:
+                log.warning("an update failed", document=self.name, problem=str(error))
+                batch.silent = True
+                self._suggest("an update was not confirmed")
+
+    # --- what the relay tells (lorogo_client.Listener)
+
+    def accepted(self, payload: bytes) -> None:
+        if self.state is State.IN:
+            self._pass(payload)
+
+    def aware(self, data: bytes) -> None:
+        """Presence is the `%EPH` room's."""
+
+    def rejoin(self, why: str) -> None:
+        self._suggest(why)
+
+    def gone(self, error: LorogoError) -> None:
+        self._end(*gone_code(error))
+
+    # --- inside
+
+    def _pass(self, payload: bytes) -> None:
+        seat, queue = self._seat, self._queue
+        if (queue is not None and queue.busy) or len(payload) > seat.house.settings.fragment_bytes:
+            self._line_up(payload)
+            return
+        for frame in seat.house.fanout.frames(Crdt.LORO, self.name, payload):
+            seat.send(frame)
+        seat.house.counters.updates_out += 1
+
+    def _line_up(self, payload: bytes) -> None:
+        """A large one, or one behind it."""
+        if self._queue is None:
+            self._queue = Queue(self._seat, self.name)
+        if not self._queue.put(payload):
+            self._suggest("more was accepted than you have read")
+
+    def _drop_waiting(self) -> None:
+        if self._queue is not None:
+            self._queue.drop()
+
+    def _suggest(self, why: str, *, seconds: float = 0.0) -> None:
+        """Ask the client to join again, not more often than makes sense."""
+        if self.state is not State.IN:
+            return
+        self.state = State.WAITING
+        self._rejoining.suggest(why, seconds=seconds)
+
+    def _end(self, code: RoomErrorCode, message: str) -> None:
+        self._seat.send(room_error(Crdt.LORO, self.name, code, message))
+        self._seat.forget(Crdt.LORO, self.name)

@@ -1,0 +1,182 @@
+"""A `%EPH` room on one connection: the cursors of everybody, and ours gone when we go."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from lorogo_client import LorogoError, NoSuchDocument, PresenceTooLarge, TransportError
+from lorogo_gateway import frames
+from lorogo_gateway.auth.call_token import document_of
+from lorogo_gateway.frames import Crdt, Status
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.membership import Membership
+from lorogo_gateway.rooms.presence_room import (
+    PRESENCE_WEIGHT,
+    announced,
+    insisting,
+    may_be_told,
+    send_gently,
+    turn_away,
+)
+from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
+from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_gateway.state.cursors import Cursors
+from lorogo_protocol import calls, crdt
+from lorogo_protocol.errors import CrdtError
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_APART_SECONDS = 0.005  # Loro keeps the older of two entries of the same millisecond
+
+
+class EphemeralRoom:
+    """The presence of one document on one connection."""
+
+    crdt = Crdt.EPHEMERAL
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
+    unacked = 0
+
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+        self.name = name
+        self.rights = rights
+        self.prefix = frames.room_prefix(Crdt.EPHEMERAL, name)
+        self._seat = seat
+        self._joined = False
+        self._busy = False
+        self._rejoining = Rejoining(seat, Crdt.EPHEMERAL, name)
+        self._place = Membership(seat.house.client, name, self, lambda: self.rights)
+        fresh = Cursors(setter_bytes_max=seat.house.settings.presence_bytes_max)
+        self._cursors = seat.house.cursors.setdefault(name, fresh)
+        self._cursors.members += 1
+
+    def join(self, _version: bytes) -> None:
+        """A JoinRequest came."""
+        if not self._busy:
+            self._busy = True
+            self._rejoining.cancel()
+            self._seat.tasks.spawn(self._join(), name=f"join presence of {self.name}")
+
+    async def _join(self) -> None:
+        seat, seconds = self._seat, self._seat.house.settings.join_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                self._cursors.heard(await insisting(lambda: self._present(seconds)))
+        except (LorogoError, TimeoutError) as error:
+            if not self._place.left:
+                turn_away(self._seat, Crdt.EPHEMERAL, self.name, error)
+            return
+        finally:
+            self._busy = False
+        if self._place.left:
+            return
+        self._joined = True
+        seat.house.counters.joins += 1
+        seat.send(frames.encode(frames.JoinOk(Crdt.EPHEMERAL, self.name, permission(self.rights.tells), b"")))
+        if present := self._cursors.all():
+            await send_gently(seat, Crdt.EPHEMERAL, self.name, present, lambda: not self._place.left)
+
+    async def _present(self, seconds: float) -> bytes:
+        """Who is there, by the owner's account."""
+        member = await self._place.enter()
+        document = document_of(self._seat.house.client, self.name, self.rights.principal)
+        try:
+            vector = calls.need(await document.version(timeout=seconds), "vector", bytes)
+        except NoSuchDocument:
+            vector = crdt.nothing_known()  # the join creates it
+        # from the owner's own version on, a join brings presence and hardly anything else
+        return (await member.join(vector, timeout=seconds)).presence
+
+    def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
+        """Presence of this client: passed on, then Acked."""
+        seat = self._seat
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.tells):
+            return None
+        try:
+            self._cursors.set_by(self, *updates)
+        except PresenceTooLarge:
+            seat.ack(self.prefix, ref, Status.PAYLOAD_TOO_LARGE)
+            return None
+        except CrdtError:
+            seat.ack(self.prefix, ref, Status.INVALID_UPDATE)
+            return None
+        return self._tell(updates, ref)
+
+    async def _tell(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        status = Status.OK
+        try:
+            for data in updates:
+                if (member := self._place.member) is None:
+                    return  # it was left
+                await member.tell(data)
+        except PresenceTooLarge:
+            status = Status.PAYLOAD_TOO_LARGE
+        except TransportError as error:
+            log.info("presence was not passed on", document=self.name, problem=str(error))
+            status = Status.APP_ERROR
+        self._seat.ack(self.prefix, ref, status)
+        if status is Status.APP_ERROR:
+            self.rejoin("presence could not be passed on")
+
+    def announced(self, size: int) -> Status | None:
+        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        return announced(self._seat, size, joined=self._joined, allowed=self.rights.tells)
+
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
+        """It did not pass; the next one says the same and more."""
+        if self._joined:
+            self._seat.ack(self.prefix, ref, status)
+
+    def acked(self, status: Status) -> None:
+        """Nothing to heal: presence is said again."""
+
+    async def settled(self) -> None:
+        """Presence is Acked before the next frame is read."""
+
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
+        self._rejoining.cancel()
+        self._place.left = True
+        self._joined = False
+
+    async def leave(self) -> None:
+        """Take away what this client set, and go."""
+        self.stop()
+        house, cursors = self._seat.house, self._cursors
+        try:
+            async with asyncio.timeout(house.settings.close_seconds):
+                await asyncio.sleep(_APART_SECONDS)
+                if (member := self._place.member) is not None and (gone := cursors.deletion(self)):
+                    await member.tell(gone)
+        except (TimeoutError, LorogoError) as error:
+            log.info("presence was not taken away", document=self.name, problem=str(error))
+        finally:
+            cursors.members -= 1
+            if cursors.members == 0 and house.cursors.get(self.name) is cursors:
+                del house.cursors[self.name]
+            await self._place.leave()
+
+    # --- what the relay tells (lorogo_client.Listener)
+
+    def accepted(self, payload: bytes) -> None:
+        """Updates are the `%LOR` room's."""
+
+    def aware(self, data: bytes) -> None:
+        try:
+            self._cursors.heard(data)
+        except CrdtError:
+            return
+        if self._joined:
+            self._pass(data)
+
+    def rejoin(self, why: str) -> None:
+        if self._joined:
+            self._joined = False
+            self._rejoining.suggest(why)
+
+    def gone(self, error: LorogoError) -> None:
+        self._seat.send(room_error(Crdt.EPHEMERAL, self.name, *gone_code(error)))
+        self._seat.forget(Crdt.EPHEMERAL, self.name)
+
+    def _pass(self, data: bytes) -> None:
+        for frame in self._seat.house.fanout.frames(Crdt.EPHEMERAL, self.name, data):
+            self._seat.send(frame)

@@ -1,0 +1,47 @@
+"""What a join that fails is answered with. Pure."""
+
+from lorogo_client import (
+    DocumentDeleted,
+    DocumentFailed,
+    InvalidDocumentId,
+    InvalidVersion,
+    LorogoError,
+    NotAllowed,
+    Refused,
+)
+from lorogo_gateway.frames import Crdt, JoinError, JoinErrorCode
+from lorogo_gateway.rooms.membership import NoSuchDocument
+from lorogo_protocol.errors import HistoryTrimmed
+from lorogo_protocol.reasons import Reason
+
+_APP_CODES: tuple[tuple[type[LorogoError], str], ...] = (
+    (InvalidDocumentId, "invalid_document_id"),
+    (DocumentDeleted, "deleted"),
+    (DocumentFailed, "document_failed"),
+    (HistoryTrimmed, "history_trimmed"),
+    (NoSuchDocument, "not_found"),
+)
+
+
+def not_let_in(crdt: Crdt, room: str, error: LorogoError) -> JoinError:
+    """There is no token that lets it in; the message begins with why, for programs."""
+    return JoinError(crdt, room, JoinErrorCode.AUTH_FAILED, f"{error.code}: {error}")
+
+
+def refused(crdt: Crdt, room: str, app_code: str, message: str) -> JoinError:
+    """An error of ours."""
+    return JoinError(crdt, room, JoinErrorCode.APP_ERROR, message, app_code=app_code)
+
+
+def answer(crdt: Crdt, room: str, error: LorogoError, vector: bytes = b"") -> JoinError | None:
+    """The JoinError for it; None for what may pass: the client forgets a room whose rejoin fails so."""
+    if isinstance(error, InvalidVersion):
+        return JoinError(crdt, room, JoinErrorCode.VERSION_UNKNOWN, str(error), version=vector)
+    if isinstance(error, Refused) and error.reason is Reason.DELETED:
+        return refused(crdt, room, "deleted", str(error))
+    if isinstance(error, NotAllowed):  # by the owner, which has keys of its own
+        return not_let_in(crdt, room, error)
+    for kind, app_code in _APP_CODES:
+        if isinstance(error, kind):
+            return refused(crdt, room, app_code, str(error))
+    return None

@@ -1,0 +1,201 @@
+"""A `%EPS` room on one connection: presence that is kept in the KV bucket `loro-presence`."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from lorogo_client import DocumentDeleted, LorogoError, TransportError
+from lorogo_client.session.presence import PresenceTooLarge
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_gateway.rooms.presence_room import PRESENCE_WEIGHT, announced, insisting, may_be_told, turn_away
+from lorogo_gateway.rooms.rejoin import Rejoining, gone_code, room_error
+from lorogo_gateway.rooms.rights import Rights, permission
+from lorogo_protocol.errors import CrdtError
+from lorogo_transport.errors import StorageFull
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_AGAIN_SECONDS = 1.0
+_WAITING_MAX = 32  # batches of one room that are not merged yet: 8 MiB at most
+
+
+class KeptRoom:
+    """The kept presence of one document on one connection."""
+
+    crdt = Crdt.PERSISTED
+    weight = PRESENCE_WEIGHT  # of its bytes in the rates
+
+    def __init__(self, seat: Seat, name: str, rights: Rights) -> None:
+        self.name = name
+        self.rights = rights
+        self.prefix = frames.room_prefix(Crdt.PERSISTED, name)
+        self._seat = seat
+        self._joined = False
+        self._busy = False
+        self._left = False
+        self._running = False
+        self._limit: asyncio.Timeout | None = None  # of what runs
+        self._merging = False
+        self._last = b""  # what this client surely has
+        self._held = b""  # heard while a merge of this client is under way: it may be its own echo
+        self._queue: asyncio.Queue[tuple[tuple[bytes, ...], bytes]] = asyncio.Queue(_WAITING_MAX)
+        self._rejoining = Rejoining(seat, Crdt.PERSISTED, name)
+
+    @property
+    def unacked(self) -> int:
+        return self._queue.qsize() + int(self._merging)
+
+    def join(self, _version: bytes) -> None:
+        """A JoinRequest came."""
+        if not self._busy:
+            self._busy = True
+            self._rejoining.cancel()
+            self._seat.tasks.spawn(self._join(), name=f"join kept presence of {self.name}")
+
+    async def _join(self) -> None:
+        seat, house = self._seat, self._seat.house
+        try:
+            async with asyncio.timeout(house.settings.join_seconds):
+                await insisting(lambda: house.kept.bucket.check(self.name))
+                await insisting(lambda: house.kept.follow(self.name, self.heard))
+                kept = await insisting(lambda: house.kept.bucket.load(self.name))
+        except (LorogoError, TimeoutError) as error:
+            if not self._left:
+                turn_away(self._seat, Crdt.PERSISTED, self.name, error)
+            return
+        finally:
+            self._busy = False
+            if self._left:
+                await house.kept.leave(self.name, self.heard)
+        if self._left:
+            return
+        self._joined = True
+        house.counters.joins += 1
+        seat.send(
+            frames.encode(frames.JoinOk(Crdt.PERSISTED, self.name, permission(self.rights.writes), b""))
+        )
+        if kept:
+            self.heard(kept)
+
+    def update(self, updates: tuple[bytes, ...], ref: bytes) -> Awaitable[None] | None:
+        """A batch to keep; its Ack comes when it is stored."""
+        seat = self._seat
+        if not self._joined or not may_be_told(seat, self.prefix, updates, ref, allowed=self.rights.writes):
+            return None
+        return self._put(updates, ref)
+
+    async def _put(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        await self._queue.put((updates, ref))
+        if not self._running:
+            self._running = True
+            tasks = self._seat.house.tasks  # it may go on for some seconds after the connection is over
+            tasks.spawn(self._merge_all(), name=f"keep presence of {self.name}", on_error=self._broke)
+
+    async def _merge_all(self) -> None:
+        """Store what came, one after another, until there is nothing more."""
+        try:
+            seconds = self._seat.house.settings.close_seconds if self._left else None
+            async with asyncio.timeout(seconds) as self._limit:
+                while not self._queue.empty():
+                    await self._merge(*self._queue.get_nowait())
+                    self._queue.task_done()
+        except TimeoutError:
+            log.info("presence was not kept in time", document=self.name, batches=self.unacked)
+        finally:
+            self._running = False
+            self._limit = None
+
+    async def _merge(self, updates: tuple[bytes, ...], ref: bytes) -> None:
+        self._merging = True
+        try:
+            status, problem = await self._stored(updates)
+        finally:
+            self._merging = False
+        self._seat.ack(self.prefix, ref, status)
+        held, self._held = self._held, b""
+        self.heard(held)
+        match problem:
+            case DocumentDeleted():
+                self._gone(problem)
+            case TransportError():
+                self._try_again(problem)
+
+    async def _stored(self, updates: tuple[bytes, ...]) -> tuple[Status, LorogoError | None]:
+        try:
+            for data in updates:
+                self._last = await self._seat.house.kept.bucket.merge(self.name, data)
+        except PresenceTooLarge:
+            return Status.PAYLOAD_TOO_LARGE, None
+        except CrdtError:
+            return Status.INVALID_UPDATE, None
+        except (DocumentDeleted, TransportError) as error:
+            log.info("presence was not kept", document=self.name, problem=str(error))
+            return Status.APP_ERROR, error
+        return Status.OK, None
+
+    def _gone(self, error: LorogoError) -> None:
+        if self._joined:
+            self._joined = False
+            self._seat.send(room_error(Crdt.PERSISTED, self.name, *gone_code(error)))
+            self._seat.forget(Crdt.PERSISTED, self.name)
+
+    def rejoin(self, why: str) -> None:
+        """Ask the client to join again."""
+        if self._joined:
+            self._joined = False
+            self._rejoining.suggest(why)
+
+    def _try_again(self, error: TransportError) -> None:
+        if not self._left:
+            self._joined = False
+            full = isinstance(error, StorageFull)
+            seconds = self._seat.house.settings.full_seconds if full else _AGAIN_SECONDS
+            self._rejoining.suggest("presence could not be stored", seconds=seconds)
+
+    def heard(self, data: bytes) -> None:
+        """All that is kept, after somebody's change."""
+        if self._merging:
+            self._held = data
+        elif self._joined and data and data != self._last:
+            for frame in self._seat.house.fanout.frames(Crdt.PERSISTED, self.name, data):
+                self._seat.send(frame)
+
+    def announced(self, size: int) -> Status | None:
+        """Whether fragments of so much may come (OK), or how they are refused; None: without a word."""
+        return announced(self._seat, size, joined=self._joined, allowed=self.rights.writes)
+
+    def failed(self, ref: bytes, status: Status, *, seconds: float = 0.0) -> None:
+        """It did not pass; the client says it again when it joins."""
+        if not self._joined:
+            return
+        self._seat.ack(self.prefix, ref, status)
+        if status in (Status.RATE_LIMITED, Status.FRAGMENT_TIMEOUT):
+            self._joined = False
+            self._rejoining.suggest(f"presence was not taken: {status.name.lower()}", seconds=seconds)
+
+    def acked(self, status: Status) -> None:
+        """Nothing to heal: the next change brings everything."""
+
+    async def settled(self) -> None:
+        """Return when all that came is stored. The caller has the deadline."""
+        await self._queue.join()
+
+    def _broke(self, error: Exception) -> None:
+        log.error("presence could not be kept", document=self.name, exc_info=error)
+        self._seat.close(1013, "something went wrong here; come back", "broke")
+
+    def stop(self) -> None:
+        """From here on nothing more is said or taken; `leave` follows."""
+        self._joined = False
+        self._left = True
+        self._rejoining.cancel()
+
+    async def leave(self) -> None:
+        """What is kept stays, and what came before is given a moment to be kept."""
+        self.stop()
+        if self._limit is not None:
+            now = asyncio.get_running_loop().time()
+            self._limit.reschedule(now + self._seat.house.settings.close_seconds)
+        await self._seat.house.kept.leave(self.name, self.heard)

@@ -1,0 +1,73 @@
+"""What both kinds of presence do alike."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from lorogo_client import LorogoError
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, Status
+from lorogo_gateway.rooms import join_errors
+from lorogo_gateway.rooms.connection_port import Seat
+from lorogo_transport.errors import TransportError
+
+T = TypeVar("T")
+
+PRESENCE_WEIGHT: Final = 64  # 64 KiB may be 5,000 keys, and take as long as 4 MiB of a document
+_AGAIN_SECONDS = 0.5
+
+
+async def insisting(work: Callable[[], Awaitable[T]]) -> T:
+    """Its result, tried again while NATS is away. The caller has the deadline."""
+    while True:
+        try:
+            return await work()
+        except TransportError:
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def turn_away(seat: Seat, crdt: Crdt, name: str, error: LorogoError | TimeoutError) -> None:
+    """The join failed: told for good, or the connection is closed so that the client comes back."""
+    no = None if isinstance(error, TimeoutError) else join_errors.answer(crdt, name, error)
+    if no is None:
+        seat.close(1013, f"presence of {name} is not served now; try again", "not_served")
+        return
+    seat.send(frames.encode(no))
+    seat.forget(crdt, name)
+
+
+def may_be_told(seat: Seat, prefix: bytes, updates: tuple[bytes, ...], ref: bytes, *, allowed: bool) -> bool:
+    """Whether a batch is allowed and small enough; if not, it is Acked so."""
+    settings = seat.house.settings
+    if not allowed:
+        seat.ack(prefix, ref, Status.PERMISSION_DENIED)
+    elif any(len(data) > settings.presence_bytes_max for data in updates):
+        seat.ack(prefix, ref, Status.PAYLOAD_TOO_LARGE)
+    else:
+        return True
+    return False
+
+
+def announced(seat: Seat, size: int, *, joined: bool, allowed: bool) -> Status | None:
+    """Whether fragments of so much presence may come (OK), or how they are refused; None: without a word."""
+    if not joined:
+        return None
+    if not allowed:
+        return Status.PERMISSION_DENIED
+    return Status.OK if size <= seat.house.settings.presence_bytes_max else Status.PAYLOAD_TOO_LARGE
+
+
+async def send_gently(seat: Seat, crdt: Crdt, name: str, data: bytes, wanted: Callable[[], bool]) -> None:
+    """What is present, to a newcomer, as fast as it reads: in many rooms it is more than may be unread."""
+    house = seat.house
+    batch, size = house.fanout.next_batch(), house.settings.fragment_bytes
+    for frame in frames.update_frames(crdt, name, data, batch, fragment_bytes=size):
+        try:
+            async with asyncio.timeout(house.settings.join_seconds):
+                await seat.line.writable()
+        except TimeoutError:
+            seat.slow()
+            return
+        if not wanted():
+            return
+        seat.send(frame)

@@ -1,0 +1,57 @@
+"""`RoomError` `rejoin_suggested`: the one way to heal (docs/decisions/0015)."""
+
+import asyncio
+
+from lorogo_client import DocumentDeleted, LorogoError
+from lorogo_gateway import frames
+from lorogo_gateway.frames import Crdt, RoomErrorCode
+from lorogo_gateway.rooms.connection_port import Seat
+
+_MESSAGE_CHARS_MAX = 500
+
+
+def room_error(crdt: Crdt, name: str, code: RoomErrorCode, message: str) -> bytes:
+    """The frame of a RoomError."""
+    return frames.encode(frames.RoomError(crdt, name, code, message[:_MESSAGE_CHARS_MAX]))
+
+
+def gone_code(error: LorogoError) -> tuple[RoomErrorCode, str]:
+    """How the end of a document is told."""
+    deleted = isinstance(error, DocumentDeleted)
+    return RoomErrorCode.EVICTED if deleted else RoomErrorCode.UNKNOWN, f"{error.code}: {error}"
+
+
+class Rejoining:
+    """Asks the client of one room to join again: once it makes sense, and not more often than that."""
+
+    __slots__ = ("_crdt", "_last", "_name", "_seat", "_timer")
+
+    def __init__(self, seat: Seat, crdt: Crdt, name: str) -> None:
+        self._seat = seat
+        self._crdt = crdt
+        self._name = name
+        self._timer: asyncio.TimerHandle | None = None
+        self._last: float | None = None
+
+    def suggest(self, why: str, *, seconds: float = 0.0) -> None:
+        """After so many seconds, or when the pause since the last one is over."""
+        self.cancel()
+        loop = asyncio.get_running_loop()
+        if self._last is not None:
+            seconds = max(seconds, self._last + self._seat.house.settings.rejoin_seconds - loop.time())
+        if seconds > 0:
+            self._timer = loop.call_later(seconds, self._say, why)
+        else:
+            self._say(why)
+
+    def cancel(self) -> None:
+        """The client came by itself, or is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _say(self, why: str) -> None:
+        self._timer = None
+        self._last = asyncio.get_running_loop().time()
+        self._seat.house.counters.rejoins += 1
+        self._seat.send(room_error(self._crdt, self._name, RoomErrorCode.REJOIN_SUGGESTED, why))

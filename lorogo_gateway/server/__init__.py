@@ -1,0 +1,1 @@
+"""The gateway process: the app, its listener, TLS, pages, and sign-in."""

@@ -1,0 +1,106 @@
+"""The gateway put together: one Starlette app of all its doors, and the tasks that belong to it."""
+
+from types import TracebackType
+from typing import Self
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from lorogo_client import Client
+from lorogo_gateway.auth import Guard, Verifier
+from lorogo_gateway.documents import operations as documents
+from lorogo_gateway.documents.feed import Feeds
+from lorogo_gateway.http.routes import router
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.middleware import Limits
+from lorogo_gateway.metrics import operator_views, probes
+from lorogo_gateway.metrics.collector import Collector
+from lorogo_gateway.metrics.response_counts import Counting, Responses
+from lorogo_gateway.server.host_check import Hosts
+from lorogo_gateway.server.pages import Pages
+from lorogo_gateway.server.response_headers import Headers
+from lorogo_gateway.server.sign_in import Signing
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.websocket import Sockets
+
+
+class Gateway:
+    """All doors of one client. Enter it before serving `app`, leave it after."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        authority: Verifier | None = None,
+        *,
+        pages: Pages | None = None,
+    ) -> None:
+        """`authority`: who verifies tokens; None: there are no keys, and everybody may do everything."""
+        self.guard = Guard(authority)
+        self.limiter = Limiter(settings)
+        self.responses = Responses()
+        self.sockets = Sockets(client, settings, self.guard, self.limiter)
+        self.feeds = Feeds(client, settings, self.guard, self.limiter)
+        self.collector = Collector(client.transport, settings)
+        operations = (
+            *documents.operations(client, settings),
+            *operator_views.operations(client, self.collector, sockets=self.sockets.stats),
+            *self.feeds.operations(),
+            *Signing(self.guard, self.limiter).operations(),
+        )
+        machinery = probes.routes(
+            client,
+            self.collector,
+            feeds=self.feeds,
+            sockets=self.sockets.stats,
+            refused=self.limiter.refusals.facts,
+            responses=self.responses.facts,
+            guard=self.guard,
+            metrics_open=settings.metrics_open,
+        )
+        self.app = Starlette(
+            routes=[
+                *self.sockets.routes(),
+                *router(operations, settings, self.guard, self.limiter),
+                *machinery,
+                *(pages or Pages(read_only=settings.read_only)).routes(),
+            ],
+            middleware=[
+                Middleware(Counting, self.responses, probes.PATHS),
+                Middleware(Limits, self.limiter, tokens=not self.guard.open),
+                Middleware(Headers, settings),
+                Middleware(Hosts, settings),
+                *_cors(settings),
+            ],
+        )
+
+    async def __aenter__(self) -> Self:
+        self.collector.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.guard.close()
+        await self.collector.close()
+
+    async def let_go(self) -> None:
+        """Say goodbye to those who are connected, after what is in flight was answered."""
+        await self.feeds.close()
+        await self.sockets.close()
+
+
+def _cors(settings: GatewaySettings) -> list[Middleware]:
+    """Pages of the origins that we were told of may read the answers; without any nothing is said."""
+    if not settings.origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.origins),
+            allow_methods=["GET", "PUT", "POST", "PATCH", "DELETE"],
+            allow_headers=["authorization", "content-type", "if-match", "if-none-match", "last-event-id"],
+            expose_headers=["etag", "retry-after", "www-authenticate"],
+        )
+    ]

@@ -1,0 +1,25 @@
+"""Requests for a name that is not ours are answered with 421, whatever they ask for: see `origins`."""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lorogo_gateway.origins import ours
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+
+
+class Hosts:
+    """ASGI middleware, for HTTP and for the handshake of a WebSocket."""
+
+    def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "")
+        chosen = self._settings
+        if ours(host, chosen.host, chosen.host_names, chosen.origins):
+            await self._app(scope, receive, send)
+            return
+        detail = f"this gateway is not {host[:100]!r}; `lorogo gateway --host-name` gives it a name"
+        await Problem(421, "wrong-host", detail).response()(scope, receive, send)

@@ -1,0 +1,58 @@
+"""A gateway from its address of NATS to its own: what the command starts, and what tests start."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import lorogo_client
+from lorogo_gateway.auth import Verifier
+from lorogo_gateway.server.app import Gateway
+from lorogo_gateway.server.listener import CannotListen, listening
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_transport.auth.authority import Authority, KeySource
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.ports import Transport
+
+__all__ = ["CannotListen", "GatewaySettings", "running"]
+
+_FIRST_SECONDS = 1.0  # to wait for NATS before going on without it
+
+
+@asynccontextmanager
+async def running(
+    where: str | Transport,
+    settings: GatewaySettings,
+    authority: Verifier | None = None,
+    *,
+    keys: KeySource | None = None,
+    identity: Mapping[str, Any] | None = None,
+    tracer_provider: object | None = None,
+) -> AsyncIterator[str]:
+    """Serve until it is left; gives the address. NATS is tried in the background until it answers.
+
+    Tokens are asked for if there is an `authority`, or `keys` for one of our own; `identity` says to NATS who
+    we are, as `jetstream.connect` takes it.
+    Sockets close first, after what is in flight was Acked, then the client. Raises CannotListen.
+    """
+    if isinstance(where, str):
+        async with AsyncExitStack() as stack:
+            dialled = await connect(
+                where, name="lorogo gateway", wait_seconds=_FIRST_SECONDS, **(identity or {})
+            )
+            transport = await stack.enter_async_context(dialled)
+            if keys is not None:
+                authority = await stack.enter_async_context(Authority(keys, transport, SystemClock()))
+            yield await stack.enter_async_context(
+                running(transport, settings, authority, tracer_provider=tracer_provider)
+            )
+        return
+    async with (
+        lorogo_client.connect(where, tracer_provider=tracer_provider) as client,
+        Gateway(client, settings, authority) as gateway,
+        listening(gateway.app, settings, gateway.limiter) as address,
+    ):
+        try:
+            yield address
+        finally:
+            await gateway.let_go()

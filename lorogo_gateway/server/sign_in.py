@@ -1,0 +1,166 @@
+"""`/v1/session`: a token becomes a cookie, so that our pages need not hold it where scripts can read it."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lorogo_gateway.auth import COOKIE, OPEN, Guard, Presented, Principal, missing, presented
+from lorogo_gateway.auth.needs import AnyToken, Nothing
+from lorogo_gateway.documents import versions
+from lorogo_gateway.documents.reads import said
+from lorogo_gateway.documents.schemas import TIME
+from lorogo_gateway.http.operations import Answer, Operation, Schema, asked, principal
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.middleware import rate_limited
+from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_protocol.limits import KIB, TOKEN_BYTES_MAX
+from lorogo_transport.clock import Clock, SystemClock
+
+PATH: Final = "/v1/session"
+_JSON = "application/json"
+SIGN_IN_BYTES_MAX: Final = 16 * KIB  # strangers send it: a token, were each character written as \uXXXX
+_LAST = 253_402_300_799  # the last second that ISO 8601 has four digits of a year for
+_FRESH = {"Cache-Control": "no-store"}
+
+assert SIGN_IN_BYTES_MAX > 6 * TOKEN_BYTES_MAX + 100
+
+TOKEN: Schema = {
+    "title": "SignIn",
+    "type": "object",
+    "required": ["token"],
+    "additionalProperties": False,
+    "properties": {"token": {"type": "string", "minLength": 1, "maxLength": TOKEN_BYTES_MAX}},
+}
+SESSION: Schema = {
+    "title": "Session",
+    "type": "object",
+    "required": ["open", "subject", "expires", "documents", "operator"],
+    "properties": {
+        "open": {"type": "boolean", "description": "There are no keys here: everybody may do everything."},
+        "subject": {"type": "string", "description": "Whose token it is."},
+        "expires": {**TIME, "type": ["string", "null"]},
+        "documents": {
+            "type": "object",
+            "additionalProperties": {"type": "string", "enum": ["read", "write", "admin"]},
+        },
+        "operator": {"type": "boolean"},
+    },
+}
+
+
+class Signing:
+    """Signing in and out."""
+
+    def __init__(self, guard: Guard, limiter: Limiter | None = None, clock: Clock | None = None) -> None:
+        self._guard = guard
+        self._limiter = limiter or Limiter(GatewaySettings())
+        self._clock = clock or SystemClock()
+
+    def operations(self) -> list[Operation]:
+        """What this adds to `/v1`."""
+        told = Answer("What the token allows.", {_JSON: SESSION})
+        return [
+            Operation(
+                method="GET",
+                path=PATH,
+                name="session",
+                about="Whose token it is, and what it allows.",
+                handler=self._tell,
+                answers={200: told},
+                group="session",
+                need=AnyToken(),
+            ),
+            Operation(
+                method="POST",
+                path=PATH,
+                name="sign-in",
+                about="Sign in: the token of the bearer header or of the body becomes a cookie that no"
+                " script can read. Without keys nothing is set.",
+                handler=self._sign_in,
+                answers={
+                    200: Answer(told.about, told.content, {"Set-Cookie": "The token, if there are keys."})
+                },
+                body={_JSON: TOKEN},
+                body_required=False,
+                body_bytes_max=SIGN_IN_BYTES_MAX,
+                group="session",
+                problems=(401,),
+                need=Nothing(),
+                harmless=True,
+            ),
+            Operation(
+                method="DELETE",
+                path=PATH,
+                name="sign-out",
+                about="Sign out: the cookie is cleared. The token stays good until it expires or is revoked.",
+                handler=self._sign_out,
+                answers={204: Answer("The cookie is cleared.", headers={"Set-Cookie": "Nothing any more."})},
+                group="session",
+                need=Nothing(),
+                harmless=True,
+            ),
+        ]
+
+    async def _tell(self, request: Request) -> Response:
+        return self._told(principal(request))
+
+    async def _sign_in(self, request: Request) -> Response:
+        if self._guard.open:
+            return self._told(OPEN)
+        given = _given(request)
+        if (no := visit_of(request.scope, self._limiter).blocked(given.text)) is not None:
+            raise rate_limited(no)
+        who = request.state.principal = self._guard.verified(given)  # whose token is known here from now on
+        response = self._told(who)
+        assert who.token is not None
+        seconds = max(1, round(who.token.expires - self._clock.wall_ns() / 1e9))
+        _set(response, request, who.text, seconds)
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        response = Response(status_code=204, headers=_FRESH)
+        _set(response, request, "", 0)
+        return response
+
+    def _told(self, who: Principal) -> Response:
+        expires = None if who.token is None else int(min(who.token.expires, _LAST)) * 10**9
+        facts: dict[str, Any] = {
+            "open": self._guard.open,
+            "subject": who.subject,
+            "expires": versions.show(expires),
+            "documents": who.grants.words(),
+            "operator": who.operator,
+        }
+        return said(facts, headers=_FRESH)
+
+
+def _given(request: Request) -> Presented:
+    """The token to sign in with: never the cookie that is there already. Raises NotSignedIn."""
+    found = presented(request.headers)
+    if found is not None and found.place == "bearer":
+        return found
+    body = asked(request).body
+    if body is None:
+        raise missing()
+    return Presented(body["token"].strip(), "message")
+
+
+def _set(response: Response, request: Request, text: str, seconds: int) -> None:
+    response.set_cookie(
+        COOKIE,
+        text,
+        max_age=seconds,
+        path="/",
+        secure=_is_secure(request),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to us or to a proxy. Whoever lies about it harms nobody but itself."""
+    said_so = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    origin = request.headers.get("origin", "").lower()
+    return request.url.scheme == "https" or said_so == "https" or origin.startswith("https://")

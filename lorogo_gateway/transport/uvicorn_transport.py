@@ -1,0 +1,257 @@
+"""The line to a client through uvicorn, without a queue and a task of our own.
+
+A frame from a server is the same bytes for every client, so it is written to the socket at once: 6 us of CPU
+for each reader, where a queue, a task and ASGI's `send` take 15. uvicorn takes a class of one's own for `ws`;
+`uvicorn_options()` gives it this one. Without, `AsgiLine` does the same job.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from starlette.types import Scope
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
+from websockets.protocol import State
+
+from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.transport.transport import PONGS_MAX
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
+
+_EXTENSION = "lorogo.line"
+UNSEEN_PER_SECOND: Final = 20.0  # PINGs, PONGs and tiny pieces
+_UNSEEN_BURST_SECONDS = 5.0
+_PART_BYTES_MIN = 1024  # parsed at once: some hundred frames
+_PART_BYTES_MAX = 8 * 1024
+_PART_FRAMES = 16  # above which they are tiny
+_TINY_SECONDS = 0.05  # between two parts of them, once we have said that it is over
+_PIECE_BYTES_MIN = 256
+_BINARY, _TEXT = 0x82, 0x81  # final frames of RFC 6455
+
+
+def uvicorn_options(settings: GatewaySettings) -> dict[str, Any]:
+    """What uvicorn must be told (uvicorn.Config) for the WebSocket door."""
+    return {
+        "ws": type("Bounded", (GatewayWebSocket,), {"unread_bytes_max": settings.unread_bytes_max}),
+        "ws_max_size": settings.frame_bytes_max,
+        "ws_per_message_deflate": False,  # updates are compressed already, and its state costs 64 KiB each
+        "ws_ping_interval": settings.ping_seconds,
+        "ws_ping_timeout": settings.ping_seconds,
+    }
+
+
+def line_of(scope: Scope, cut: Callable[[], None]) -> "UvicornLine | None":
+    """The line that came with this connection, if uvicorn was asked for it.
+
+    `cut` is called when it is cut off for frames that the app does not see.
+    """
+    line = (scope.get("extensions") or {}).get(_EXTENSION)
+    if not isinstance(line, UvicornLine):
+        return None
+    line.when_cut(cut)
+    return line
+
+
+class GatewayWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's own, that hands its line to the app, bounds its pongs, and never closes with 1011.
+
+    To the npm client 1011 is final. A laptop that wakes up must come back.
+
+    One read may bring 40,000 frames: they are parsed a few at a time, and the next when the app has taken
+    those before. What the app does not see (PING, PONG, messages in tiny pieces) has a rate of its own, above
+    which no client is that means well: it is cut off.
+    """
+
+    unread_bytes_max: ClassVar[int]
+    pongs = 0  # since the client last took what was sent
+    gone: Callable[[], None] | None = None  # told once when the connection is over
+    cut: Callable[[], None] | None = None  # told when it was cut off for its frames
+    _rest: memoryview = memoryview(b"")  # came, and is not parsed yet
+    _part_bytes = _PART_BYTES_MIN  # that are parsed at once
+    _heard = 0  # frames of that part
+    _unseen: Bucket | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end."""
+        if self.gone is not None:
+            self.gone()
+        self._rest = memoryview(b"")
+        super().connection_lost(exc)
+
+    # --- reading
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came."""
+        self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
+        self.feed()
+
+    async def receive(self) -> "ASGIReceiveEvent":
+        """The next message; more is parsed, and then read, when the app has taken all that there is."""
+        if self.queue.empty():
+            self.feed()
+        return await self.queue.get()
+
+    def feed(self) -> None:
+        """Parse until there is a message for the app, or nothing is left; then the client may send more."""
+        while self._rest and not self.transport.is_closing():
+            if self.close_sent:  # its answer is behind what it had sent before
+                self._parse()
+                if self._rest:
+                    self._hold()
+                    tiny = self._heard > _PART_FRAMES
+                    self.loop.call_later(_TINY_SECONDS if tiny else 0.0, self.feed)
+                    return
+            elif self.queue.empty():
+                self._parse()
+            else:
+                self._hold()
+                return
+        if self.read_paused and (self.close_sent or self.queue.empty()) and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _parse(self) -> None:
+        """Less at once while frames are tiny, more inside of a large one."""
+        part, self._rest = self._rest[: self._part_bytes], self._rest[self._part_bytes :]
+        self._heard = 0
+        super().data_received(bytes(part))
+        if self._heard == 0:
+            self._part_bytes = min(2 * self._part_bytes, _PART_BYTES_MAX)
+        elif self._heard > _PART_FRAMES:
+            self._part_bytes = _PART_BYTES_MIN
+
+    def _hold(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def handle_text(self, event: Frame) -> None:
+        """A text, or its beginning."""
+        self._heard += 1
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Bytes, or their beginning."""
+        self._heard += 1
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        """A piece of a message; browsers send large ones so. Empty ones would add up without end."""
+        self._heard += 1
+        if len(event.data) < _PIECE_BYTES_MIN and not self._may_be_unseen():
+            return
+        super().handle_cont(event)
+
+    def handle_pong(self, event: Frame) -> None:
+        """The answer to our ping, or to none."""
+        if self._may_be_unseen():
+            super().handle_pong(event)
+
+    def _may_be_unseen(self) -> bool:
+        """Whether one more frame that the app does not see is within the rate; if not, it was cut off."""
+        self._heard += 1
+        now = self.loop.time()
+        if self._unseen is None:
+            self._unseen = Bucket(UNSEEN_PER_SECOND, _UNSEEN_BURST_SECONDS, now=now)
+        if self.transport.is_closing():
+            return False
+        if self._unseen.take(1, now=now):
+            return True
+        if self.cut is not None:
+            self.cut()
+        self.transport.abort()
+        return False
+
+    # --- what goes on beside messages
+
+    def handle_connect(self, event: Request) -> None:
+        """The handshake came: the app is started with the line in its scope."""
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            extensions = cast("dict[str, object]", self.scope["extensions"])
+            extensions[_EXTENSION] = UvicornLine(self)
+
+    def handle_ping(self) -> None:
+        """It is answered; who pings and does not read is cut off, as a close frame would not be read."""
+        if not self._may_be_unseen():
+            return
+        super().handle_ping()
+        self.pongs = 0 if self.writable.is_set() else self.pongs + 1
+        if self.pongs > PONGS_MAX or self.transport.get_write_buffer_size() > self.unread_bytes_max:
+            self.transport.abort()
+
+    def keepalive_timeout(self) -> None:
+        """No pong came: the connection is cut, unless it is us who do not read."""
+        if self.read_paused and self.ping_timeout is not None:
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
+        self.pong_timer = None
+        self.pending_ping_payload = None
+        self.transport.abort()
+
+
+class UvicornLine:
+    """Writes WebSocket frames to the socket of one connection."""
+
+    __slots__ = ("_protocol", "_transport")
+
+    def __init__(self, protocol: GatewayWebSocket) -> None:
+        self._protocol = protocol
+        self._transport = protocol.transport
+
+    def when_cut(self, told: Callable[[], None]) -> None:
+        """Be told when it is cut off for its frames."""
+        self._protocol.cut = told
+
+    @property
+    def unread_bytes(self) -> int:
+        protocol = self._protocol
+        return 0 if protocol.writable.is_set() else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        if self._open():
+            self._transport.write(_head(_BINARY, len(data)) + data)
+
+    def write_text(self, text: str) -> None:
+        data = text.encode()
+        if self._open():
+            self._transport.write(_head(_TEXT, len(data)) + data)
+
+    async def writable(self) -> None:
+        await self._protocol.writable.wait()
+
+    async def close(self, code: int, reason: str, *, seconds: float) -> None:
+        protocol = self._protocol
+        if not self._open():
+            return
+        protocol.stop_keepalive()
+        protocol.conn.send_close(code, reason)
+        self._transport.write(b"".join(protocol.conn.data_to_send()))
+        protocol.close_sent = True
+        protocol.feed()
+        protocol.close_timer = protocol.loop.call_later(seconds, self._transport.abort)
+        protocol.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        await asyncio.sleep(0)
+
+    def _open(self) -> bool:
+        protocol = self._protocol
+        return (
+            protocol.handshake_complete
+            and not protocol.close_sent
+            and not protocol.disconnected
+            and protocol.conn.state is State.OPEN
+            and not self._transport.is_closing()
+        )
+
+
+def _head(kind: int, size: int) -> bytes:
+    """The head of an unmasked frame."""
+    if size < 126:
+        return bytes((kind, size))
+    if size < 1 << 16:
+        return bytes((kind, 126, size >> 8, size & 0xFF))
+    return bytes((kind, 127)) + size.to_bytes(8, "big")

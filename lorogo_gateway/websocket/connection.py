@@ -1,0 +1,462 @@
+"""One WebSocket: a loop that reads frames and hands them to rooms; what goes out is written at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from starlette.types import Receive
+
+from lorogo_client import InvalidDocumentId, LorogoError
+from lorogo_gateway import frames
+from lorogo_gateway.auth import OPEN, UNCHECKED, NotAllowed, NotSignedIn, Principal, missing
+from lorogo_gateway.auth.presented_token import in_message
+from lorogo_gateway.frames import Crdt, MalformedFrame, Refusal, RoomErrorCode, Status
+from lorogo_gateway.limits.limiter import Refusal as Limited
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.request_quota import Share, unlimited
+from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.rooms import join_errors
+from lorogo_gateway.rooms.document_room import DocumentRoom
+from lorogo_gateway.rooms.ephemeral_room import EphemeralRoom
+from lorogo_gateway.rooms.kept_room import KeptRoom
+from lorogo_gateway.rooms.rejoin import room_error
+from lorogo_gateway.rooms.rights import Rights
+from lorogo_gateway.state.gateway_state import House
+from lorogo_gateway.transport.transport import PONGS_MAX, Line
+from lorogo_gateway.websocket.frame_pace import FramePace
+from lorogo_gateway.websocket.incoming_fragments import Fragments
+from lorogo_protocol.grants import Access
+from lorogo_protocol.ids import check_document_id
+from lorogo_protocol.tokens import TokenRefused
+from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Room = DocumentRoom | EphemeralRoom | KeptRoom
+_ROOMS: Final[dict[Crdt, type[DocumentRoom] | type[EphemeralRoom] | type[KeptRoom]]] = {
+    Crdt.LORO: DocumentRoom,
+    Crdt.EPHEMERAL: EphemeralRoom,
+    Crdt.PERSISTED: KeptRoom,
+}
+_REASON_BYTES_MAX = 123  # of a close frame
+TOKEN_ENDED: Final = 4401  # a close code: the token of the handshake is not good, or not any more
+_TIMER_SECONDS_MAX = 30 * 86400.0  # no connection lives so long
+_BAD_TOKENS_MAX = 16  # in JoinRequests of one connection
+
+
+def _nothing() -> None:
+    """Nothing is to be undone."""
+
+
+class Connection:
+    """A client, and the rooms that it is in."""
+
+    def __init__(
+        self,
+        house: House,
+        line: Line,
+        principal: Principal | None = OPEN,
+        share: Share | None = None,
+        *,
+        now: float,
+    ) -> None:
+        """`principal`: who came with the handshake; None: nobody yet, JoinRequests must bring a token.
+
+        `share`: its part in what its address and its token may do together; None: without limits.
+        """
+        settings = house.settings
+        self.share = share or unlimited(house.limiter)
+        self._principal = principal
+        self._bad_tokens = 0
+        self._unfollow: dict[tuple[Crdt, str], Callable[[], None]] = {}  # rooms with a token of their own
+        self.house = house
+        self.line = line
+        self.tasks = Tasks(self._broke)
+        self.rooms: dict[tuple[Crdt, str], Room] = {}
+        self.closing = False  # nothing that comes is heard any more
+        self._updates = Bucket(settings.updates_per_second, settings.burst_seconds, now=now)
+        self._bytes = Bucket(settings.bytes_per_second, settings.burst_seconds, now=now)
+        self._frames = FramePace(
+            settings,
+            house.limiter,
+            self.share,
+            stranger=principal is None,
+            clock=asyncio.get_running_loop().time,
+        )
+        self._fragments: Fragments | None = None  # made for the first
+        self._over: str = ""
+        self._pongs = 0  # since the client last took all that was sent
+        self._pace = asyncio.Lock()
+
+    async def run(self, receive: Receive) -> None:
+        """Read until the end."""
+        unfollow, silence = self._begin()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "websocket.disconnect":
+                    self._ended(int(message.get("code") or 1005))
+                    return
+                await self._frames.turn()
+                if self.closing:
+                    continue
+                try:
+                    wait = self._heard(message.get("bytes"), message.get("text"))
+                except MalformedFrame as error:
+                    self.close(4400, str(error), "malformed")
+                    continue
+                if wait is not None:
+                    await self._patiently(wait)
+        finally:
+            self.closing = True
+            unfollow()
+            for forget in self._unfollow.values():
+                forget()
+            if silence is not None:
+                silence.cancel()
+            if self._fragments is not None:
+                self._fragments.close()
+            await self.tasks.close()
+            for room in self.rooms.values():
+                self.house.tasks.spawn(room.leave(), name=f"leave {room.name}")
+            self.rooms.clear()
+            self.share.close()
+
+    @property
+    def unacked(self) -> int:
+        """Updates that wait for their ACK."""
+        return sum(room.unacked for room in self.rooms.values())
+
+    def stop_reading(self) -> None:
+        """What still comes is dropped; it gets no Ack."""
+        self.closing = True
+
+    async def settled(self) -> None:
+        """Return when nothing waits for its ACK. The caller has the deadline."""
+        for room in list(self.rooms.values()):
+            await room.settled()
+
+    # --- for the rooms (Seat)
+
+    def send(self, data: bytes) -> None:
+        if self._over:
+            return
+        line = self.line
+        line.write(data)
+        self.house.counters.bytes_out += len(data)
+        if line.unread_bytes > self.house.settings.unread_bytes_max:
+            self.slow()
+
+    async def send_paced(self, data: bytes, wanted: Callable[[], bool]) -> bool:
+        async with self._pace:  # rooms take turns: each would find the line writable
+            await self.line.writable()
+            if not wanted():
+                return False
+            self.send(data)
+            return True
+
+    def ack(self, prefix: bytes, ref: bytes, status: Status) -> None:
+        self.house.counters.acks[status] += 1
+        self.send(frames.ack_frame(prefix, ref, status))
+
+    def forget(self, crdt: Crdt, name: str) -> None:
+        room = self.rooms.pop((crdt, name), None)
+        self._unfollow.pop((crdt, name), _nothing)()
+        if self._fragments is not None:
+            self._fragments.forget(crdt, name)
+        if room is not None:
+            self.share.leave_document(name)
+            room.stop()
+            self.house.tasks.spawn(room.leave(), name=f"leave {name}")
+
+    def slow(self) -> None:
+        if not self._over:
+            self.house.counters.slow_readers += 1
+            self.close(1013, "you read too slowly; come back", "slow_reader")
+
+    def close(self, code: int, reason: str, why: str) -> None:
+        if self._over:
+            return
+        self.closing = True
+        self._over = why
+        text = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        seconds = self.house.settings.close_seconds
+        self.house.tasks.spawn(self.line.close(code, text, seconds=seconds), name=f"close {why}")
+
+    # --- frames
+
+    def _heard(self, data: bytes | None, text: str | None) -> Awaitable[None] | None:
+        """Act on one message; what is returned is to be awaited before the next is read."""
+        if data is None:
+            self._heard_text(text or "")
+            return None
+        self.house.counters.bytes_in += len(data)
+        if len(data) > self.house.settings.frame_bytes_max:
+            self.close(1009, f"a frame has {len(data)} bytes; send fragments", "too_large")
+            return None
+        match frames.decode_few(data, self.house.settings.unacked_updates_max):
+            case frames.DocUpdate() as frame:
+                return self._update(frame)
+            case frames.Crowded() as frame:
+                self._refuse_crowd(frame, len(data))
+            case frames.JoinRequest() as frame:
+                if seconds := self.share.join():
+                    return self._join_later(frame, seconds)
+                self._join(frame)
+            case frames.Fragment() as frame:
+                return self._fragment(frame)
+            case frames.FragmentHeader() as frame:
+                self._fragment_header(frame)
+            case frames.Leave() as frame:
+                self.forget(frame.crdt, frame.room)
+            case frames.Ack() as frame:
+                if (room := self.rooms.get((frame.crdt, frame.room))) is not None:
+                    room.acked(frame.status)
+            case frames.JoinOk() | frames.JoinError() | frames.RoomError() as frame:
+                raise MalformedFrame(f"only servers send a {type(frame).__name__}")
+        return None
+
+    def _heard_text(self, text: str) -> None:
+        if text == "ping":
+            self.line.write_text("pong")
+            self._pongs = self._pongs + 1 if self.line.unread_bytes else 0
+            if self._pongs > PONGS_MAX:
+                self.slow()
+        elif text != "pong":
+            raise MalformedFrame("the only texts are ping and pong")
+
+    async def _join_later(self, request: frames.JoinRequest, seconds: float) -> None:
+        """A token joins too quickly: its connections are not read until it may. A refusal would be final."""
+        while seconds:
+            await asyncio.sleep(seconds)
+            seconds = self.share.join()
+        if not self.closing:
+            self._join(request)
+
+    def _join(self, request: frames.JoinRequest) -> None:
+        key = (request.crdt, request.room)
+        if request.auth and (no := self.share.blocked(request.auth.decode("latin-1").strip())) is not None:
+            self._not_looked_at(request, no)
+            return
+        room, kind = self.rooms.get(key), _ROOMS.get(request.crdt)
+        if kind is None:
+            self._refuse_join(request, "unsupported_crdt", f"there are no rooms of {request.crdt} here")
+            return
+        try:
+            check_document_id(request.room)
+            rights = self._rights(request)
+        except InvalidDocumentId as error:
+            self._refuse_join(request, "invalid_document_id", str(error))
+            return
+        except (NotSignedIn, TokenRefused, NotAllowed) as error:
+            self._turn_away(request, error)
+            return
+        if not self._counted(rights.principal):
+            return
+        if room is None:
+            if len(self.rooms) >= self.house.settings.rooms_max:
+                most = self.house.settings.rooms_max
+                self.house.limiter.refusals.count(Why.ROOMS)
+                self._refuse_join(request, "too_many_rooms", f"a connection has at most {most} rooms")
+                return
+            if (full := self.share.enter_document(request.room)) is not None:
+                self._refuse_join(request, "too_many_documents", full.detail)
+                return
+            room = self.rooms[key] = kind(self, request.room, rights)
+        room.rights = rights
+        self._follow(key, rights.principal)
+        if self._fragments is not None:
+            self._fragments.forget(*key)
+        room.join(request.version)
+
+    def _counted(self, who: Principal) -> bool:
+        """Whether the token has room for this connection; the first that is known counts for all of it."""
+        if self.share.identified or who.token is None:
+            return True
+        no = self.share.identify(who.token.user)
+        self._frames.known()
+        if no is not None:
+            self.close(1013, f"{no.detail}; come back", "too_many")
+        return no is None
+
+    def _refuse_join(self, request: frames.JoinRequest, app_code: str, message: str) -> None:
+        self.send(frames.encode(join_errors.refused(request.crdt, request.room, app_code, message)))
+
+    # --- who it is
+
+    def _begin(self) -> tuple[Callable[[], None], asyncio.TimerHandle | None]:
+        """Watch over the token of the handshake; who has none must join with one before long."""
+        if self._principal is not None:
+            return self.house.guard.follow(self._principal, self._token_ended), None
+        seconds = self.house.settings.join_seconds
+        return _nothing, asyncio.get_running_loop().call_later(seconds, self._silent)
+
+    def _silent(self) -> None:
+        if not self.rooms:
+            self.close(TOKEN_ENDED, "token-missing: no token came", "token")
+
+    def _rights(self, request: frames.JoinRequest) -> Rights:
+        """By the token of the request, else of the room, else of the handshake.
+
+        Raises NotSignedIn, TokenRefused, NotAllowed.
+        """
+        guard = self.house.guard
+        if request.auth and not guard.open:
+            who = guard.verified(in_message(request.auth))
+            if who.token is not None:
+                self.share.passed(who.token.user)
+        elif (room := self.rooms.get((request.crdt, request.room))) is not None:
+            who = room.rights.principal
+        elif self._principal is None:
+            raise missing()
+        else:
+            who = self._principal
+        who.need(request.room, Access.READ)
+        return Rights(who, who.access(request.room), self.house.settings.read_only)
+
+    def _not_looked_at(self, request: frames.JoinRequest, no: Limited) -> None:
+        """Too many tokens were refused: a stranger comes back later, who has rooms keeps the others."""
+        if not self.share.identified:
+            self.close(1013, f"{no.detail}; come back later", "token")
+            return
+        self.house.counters.joins_refused += 1
+        why = NotSignedIn("rate-limited", f"{no.detail}; try again in {no.retry_after} s")
+        self.send(frames.encode(join_errors.not_let_in(request.crdt, request.room, why)))
+        self.forget(request.crdt, request.room)
+
+    def _turn_away(self, request: frames.JoinRequest, error: LorogoError) -> None:
+        """No token lets it in; a room that was joined before is over, as the client takes it."""
+        if error.code == UNCHECKED:
+            self.close(1013, f"{error.code}: {error}", "not_served")
+            return
+        self.house.counters.joins_refused += 1
+        self.send(frames.encode(join_errors.not_let_in(request.crdt, request.room, error)))
+        self.forget(request.crdt, request.room)
+        if isinstance(error, TokenRefused):
+            self.share.failed()
+            self._bad_tokens += 1
+            if self._bad_tokens >= _BAD_TOKENS_MAX:
+                self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
+
+    def _follow(self, key: tuple[Crdt, str], who: Principal) -> None:
+        """The room ends with its token; one with the token of the handshake ends with the connection.
+
+        In time before that it is asked to join again: the npm client asks its app for a token then.
+        """
+        before = self._unfollow.pop(key, _nothing)
+        if who is not self._principal:
+            guard, soon = self.house.guard, self.house.settings.renew_seconds
+            undo = ExitStack()
+            undo.callback(guard.follow(who, partial(self._room_ended, key)))
+            if 2 * soon < (left := guard.left(who)) < _TIMER_SECONDS_MAX:
+                timer = asyncio.get_running_loop().call_later(left - soon, self._renew, key)
+                undo.callback(timer.cancel)
+            self._unfollow[key] = undo.close
+        before()
+
+    def _renew(self, key: tuple[Crdt, str]) -> None:
+        if (room := self.rooms.get(key)) is not None:
+            room.rejoin("the token ends soon: join again with a fresh one")
+
+    def _room_ended(self, key: tuple[Crdt, str], error: TokenRefused) -> None:
+        self.send(room_error(*key, RoomErrorCode.UNKNOWN, f"auth_failed: {error.code}: {error}"))
+        self.forget(*key)
+
+    def _token_ended(self, error: TokenRefused) -> None:
+        for key in list(self.rooms):
+            self._room_ended(key, error)
+        self.close(TOKEN_ENDED, f"{error.code}: {error}", "token")
+
+    # --- updates
+
+    def _update(self, frame: frames.DocUpdate) -> Awaitable[None] | None:
+        room = self.rooms.get((frame.crdt, frame.room))
+        if room is None:
+            self.ack(frames.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
+            return None
+        self.house.counters.updates_in += len(frame.updates)
+        if not self._paid(room, frame.batch, len(frame.updates), sum(map(len, frame.updates))):
+            return None
+        return room.update(frame.updates, frame.batch)
+
+    def _refuse_crowd(self, frame: frames.Crowded, size: int) -> None:
+        """Each update would be a message of its own."""
+        room = self.rooms.get((frame.crdt, frame.room))
+        if room is None:
+            self.ack(frames.room_prefix(frame.crdt, frame.room), frame.batch, Status.PERMISSION_DENIED)
+            return
+        self.house.counters.updates_in += frame.count
+        if self._paid(room, frame.batch, self.house.settings.unacked_updates_max, size):
+            room.failed(frame.batch, Status.PAYLOAD_TOO_LARGE)
+
+    def _paid(self, room: Room, batch: bytes, count: int, size: int) -> bool:
+        """Whether the rates of the connection and of its token let them pass; if not, they are answered."""
+        now = asyncio.get_running_loop().time()
+        size *= room.weight
+        if not (self._updates.take(count, now=now) and self._bytes.take(size, now=now)):
+            self.house.limiter.refusals.count(Why.UPDATES)
+            seconds = max(self._updates.seconds(now=now), self._bytes.seconds(now=now))
+        elif not (seconds := self.share.update(count, size)):
+            return True
+        room.failed(batch, Status.RATE_LIMITED, seconds=seconds)
+        return False
+
+    def _fragment_header(self, header: frames.FragmentHeader) -> None:
+        """Fragments are let in, and paid for, before any comes: a reader's would fill memory for nothing."""
+        room = self.rooms.get((header.crdt, header.room))
+        if room is None:
+            self.ack(frames.room_prefix(header.crdt, header.room), header.batch, Status.PERMISSION_DENIED)
+            return
+        answer = room.announced(header.total)
+        if answer is not Status.OK:
+            if answer is not None:
+                room.failed(header.batch, answer)
+            return
+        if self._fragments is None:
+            self._fragments = Fragments(self.house, self.share.key, self._refused)
+        if self._fragments.begin(header) and not self._paid(room, header.batch, 1, header.total):
+            self._fragments.drop(header)
+
+    def _fragment(self, fragment: frames.Fragment) -> Awaitable[None] | None:
+        room = self.rooms.get((fragment.crdt, fragment.room))
+        if self._fragments is None or room is None:
+            return None
+        payload = self._fragments.add(fragment)
+        if payload is None:
+            return None
+        self.house.counters.updates_in += 1
+        return room.update((payload,), fragment.batch)
+
+    def _refused(self, refusal: Refusal) -> None:
+        if (room := self.rooms.get((refusal.key.crdt, refusal.key.room))) is not None:
+            room.failed(refusal.key.batch, refusal.status, seconds=1.0)
+
+    # --- inside
+
+    async def _patiently(self, wait: Awaitable[None]) -> None:
+        """Not reading is how a client is slowed; it ends when the client cannot be answered at all."""
+        try:
+            async with asyncio.timeout(self.house.settings.join_seconds):
+                await wait
+        except TimeoutError:
+            self.close(1013, "too much waits for its ACK; come back", "not_served")
+        except LorogoError as error:
+            log.warning("a frame was not handled", problem=str(error))
+
+    def _ended(self, code: int) -> None:
+        words = {
+            1000: "client",
+            1001: "client",
+            1005: "lost",
+            1006: "lost",
+            1009: "too_large",
+            1012: "shutdown",
+        }
+        self.house.counters.closed[self._over or words.get(code, "client")] += 1
+
+    def _broke(self, error: Exception) -> None:
+        log.error("a connection broke", exc_info=error)
+        self.close(1013, "something went wrong here; come back", "broke")

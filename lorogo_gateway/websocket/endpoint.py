@@ -1,0 +1,180 @@
+"""`Sockets`: the route `/ws`, all its connections, and how they end together."""
+
+import asyncio
+from functools import partial
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from lorogo_client import Client
+from lorogo_gateway.auth import UNCHECKED, Guard, NotSignedIn, presented
+from lorogo_gateway.frames import Crdt
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.request_quota import visit_of
+from lorogo_gateway.origins import welcome
+from lorogo_gateway.problems import Problem
+from lorogo_gateway.settings import GatewaySettings
+from lorogo_gateway.state.gateway_state import House
+from lorogo_gateway.transport.transport import AsgiLine, Line
+from lorogo_gateway.transport.uvicorn_transport import line_of
+from lorogo_gateway.websocket.connection import TOKEN_ENDED, Connection
+from lorogo_protocol.tokens import TokenRefused
+from lorogo_transport.tasks import Tasks
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_REASON_CHARS_MAX = 120  # of a close frame, which has room for 123 bytes
+
+
+class Sockets:
+    """The WebSocket door of a gateway. Close it before the HTTP server is stopped."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        guard: Guard | None = None,
+        limiter: Limiter | None = None,
+    ) -> None:
+        self._settings = settings
+        self._guard = guard or Guard()
+        self._house = House(client, settings, Tasks(_broke), self._guard, limiter or Limiter(settings))
+        self._connections: set[Connection] = set()
+        self._closing = False
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    def routes(self) -> list[BaseRoute]:
+        """For Starlette."""
+        return [WebSocketRoute("/ws", _Endpoint(self)), Route("/ws", _not_a_socket)]
+
+    def stats(self) -> dict[str, object]:
+        """What there is now, and sums since the start."""
+        rooms = [key for connection in self._connections for key in connection.rooms]
+        unread = [connection.line.unread_bytes for connection in self._connections]
+        return {
+            "connections": len(self._connections),
+            "rooms": len(set(rooms)),
+            "members": len(rooms),
+            "documents": len({name for crdt, name in rooms if crdt is Crdt.LORO}),
+            "unacked": sum(connection.unacked for connection in self._connections),
+            "unfinished_bytes": self._house.unfinished.bytes,
+            "unread_bytes": sum(unread),
+            "unread_bytes_worst": max(unread, default=0),
+            **self._house.counters.facts(),
+        }
+
+    async def close(self) -> None:
+        """Take nothing more, wait for what is in flight within `close_seconds`, close with 1001."""
+        self._closing = True
+        for connection in self._connections:
+            connection.stop_reading()
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                for connection in list(self._connections):
+                    await connection.settled()
+        except TimeoutError:
+            log.warning("closed with updates that have no ACK", updates=self.stats()["unacked"])
+        for connection in list(self._connections):
+            connection.close(1001, "the gateway is shut down; come back", "shutdown")
+        try:
+            async with asyncio.timeout(self._settings.close_seconds):
+                await self._all_gone.wait()
+                await self._house.tasks.idle()
+        except TimeoutError:
+            log.warning("connections did not end in time", connections=len(self._connections))
+        await self._house.tasks.close()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, from its handshake to its end."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        headers = Headers(scope=scope)
+        if not welcome(headers, self._settings.origins) or self._is_forged(headers):
+            self._house.counters.closed["origin"] += 1
+            await send({"type": "websocket.close", "code": 4403})  # before it is accepted: HTTP 403
+            return
+        await send({"type": "websocket.accept"})
+        if self._closing or len(self._connections) >= self._settings.connections_max:
+            await self._too_many(send)
+            return
+        visit = visit_of(scope, self._house.limiter)
+        try:
+            principal = self._guard.known(headers)
+        except (NotSignedIn, TokenRefused) as error:
+            self._house.counters.closed["token"] += 1
+            if error.code != UNCHECKED:
+                visit.failed()
+            code = 1013 if error.code == UNCHECKED else TOKEN_ENDED
+            reason = f"{error.code}: {error}"[:_REASON_CHARS_MAX]
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        share = visit.share()
+        if (
+            share.open(None if principal is None or principal.token is None else principal.token.user)
+            is not None
+        ):
+            await self._too_many(send)
+            return
+        line: Line | None = line_of(scope, partial(self._house.limiter.refusals.count, Why.FRAMES))
+        writer: asyncio.Task[None] | None = None
+        if line is None:
+            line = queued = AsgiLine(send)
+            writer = asyncio.create_task(queued.run())
+        connection = Connection(self._house, line, principal, share, now=asyncio.get_running_loop().time())
+        self._connections.add(connection)
+        self._all_gone.clear()
+        self._house.counters.opened += 1
+        try:
+            await connection.run(receive)
+        finally:
+            self._connections.discard(connection)
+            if not self._connections:
+                self._all_gone.set()
+            if writer is not None:
+                writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
+
+    async def _too_many(self, send: Send) -> None:
+        self._house.counters.closed["too_many"] += 1
+        await send({"type": "websocket.close", "code": 1013, "reason": "too many connections; come back"})
+
+    def _is_forged(self, headers: Headers) -> bool:
+        """Whether a page of others may have sent it with our cookie: browsers always say their Origin."""
+        return (
+            not self._guard.open and "origin" not in headers and "cookie" in headers and _by_cookie(headers)
+        )
+
+
+def _by_cookie(headers: Headers) -> bool:
+    try:
+        found = presented(headers)
+    except NotSignedIn:
+        return False  # which is refused anyhow
+    return found is not None and found.place == "cookie"
+
+
+class _Endpoint:
+    """An ASGI app for WebSocketRoute, without Starlette's own WebSocket object between."""
+
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._sockets.serve(scope, receive, send)
+
+
+async def _not_a_socket(_request: Request) -> Response:
+    """Somebody looks with curl or a browser."""
+    words = "this is for WebSocket clients that speak the loro-protocol, as the npm package loro-websocket"
+    headers = {"upgrade": "websocket", "connection": "upgrade"}
+    return Problem(426, "upgrade-required", words, headers=headers).response()
+
+
+def _broke(error: Exception) -> None:
+    log.error("a task of the WebSocket door broke", exc_info=error)

@@ -1,0 +1,61 @@
+"""How quickly the frames of one connection are heard, whatever is in them."""
+
+import asyncio
+from collections.abc import Callable
+
+from lorogo_gateway.limits.limiter import Limiter
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.limits.request_quota import Share
+from lorogo_gateway.limits.token_bucket import Bucket
+from lorogo_gateway.settings import GatewaySettings
+
+_TURN_FRAMES = 32  # one after another, before other connections are looked at
+_PAUSE_SECONDS = 0.25  # not reading: it is how a client is slowed
+
+
+class FramePace:
+    """A rate for the connection and one for its token; and after a few frames it is others' turn.
+
+    Who is above it is not read for a while. Nothing is dropped, and nobody is closed for it.
+    """
+
+    __slots__ = ("_bucket", "_clock", "_limiter", "_settings", "_share", "_turn")
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        limiter: Limiter,
+        share: Share,
+        *,
+        stranger: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._limiter = limiter
+        self._share = share
+        self._clock = clock
+        self._turn = 0
+        rate = settings.stranger_frames_per_second if stranger else settings.frames_per_second
+        self._bucket = Bucket(rate, settings.burst_seconds, now=clock())
+
+    def known(self) -> None:
+        """It has shown a token: it is no stranger any more."""
+        settings = self._settings
+        self._bucket = Bucket(settings.frames_per_second, settings.burst_seconds, now=self._clock())
+
+    async def turn(self) -> None:
+        """A frame came: return when it may be heard."""
+        self._turn += 1
+        if self._turn >= _TURN_FRAMES:
+            await self._others()
+        while not self._bucket.take(1, now=self._clock()):
+            self._limiter.refusals.count(Why.FRAMES)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _others(self) -> None:
+        await asyncio.sleep(0)
+        seconds = self._share.frames(self._turn)
+        while seconds:
+            await asyncio.sleep(min(seconds, _PAUSE_SECONDS))
+            seconds = self._share.frames(self._turn)
+        self._turn = 0

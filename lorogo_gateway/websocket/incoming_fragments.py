@@ -1,0 +1,79 @@
+"""Updates of one connection that come in fragments, and the timer that gives up those that do not end."""
+
+import asyncio
+from collections.abc import Callable
+
+from lorogo_gateway.frames import Assembler, Crdt, Fragment, FragmentHeader, Refusal
+from lorogo_gateway.frames.fragments import NO_ROOM
+from lorogo_gateway.limits.reasons import Why
+from lorogo_gateway.state.gateway_state import House
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Fragments:
+    """An Assembler with a clock; `refused` is told of every batch that was dropped."""
+
+    __slots__ = ("_assembler", "_expiry", "_house", "_refused")
+
+    def __init__(self, house: House, key: str, refused: Callable[[Refusal], None]) -> None:
+        settings = house.settings
+        self._house = house
+        self._refused = refused
+        self._expiry: asyncio.TimerHandle | None = None
+        self._assembler = Assembler(
+            bytes_max=settings.fragments_bytes_max,
+            update_bytes_max=settings.update_bytes_max,
+            seconds=settings.fragment_seconds,
+            pool=house.unfinished,
+            key=key,
+        )
+
+    def begin(self, header: FragmentHeader) -> bool:
+        """Whether a batch begins with it: no if it was refused, or is known already."""
+        known = self._assembler.knows(header)
+        refusal = self._assembler.begin(header, now=asyncio.get_running_loop().time())
+        if refusal is not None:
+            self._refuse(refusal)
+        self._schedule()
+        return refusal is None and not known
+
+    def add(self, fragment: Fragment) -> bytes | None:
+        """The whole update, if this was its last fragment."""
+        match self._assembler.add(fragment):
+            case Refusal() as refusal:
+                self._refuse(refusal)
+                return None
+            case payload:
+                return payload
+
+    def drop(self, header: FragmentHeader) -> None:
+        """Its sender was answered already."""
+        self._assembler.drop(header)
+
+    def forget(self, crdt: Crdt, room: str) -> None:
+        """The room was left, or is joined anew."""
+        self._assembler.forget(crdt, room)
+
+    def close(self) -> None:
+        """The connection is over."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._assembler.close()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        log.info("fragments were refused", room=refusal.key.room, problem=refusal.problem)
+        if refusal.problem == NO_ROOM:
+            self._house.limiter.refusals.count(Why.FRAGMENTS)
+        self._refused(refusal)
+
+    def _schedule(self) -> None:
+        if self._expiry is None and (due := self._assembler.deadline) is not None:
+            self._expiry = asyncio.get_running_loop().call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        for refusal in self._assembler.expire(now=asyncio.get_running_loop().time()):
+            self._refuse(refusal)
+        self._schedule()
