@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lorogo_chaos.drill import DrillSettings, Outcome
-from lorogo_chaos.usage import SHORT_SECONDS, WARM_UP_SECONDS, Growth
+from lorogo_chaos.fault_run import DrillSettings, Outcome
+from lorogo_chaos.processes.usage import SHORT_SECONDS, WARM_UP_SECONDS, Growth
 from lorogo_chaos.verdict import Missing, percentile
 
 _NAMED_MAX = 20  # lost edits that are named in words; JSON has up to a thousand

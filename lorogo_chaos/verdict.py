@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lorogo_chaos.notes import Life
+from lorogo_chaos.fleet.event_log import Life
 
 _EDITED_WITHIN_SECONDS = 1.0
 

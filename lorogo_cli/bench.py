@@ -13,7 +13,7 @@ from lorogo_bench import traces as wanted
 from lorogo_bench.run import Result, run_all
 from lorogo_bench.traces import Trace
 from lorogo_bench.workload import DURABILITIES, Bench, Durability, Workload
-from lorogo_chaos import traces
+from lorogo_chaos.fleet import traces
 from lorogo_cli import results
 from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table

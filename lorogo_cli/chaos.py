@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from lorogo_chaos import report, traces
-from lorogo_chaos.drill import Drill, DrillSettings, Outcome
-from lorogo_chaos.menu import menu
+from lorogo_chaos import report
+from lorogo_chaos.fault_run import Drill, DrillSettings, Outcome
+from lorogo_chaos.faults.catalogue import menu
+from lorogo_chaos.fleet import traces
 from lorogo_cli import results
 from lorogo_cli.errors import INTERRUPTED, Problem
 from lorogo_cli.output import say, say_table

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos import usage
-from lorogo_chaos.drill import DrillSettings
-from lorogo_chaos.menu import WORDS
+from lorogo_chaos.fault_run import DrillSettings
+from lorogo_chaos.faults.catalogue import WORDS
+from lorogo_chaos.processes import usage
 from tests.pages import commands, table, unknown_options
 from tests.simulation import finding, mutations, test_seeds, world
 from tests.simulation.checks.on_disk import AnswersAreOnDisk

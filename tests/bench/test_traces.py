@@ -5,7 +5,7 @@ import pytest
 from lorogo_bench import traces
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Bench
-from lorogo_chaos.traces import made
+from lorogo_chaos.fleet.traces import made
 
 
 def test_a_part_knows_its_own_end() -> None:

@@ -13,7 +13,7 @@ import pytest
 from lorogo_bench.registry import WORKLOADS
 from lorogo_bench.run import run_all
 from lorogo_bench.workload import Bench, Workload
-from lorogo_chaos.traces import made
+from lorogo_chaos.fleet.traces import made
 from tests.cli.support import COMMAND, environment, lorogo, refused, said, until
 
 pytestmark = pytest.mark.nats

@@ -1,6 +1,6 @@
 """Lives of writers, written by hand."""
 
-from lorogo_chaos.notes import Kind, Life, Note
+from lorogo_chaos.fleet.event_log import Kind, Life, Note
 
 Line = tuple[Kind, float, str, int]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lorogo_chaos.drill import Drill, DrillSettings
 from lorogo_chaos.errors import NotPossible
-from lorogo_chaos.plan import Choice
+from lorogo_chaos.fault_run import Drill, DrillSettings
+from lorogo_chaos.faults.plan import Choice
 from lorogo_chaos.verdict import Happened
 
 

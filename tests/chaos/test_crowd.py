@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos import crowd as crowds
-from lorogo_chaos.crowd import Crowd, Waiting
-from lorogo_chaos.notes import Kind, Note
-from lorogo_chaos.stack import Stack
-from lorogo_chaos.traces import made
+from lorogo_chaos.fleet import client_fleet as crowds
+from lorogo_chaos.fleet.client_fleet import Crowd, Waiting
+from lorogo_chaos.fleet.event_log import Kind, Note
+from lorogo_chaos.fleet.traces import made
+from lorogo_chaos.processes.stack import Stack
 from tests.stillness import stand_still
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos import damage
 from lorogo_chaos.errors import ChaosError, NotPossible
+from lorogo_chaos.faults import damage
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_chaos import faults
+from lorogo_chaos.faults import faults
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos import damage, finals, report
-from lorogo_chaos.crowd import Crowd, documents_of
-from lorogo_chaos.drill import Drill, DrillSettings, Outcome
+from lorogo_chaos import final_check, report
 from lorogo_chaos.errors import ChaosError
-from lorogo_chaos.menu import WORDS
-from lorogo_chaos.stack import Stack, StackSettings
-from lorogo_chaos.traces import made
+from lorogo_chaos.fault_run import Drill, DrillSettings, Outcome
+from lorogo_chaos.faults import damage
+from lorogo_chaos.faults.catalogue import WORDS
+from lorogo_chaos.fleet.client_fleet import Crowd, documents_of
+from lorogo_chaos.fleet.traces import made
+from lorogo_chaos.processes.stack import Stack, StackSettings
 from lorogo_chaos.verdict import Final, judge
 from tests.cli.support import COMMAND, environment, lorogo, refused, said
 
@@ -184,7 +185,7 @@ def test_a_second_ctrl_c_ends_a_drill_at_once(tmp_path: Path) -> None:
 async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a new client is not given one ACKed edit, the exit code is 1 and the words name it."""
     taken: list[tuple[str, str]] = []
-    honest = finals.read_all
+    honest = final_check.read_all
 
     async def sabotaged(url: str, documents: list[str], seconds: float) -> dict[str, Final | None]:
         found = await honest(url, documents, seconds)
@@ -194,7 +195,7 @@ async def test_a_drill_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         taken.append((document, final.marks[0]))
         return {**found, document: replace(final, marks=final.marks[1:])}
 
-    monkeypatch.setattr(finals, "read_all", sabotaged)
+    monkeypatch.setattr(final_check, "read_all", sabotaged)
     settings = DrillSettings(documents=1, writers=2, faults=1, only=("writer-kill",), every_seconds=0)
     outcome: Outcome = await Drill(settings, [made(100)]).run()
     assert report.exit_code(outcome) == 1
@@ -215,14 +216,14 @@ async def test_what_is_really_gone_is_found() -> None:
         async with crowd:
             assert await crowd.recovered(time.monotonic(), PATIENCE) is not None
             assert await crowd.rest(PATIENCE) == []
-            before = await finals.read_all(stack.direct_url, ["a"], PATIENCE)
+            before = await final_check.read_all(stack.direct_url, ["a"], PATIENCE)
         assert judge(crowd.lives, before).good
         (server,), (node,) = stack.servers, stack.nodes
         await asyncio.gather(server.kill(), node.kill())
         for folder in (server.data, node.store / "jetstream"):
             await asyncio.to_thread(damage.lose_folder, folder, within=stack.folder)
         await stack.wait_ready()
-        verdict = judge(crowd.lives, await finals.read_all(stack.direct_url, ["a"], PATIENCE))
+        verdict = judge(crowd.lives, await final_check.read_all(stack.direct_url, ["a"], PATIENCE))
     assert verdict.acked > 0
     assert len(verdict.lost) == verdict.acked
     assert verdict.verified

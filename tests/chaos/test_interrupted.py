@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from lorogo_chaos import drill, finals
-from lorogo_chaos.crowd import Crowd
-from lorogo_chaos.drill import Drill, DrillSettings
-from lorogo_chaos.stack import Stack
+from lorogo_chaos import fault_run, final_check
+from lorogo_chaos.fault_run import Drill, DrillSettings
+from lorogo_chaos.fleet.client_fleet import Crowd
+from lorogo_chaos.processes.stack import Stack
 from lorogo_chaos.verdict import Final
 from lorogo_cli.runtime import stop_signals
 from tests.chaos.lives import life
@@ -65,9 +65,9 @@ async def _interrupted(
     async def failed(url: str, documents: Sequence[str], seconds: float) -> list[str]:
         return []
 
-    monkeypatch.setattr(finals, "read_all", read_all)
-    monkeypatch.setattr(finals, "failed", failed)
-    monkeypatch.setattr(drill, "_HURRY_DISKS_SECONDS", 0.05)
+    monkeypatch.setattr(final_check, "read_all", read_all)
+    monkeypatch.setattr(final_check, "failed", failed)
+    monkeypatch.setattr(fault_run, "_HURRY_DISKS_SECONDS", 0.05)
     parties = [_Party(), _Party()]
     stack: Any = SimpleNamespace(servers=parties[:1], nodes=parties[1:], direct_url="", wait_ready=wait_ready)
     stop = asyncio.Event()

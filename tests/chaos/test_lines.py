@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lorogo_chaos.errors import ChaosError
-from lorogo_chaos.lines import LOOPBACK, Line
+from lorogo_chaos.processes.links import LOOPBACK, Line
 
 SECONDS = 5.0
 MIB = 1024 * 1024

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lorogo_chaos.faults import registry
-from lorogo_chaos.menu import WORDS, menu
-from lorogo_chaos.writer_faults import WRITER_FAULTS
+from lorogo_chaos.faults.catalogue import WORDS, menu
+from lorogo_chaos.faults.faults import registry
+from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
 
 
 def test_every_fault_is_told_in_words() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lorogo_chaos.notes import Notebook, Reading, read
+from lorogo_chaos.fleet.event_log import Notebook, Reading, read
 
 
 def test_notes_are_there_at_once_and_can_be_followed(tmp_path: Path) -> None:

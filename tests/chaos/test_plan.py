@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_chaos.plan import Choice, UnknownFault, chosen, one_side, steps
+from lorogo_chaos.faults.plan import Choice, UnknownFault, chosen, one_side, steps
 
 FAULTS = [
     Choice("kill"),

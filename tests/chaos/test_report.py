@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from lorogo_chaos import report
-from lorogo_chaos.drill import DrillSettings, Outcome
-from lorogo_chaos.servers import last_said
-from lorogo_chaos.usage import Growth
+from lorogo_chaos.fault_run import DrillSettings, Outcome
+from lorogo_chaos.processes.servers import last_said
+from lorogo_chaos.processes.usage import Growth
 from lorogo_chaos.verdict import Final, Happened, Verdict, judge
 from tests.chaos.lives import life
 

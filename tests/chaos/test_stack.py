@@ -12,9 +12,9 @@ import pytest
 
 import lorogo_client
 from lorogo_chaos.errors import ChaosError, NotPossible
-from lorogo_chaos.faults import registry
-from lorogo_chaos.processes import Member, family
-from lorogo_chaos.stack import Stack, StackSettings
+from lorogo_chaos.faults.faults import registry
+from lorogo_chaos.processes.processes import Member, family
+from lorogo_chaos.processes.stack import Stack, StackSettings
 
 pytestmark = pytest.mark.nats
 
@@ -93,7 +93,7 @@ def _states(pids: list[int]) -> set[str]:
 _ABANDONED = """
 import asyncio, sys
 from pathlib import Path
-from lorogo_chaos.stack import Stack, StackSettings
+from lorogo_chaos.processes.stack import Stack, StackSettings
 async def main():
     settings = StackSettings(servers=1, folder=Path(sys.argv[1]), small_disk_bytes=64 << 20)
     async with Stack(settings) as stack:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_chaos import traces
-from lorogo_chaos.traces import BadTrace
+from lorogo_chaos.fleet import traces
+from lorogo_chaos.fleet.traces import BadTrace
 
 SEQUENTIAL = {
     "startContent": "",

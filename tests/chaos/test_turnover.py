@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from lorogo_chaos.crowd import Crowd
-from lorogo_chaos.drill import Drill, DrillSettings
-from lorogo_chaos.stack import Stack, StackSettings
-from lorogo_chaos.traces import made
-from lorogo_chaos.writer import following
+from lorogo_chaos.fault_run import Drill, DrillSettings
+from lorogo_chaos.fleet.client_fleet import Crowd
+from lorogo_chaos.fleet.traces import made
+from lorogo_chaos.fleet.writer import following
+from lorogo_chaos.processes.stack import Stack, StackSettings
 
 
 def test_documents_follow_each_other() -> None:

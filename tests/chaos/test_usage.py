@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.usage import Sample, Trail, Usage, growth, growth_of_all, measure, role_of
+from lorogo_chaos.processes.usage import Sample, Trail, Usage, growth, growth_of_all, measure, role_of
 
 MIB = 1 << 20
 

@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lorogo_chaos import report
-from lorogo_chaos.drill import DrillSettings, Outcome
-from lorogo_chaos.notes import Kind, Life, Note
+from lorogo_chaos.fault_run import DrillSettings, Outcome
+from lorogo_chaos.fleet.event_log import Kind, Life, Note
 from lorogo_chaos.verdict import Final, Happened, judge, percentile
 from tests.chaos.lives import life
 

@@ -1,13 +1,13 @@
 """Real editing traces for drills, where they are at hand; a small made one where they are not.
 
 `automerge-paper` was prepared by Martin Kleppmann. Put the traces into a folder `data/traces` beside the
-project or name the folder in LOROGO_TRACES (lorogo_chaos/traces.py says what they are).
+project or name the folder in LOROGO_TRACES (lorogo_chaos/fleet/traces.py says what they are).
 """
 
 import os
 from pathlib import Path
 
-from lorogo_chaos.traces import ENVIRONMENT, MADE_EDITS, Patch, Trace, made, read
+from lorogo_chaos.fleet.traces import ENVIRONMENT, MADE_EDITS, Patch, Trace, made, read
 
 __all__ = ["Patch", "Trace", "trace"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_chaos.disks import SmallDisk
 from lorogo_chaos.errors import NotPossible
+from lorogo_chaos.processes.disks import SmallDisk
 from lorogo_client import NotServed, ServerFull
 from lorogo_client.inspection.health import health
 from lorogo_log import Reader, limits

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lorogo_chaos import nats_nodes
+from lorogo_chaos.processes import nats_nodes
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.api import state_from_info
 from lorogo_transport.nats.connection import connect

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lorogo_chaos.errors import ChaosError, NotReady
-from lorogo_chaos.lines import LOOPBACK, Line
+from lorogo_chaos.processes.links import LOOPBACK, Line
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.nats.embedded import EmbeddedNats

@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 
 import lorogo_client
-from lorogo_chaos.notes import MARKS
+from lorogo_chaos.fleet.event_log import MARKS
+from lorogo_chaos.fleet.writer import digest
 from lorogo_chaos.verdict import Final
-from lorogo_chaos.writer import digest
 from lorogo_client import Client, ClientSettings
 from lorogo_client.inspection.overview import rows
 from lorogo_protocol.errors import LorogoError

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from lorogo_chaos import nats_nodes
-from lorogo_chaos.disks import SmallDisk
 from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
-from lorogo_chaos.lines import Line
-from lorogo_chaos.nats_nodes import CLUSTER_NODES, NatsParty
-from lorogo_chaos.servers import ServerParty
+from lorogo_chaos.processes import nats_nodes
+from lorogo_chaos.processes.disks import SmallDisk
+from lorogo_chaos.processes.links import Line
+from lorogo_chaos.processes.nats_nodes import CLUSTER_NODES, NatsParty
+from lorogo_chaos.processes.servers import ServerParty
 from lorogo_transport.errors import TransportError
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.rpc.discovery import ServerStats, server_stats

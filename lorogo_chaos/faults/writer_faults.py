@@ -4,9 +4,9 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from lorogo_chaos.crowd import Crowd
-from lorogo_chaos.faults import Fault, Mend, Struck
-from lorogo_chaos.stack import Stack
+from lorogo_chaos.faults.faults import Fault, Mend, Struck
+from lorogo_chaos.fleet.client_fleet import Crowd
+from lorogo_chaos.processes.stack import Stack
 
 
 def writer_kill(crowd: Crowd) -> Fault:

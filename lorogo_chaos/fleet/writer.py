@@ -1,4 +1,4 @@
-"""Somebody who edits: `python -m lorogo_chaos.writer ORDER`, a client in a process of its own.
+"""Somebody who edits: `python -m lorogo_chaos.fleet.writer ORDER`, a client in a process of its own.
 
 The order is a JSON file (`Order`). Words of the drill come as lines on stdin: `rest` (edit no more, and wait
 until all is ACKed), `look` (note what every replica holds). When stdin ends, so does the writer: nobody is
@@ -20,9 +20,9 @@ from pathlib import Path
 from loro import LoroDoc
 
 import lorogo_client
-from lorogo_chaos import traces
-from lorogo_chaos.notes import BODY, MARKS, Notebook, mark
-from lorogo_chaos.traces import Patch
+from lorogo_chaos.fleet import traces
+from lorogo_chaos.fleet.event_log import BODY, MARKS, Notebook, mark
+from lorogo_chaos.fleet.traces import Patch
 from lorogo_client import (
     Client,
     ClientSettings,

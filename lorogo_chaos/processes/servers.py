@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lorogo_chaos.errors import NotReady
-from lorogo_chaos.lines import Line
-from lorogo_chaos.processes import Guard, Member, family, gone
+from lorogo_chaos.processes.links import Line
+from lorogo_chaos.processes.processes import Guard, Member, family, gone
 from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'

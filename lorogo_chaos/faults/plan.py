@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lorogo_chaos.errors import ChaosError
-from lorogo_chaos.faults import Harm
+from lorogo_chaos.faults.faults import Harm
 
 _WHOLE_CHANCE = 0.6  # that a fault lasts as long as it should; else it ends early, at any moment
 _SHARE_MIN = 0.05

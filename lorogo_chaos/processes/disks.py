@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lorogo_chaos.errors import NotPossible
-from lorogo_chaos.processes import Guard
+from lorogo_chaos.processes.processes import Guard
 
 BYTES_DEFAULT = 256 * 1024 * 1024
 _BYTES_MIN = 4 * 1024 * 1024

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Self
 
 from lorogo_chaos.errors import NotReady
-from lorogo_chaos.notes import Life, Note, Reading
-from lorogo_chaos.stack import Stack
-from lorogo_chaos.traces import Trace
-from lorogo_chaos.writer import Order
+from lorogo_chaos.fleet.event_log import Life, Note, Reading
+from lorogo_chaos.fleet.traces import Trace
+from lorogo_chaos.fleet.writer import Order
+from lorogo_chaos.processes.stack import Stack
 
 _PATCHES_MAX = 20_000  # of one trace: enough for a drill, and read by every writer
 _START_SECONDS = 30.0
@@ -171,7 +171,7 @@ class Crowd:
         await asyncio.to_thread(self._write_order, writer, order, notes)
         with (writer.folder / "writer.log").open("ab") as log:
             writer.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "lorogo_chaos.writer", str(order)),
+                *(sys.executable, "-m", "lorogo_chaos.fleet.writer", str(order)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

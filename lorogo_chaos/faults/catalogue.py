@@ -4,13 +4,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lorogo_chaos.disks import SmallDisk
 from lorogo_chaos.errors import NotPossible
-from lorogo_chaos.faults import Harm, registry
-from lorogo_chaos.lines import Line
-from lorogo_chaos.nats_nodes import NatsParty
-from lorogo_chaos.stack import Stack, StackSettings
-from lorogo_chaos.writer_faults import WRITER_FAULTS
+from lorogo_chaos.faults.faults import Harm, registry
+from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
+from lorogo_chaos.processes.disks import SmallDisk
+from lorogo_chaos.processes.links import Line
+from lorogo_chaos.processes.nats_nodes import NatsParty
+from lorogo_chaos.processes.stack import Stack, StackSettings
 
 WORDS: dict[str, str] = {
     "server-kill": "kill -9 of one server; it is started again",

@@ -20,12 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lorogo_chaos import damage, nats_nodes
 from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
-from lorogo_chaos.lines import Line
-from lorogo_chaos.nats_nodes import NatsParty
-from lorogo_chaos.servers import ServerParty
-from lorogo_chaos.stack import Stack
+from lorogo_chaos.faults import damage
+from lorogo_chaos.processes import nats_nodes
+from lorogo_chaos.processes.links import Line
+from lorogo_chaos.processes.nats_nodes import NatsParty
+from lorogo_chaos.processes.servers import ServerParty
+from lorogo_chaos.processes.stack import Stack
 from lorogo_protocol import limits, subjects
 from lorogo_transport.errors import TransportError
 

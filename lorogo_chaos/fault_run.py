@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from lorogo_chaos import finals, plan
-from lorogo_chaos.crowd import Crowd
+from lorogo_chaos import final_check
 from lorogo_chaos.errors import ChaosError, NotPossible, NotReady
-from lorogo_chaos.faults import NEEDS_CLUSTER, Fault, Struck, registry
-from lorogo_chaos.plan import Choice, Step
-from lorogo_chaos.servers import last_said
-from lorogo_chaos.stack import Stack, StackSettings
-from lorogo_chaos.traces import Trace
-from lorogo_chaos.usage import Growth, Usage, measure
+from lorogo_chaos.faults import plan
+from lorogo_chaos.faults.faults import NEEDS_CLUSTER, Fault, Struck, registry
+from lorogo_chaos.faults.plan import Choice, Step
+from lorogo_chaos.faults.writer_faults import WRITER_FAULTS
+from lorogo_chaos.fleet.client_fleet import Crowd
+from lorogo_chaos.fleet.traces import Trace
+from lorogo_chaos.processes.servers import last_said
+from lorogo_chaos.processes.stack import Stack, StackSettings
+from lorogo_chaos.processes.usage import Growth, Usage, measure
 from lorogo_chaos.verdict import Final, Happened, Verdict, judge
-from lorogo_chaos.writer_faults import WRITER_FAULTS
 from lorogo_protocol.errors import LorogoError
 from lorogo_protocol.status import Up
 from lorogo_transport.stores.statuses import Statuses
@@ -309,7 +310,7 @@ class Drill:
         missing += [f"any document of writer-{index + 1}" for index in crowd.without_ack(before)]
         self._trouble(f"no ACK of {', '.join(missing[:5])} within {self._patience:g} s of the fault's end")
         with suppress(LorogoError, TimeoutError):
-            for document in await finals.failed(stack.direct_url, crowd.documents, _HURRY_SECONDS):
+            for document in await final_check.failed(stack.direct_url, crowd.documents, _HURRY_SECONDS):
                 self._trouble(f"{document} is in the state ERROR")
 
     # --- the end ------------------------------------------------------------------------------------
@@ -324,7 +325,9 @@ class Drill:
         everything = await self._from_disks(stack, crowd.documents, hurry)
         self.outcome.unfinished = hurry and None in everything.values()
         with suppress(LorogoError, TimeoutError):
-            self.outcome.in_error = await finals.failed(stack.direct_url, crowd.documents, _HURRY_SECONDS)
+            self.outcome.in_error = await final_check.failed(
+                stack.direct_url, crowd.documents, _HURRY_SECONDS
+            )
         self._note_troubles(crowd)
         self.outcome.verdict = judge(crowd.lives, everything, self.outcome.happened, unrested=unrested)
 
@@ -332,7 +335,7 @@ class Drill:
         """Give the replicas time to become equal, and note what they hold; whose could not be looked at."""
         until = time.monotonic() + seconds
         while True:
-            everything = await finals.read_all(stack.direct_url, crowd.documents, seconds)
+            everything = await final_check.read_all(stack.direct_url, crowd.documents, seconds)
             unseen = await crowd.look()
             if unseen or not judge(crowd.lives, everything).differing or time.monotonic() > until:
                 return unseen
@@ -351,7 +354,7 @@ class Drill:
             self._trouble("after the last restart not everything runs in time")
             return dict.fromkeys(documents)
         seconds = max(0.0, until - time.monotonic()) if hurry else _READ_SECONDS
-        everything = await finals.read_all(stack.direct_url, documents, seconds)
+        everything = await final_check.read_all(stack.direct_url, documents, seconds)
         self._note_fresh(stack)
         return everything
 

@@ -1,0 +1,1 @@
+"""The clients of a run: processes that edit documents, and their event logs."""

@@ -1,0 +1,1 @@
+"""Processes that a run starts and disturbs: nats-servers, document servers, links, and disks."""
