@@ -28,7 +28,7 @@ import nanoid
 import uvloop
 from loro import LoroDoc
 
-from lorogo_bench.usage import usage
+from lorogo_bench.stack.usage import usage
 from lorogo_client import Client, connect
 from lorogo_protocol import chunks, subjects
 from lorogo_protocol.errors import LorogoError

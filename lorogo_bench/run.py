@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lorogo_bench.machine import Neighbours
+from lorogo_bench.stack.machine import Neighbours
 from lorogo_bench.workload import Bench, Check, Outcome, Workload
 from lorogo_protocol.errors import LorogoError
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from lorogo_bench.content.traces import Trace
 from lorogo_bench.errors import BenchError
 from lorogo_bench.figures import Rounds
-from lorogo_bench.traces import Trace
 
 Durability = Literal["stream", "journal"]
 DURABILITIES: Final[tuple[Durability, ...]] = ("stream", "journal")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lorogo_bench import machine, plot, registry, report
-from lorogo_bench import traces as wanted
+from lorogo_bench import registry
+from lorogo_bench.content import traces as wanted
+from lorogo_bench.content.traces import Trace
+from lorogo_bench.results import plot, report
 from lorogo_bench.run import Result, run_all
-from lorogo_bench.traces import Trace
+from lorogo_bench.stack import machine
 from lorogo_bench.workload import DURABILITIES, Bench, Durability, Workload
 from lorogo_chaos.fleet import traces
 from lorogo_cli import results

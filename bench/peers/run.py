@@ -30,8 +30,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.peers import results
-from lorogo_bench import machine
-from lorogo_bench.usage import family
+from lorogo_bench.stack import machine
+from lorogo_bench.stack.usage import family
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

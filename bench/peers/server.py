@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lorogo_bench.servers import ServerProcess
+from lorogo_bench.stack.servers import ServerProcess
 from lorogo_transport.nats.embedded import EmbeddedNats
 
 _STOP_SECONDS = 8.0  # the driver waits for 15

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 
-from lorogo_bench.everyone import Everyone
+from lorogo_bench.results.last_reader import Everyone
 
 
 class Audience:

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench.keys import BODY
+from lorogo_bench.content.keys import BODY
 from lorogo_bench.loads.audience import Audience
 from lorogo_client import Session
 

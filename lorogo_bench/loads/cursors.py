@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 import lorogo_client
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
 from lorogo_client import Session
 
 _OPENING_MAX = 16

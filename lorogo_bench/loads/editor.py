@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench.keys import BODY, key
+from lorogo_bench.content.keys import BODY, key
 from lorogo_bench.loads.typist import settled
 from lorogo_client import Client, Session
 

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench import bulk
-from lorogo_bench.keys import BODY
-from lorogo_bench.loads.raw_publisher import STREAM, spec, stored
+from lorogo_bench.content import bulk
+from lorogo_bench.content.keys import BODY
+from lorogo_bench.loads.raw.publisher import STREAM, spec, stored
 from lorogo_client import Client
 from lorogo_protocol.limits import CHUNK_BYTES_MAX
 from lorogo_transport.nats.connection import JetStreamTransport, connect

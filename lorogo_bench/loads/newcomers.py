@@ -8,7 +8,7 @@ from typing import Any, Self
 from loro import LoroDoc
 
 import lorogo_client
-from lorogo_bench import bulk
+from lorogo_bench.content import bulk
 from lorogo_bench.loads.due import until_ns
 from lorogo_bench.loads.heavy import offered
 from lorogo_client import Client

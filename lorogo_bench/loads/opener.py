@@ -14,7 +14,7 @@ import nanoid
 from loro import LoroDoc
 
 import lorogo_client
-from lorogo_bench.keys import BODY
+from lorogo_bench.content.keys import BODY
 from lorogo_client import Client, Session
 from lorogo_protocol.limits import MIB
 from lorogo_protocol.subjects import SNAPSHOT_STREAM

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench.keys import BODY, key
+from lorogo_bench.content.keys import BODY, key
 from lorogo_client import Session
 
 _OPEN_SECONDS = 60.0

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench.keys import BODY
+from lorogo_bench.content.keys import BODY
 from lorogo_client import Session
 
 _OPEN_SECONDS = 60.0

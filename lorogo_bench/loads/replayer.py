@@ -11,9 +11,9 @@ from typing import Any, Self
 from loro import ExportMode
 
 import lorogo_client
-from lorogo_bench.keys import BODY
+from lorogo_bench.content.keys import BODY
+from lorogo_bench.content.traces import Patch
 from lorogo_bench.loads.typist import settled
-from lorogo_bench.traces import Patch
 from lorogo_client import Client, Session
 
 _TOGETHER = 1000  # edits of one update

@@ -2,8 +2,8 @@
 
 `type` types in turn, without waiting for ACKs until its window is full. `type_one_by_one` makes a keystroke
 when the one before is ACKed, and seen by the readers if there are some (`seen_fd`, on which each of `seen_by`
-processes writes a byte for each character that it has). Text is always appended: `lorogo_bench/keys.py` knows
-what must come out.
+processes writes a byte for each character that it has). Text is always appended:
+`lorogo_bench/content/keys.py` knows what must come out.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import lorogo_client
-from lorogo_bench.keys import BODY, key
+from lorogo_bench.content.keys import BODY, key
 from lorogo_client import Client, Session
 
 _BURST = 25  # keystrokes between two turns of the loop, as the drivers of others have it

@@ -1,1 +1,1 @@
-"""What is measured: one module for each workload."""
+"""The workloads: one module each."""

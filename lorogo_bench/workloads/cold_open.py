@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lorogo_bench import figures
+from lorogo_bench.content.traces import Trace
 from lorogo_bench.figures import Rounds
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.stack import Stack, StackSettings
-from lorogo_bench.traces import Trace
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.stack import Stack, StackSettings
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 from lorogo_protocol.subjects import SNAPSHOT_STREAM, WAL_STREAM
 

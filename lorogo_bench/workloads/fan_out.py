@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from lorogo_bench import figures
+from lorogo_bench.content.keys import shares, text_of
 from lorogo_bench.figures import Rounds, interleaved, percentile
-from lorogo_bench.keys import shares, text_of
-from lorogo_bench.load import LoadProcess, Told, pipe
-from lorogo_bench.stack import Stack, StackSettings
-from lorogo_bench.texts import stored_updates, texts
-from lorogo_bench.usage import usage
+from lorogo_bench.stack.load import LoadProcess, Told, pipe
+from lorogo_bench.stack.stack import Stack, StackSettings
+from lorogo_bench.stack.texts import stored_updates, texts
+from lorogo_bench.stack.usage import usage
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _TIME_MOST = 5.0  # until all of the many have it, of the time until all of the few have
@@ -113,7 +113,7 @@ async def _cases(stack: Stack, size: _Size, pipes: ExitStack, *, raw: bool) -> l
     crowd = await asyncio.gather(
         *(
             stack.load(
-                "raw_crowd" if raw else "crowd",
+                "raw.crowd" if raw else "crowd",
                 pass_fds=tells,
                 audiences={
                     name: {"readers": spread[name][place], "seen_fd": ends[name][1]} for name in names
@@ -132,7 +132,7 @@ async def _cases(stack: Stack, size: _Size, pipes: ExitStack, *, raw: bool) -> l
 async def _writer(stack: Stack, name: str, hears: int, size: _Size, *, raw: bool) -> LoadProcess:
     seen = {"seen_fd": hears, "seen_by": size.processes}
     if raw:
-        return await stack.load("raw_speaker", pass_fds=(hears,), name=name, **seen)
+        return await stack.load("raw.speaker", pass_fds=(hears,), name=name, **seen)
     return await stack.load("typist", pass_fds=(hears,), documents=[name], **seen)
 
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lorogo_bench import figures
+from lorogo_bench.content.keys import text_of
 from lorogo_bench.figures import Rounds, interleaved
-from lorogo_bench.keys import text_of
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.stack import Stack, StackSettings
-from lorogo_bench.texts import texts
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.stack import Stack, StackSettings
+from lorogo_bench.stack.texts import texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _WINDOW = 256  # updates that are not ACKed

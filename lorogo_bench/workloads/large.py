@@ -13,15 +13,16 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lorogo_bench import bulk, figures
+from lorogo_bench import figures
+from lorogo_bench.content import bulk
+from lorogo_bench.content.keys import shares, text_of
 from lorogo_bench.errors import BenchError
 from lorogo_bench.figures import Rounds, interleaved, percentile
-from lorogo_bench.keys import shares, text_of
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.servers import ServerProcess
-from lorogo_bench.stack import Stack, StackSettings
-from lorogo_bench.texts import texts
-from lorogo_bench.usage import forget_peaks
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.servers import ServerProcess
+from lorogo_bench.stack.stack import Stack, StackSettings
+from lorogo_bench.stack.texts import texts
+from lorogo_bench.stack.usage import forget_peaks
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 T = TypeVar("T")

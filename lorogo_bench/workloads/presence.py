@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 
 from lorogo_bench import figures
 from lorogo_bench.figures import Rounds, interleaved, percentile
-from lorogo_bench.load import LoadProcess, Told
-from lorogo_bench.moves import Schedule
-from lorogo_bench.stack import NATS, Spent, Stack, StackSettings
+from lorogo_bench.results.cursor_moves import Schedule
+from lorogo_bench.stack.load import LoadProcess, Told
+from lorogo_bench.stack.stack import NATS, Spent, Stack, StackSettings
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _P95_MS_MOST = 250.0
@@ -98,7 +98,7 @@ async def _cases(stack: Stack, size: _Size, *, raw: bool) -> list[_Case]:
     shared, own = f"presence-{size.shared}", f"presence-{size.own}-own"
     starts = (
         stack.load(
-            "raw_cursors" if raw else "cursors",
+            "raw.cursors" if raw else "cursors",
             documents={
                 shared: [list(range(place, size.shared, size.processes))],
                 own: [[who] for who in range(place, size.own, size.processes)],

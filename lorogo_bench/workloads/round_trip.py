@@ -9,12 +9,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from lorogo_bench import figures
+from lorogo_bench.content.keys import text_of
 from lorogo_bench.figures import Rounds, interleaved, percentile
-from lorogo_bench.keys import text_of
-from lorogo_bench.limits import RawLimits
-from lorogo_bench.load import LoadProcess, pipe
-from lorogo_bench.stack import Stack, StackSettings
-from lorogo_bench.texts import stored_updates, texts
+from lorogo_bench.stack.load import LoadProcess, pipe
+from lorogo_bench.stack.raw_limits import RawLimits
+from lorogo_bench.stack.stack import Stack, StackSettings
+from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _LIMIT_MOST = 2.5  # times the raw publish-ack

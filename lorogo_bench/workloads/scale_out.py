@@ -9,12 +9,13 @@ servers alone could do, by their CPU for each update.
 import asyncio
 from dataclasses import dataclass, field
 
-from lorogo_bench import figures, machine
+from lorogo_bench import figures
+from lorogo_bench.content.keys import shares, text_of
 from lorogo_bench.figures import Rounds, interleaved
-from lorogo_bench.keys import shares, text_of
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.stack import NATS, Stack, StackSettings
-from lorogo_bench.texts import stored_updates, texts
+from lorogo_bench.stack import machine
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.stack import NATS, Stack, StackSettings
+from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _SERVERS = (1, 2)

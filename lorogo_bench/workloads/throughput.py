@@ -8,12 +8,12 @@ and one other process hears each republished message and answers it.
 from dataclasses import dataclass, field
 
 from lorogo_bench import figures
+from lorogo_bench.content.keys import shares, text_of
 from lorogo_bench.figures import Rounds, interleaved
-from lorogo_bench.keys import shares, text_of
-from lorogo_bench.limits import Pipelined, RawLimits
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.stack import NATS, Stack, StackSettings
-from lorogo_bench.texts import stored_updates, texts
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.raw_limits import Pipelined, RawLimits
+from lorogo_bench.stack.stack import NATS, Stack, StackSettings
+from lorogo_bench.stack.texts import stored_updates, texts
 from lorogo_bench.workload import Bench, Durability, Findings, Outcome, Workload
 
 _DOCUMENTS = (1, 64)

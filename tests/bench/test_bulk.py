@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_bench import bulk
+from lorogo_bench.content import bulk
 
 
 @pytest.mark.parametrize("chars", [0, 1, 4, 5, 1000])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lorogo_bench.everyone import Everyone
+from lorogo_bench.results.last_reader import Everyone
 
 
 def test_a_thing_is_had_by_all_when_the_last_one_has_it() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_bench.keys import key, shares, text_of
+from lorogo_bench.content.keys import key, shares, text_of
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 200])

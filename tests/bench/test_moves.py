@@ -1,6 +1,6 @@
 """Cursors at a steady pace, and how late they were seen."""
 
-from lorogo_bench.moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
 
 MS = 1_000_000
 SCHEDULE = Schedule(begin_ns=1000 * MS, participants=2, moves=3, per_second=5, first=7)

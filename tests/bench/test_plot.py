@@ -4,8 +4,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lorogo_bench import figures, plot
+from lorogo_bench import figures
 from lorogo_bench.figures import Rounds
+from lorogo_bench.results import plot
 from lorogo_bench.workload import Curve, Findings
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lorogo_bench import report
+from lorogo_bench.results import report
 from lorogo_bench.run import Result, run_all
 from lorogo_bench.workload import Bench, Check, Curve, Goal, Measurement, Outcome, Point, Ratio, Workload
 from lorogo_protocol.errors import LorogoError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_bench import traces
+from lorogo_bench.content import traces
 from lorogo_bench.errors import BenchError
 from lorogo_bench.workload import Bench
 from lorogo_chaos.fleet.traces import made

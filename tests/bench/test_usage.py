@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_bench.usage import (
+from lorogo_bench.stack.usage import (
     NOT_KNOWN,
     family,
     forget_peaks,

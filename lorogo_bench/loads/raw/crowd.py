@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from lorogo_bench.loads.audience import Audience
-from lorogo_bench.loads.raw_speaker import number_of, spoken
+from lorogo_bench.loads.raw.speaker import number_of, spoken
 from lorogo_transport.nats.connection import connect
 from lorogo_transport.ports import Message
 

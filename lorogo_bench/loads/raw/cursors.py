@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from lorogo_bench.loads.cursors import look, told_of
 from lorogo_bench.loads.due import until_ns
-from lorogo_bench.moves import Eyes, Schedule, Seen
+from lorogo_bench.results.cursor_moves import Eyes, Schedule, Seen
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 

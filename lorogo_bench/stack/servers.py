@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lorogo_bench.errors import NotReady
-from lorogo_bench.usage import Usage, usage
+from lorogo_bench.stack.usage import Usage, usage
 from lorogo_transport.secret_files import without_secrets
 
 _READY = b'"message": "serving"'

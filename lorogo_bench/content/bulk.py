@@ -6,7 +6,7 @@ import random
 
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_bench.keys import BODY
+from lorogo_bench.content.keys import BODY
 
 _GROUP_CHARS, _GROUP_BYTES = 4, 3  # of base64
 

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any, Self
 
-from lorogo_bench.loads.raw_publisher import PAYLOAD_BYTES
+from lorogo_bench.loads.raw.publisher import PAYLOAD_BYTES
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 
 _BURST = 25  # messages between two turns of the loop

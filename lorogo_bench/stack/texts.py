@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import lorogo_client
-from lorogo_bench.keys import BODY
-from lorogo_bench.stack import Stack
+from lorogo_bench.content.keys import BODY
+from lorogo_bench.stack.stack import Stack
 from lorogo_protocol.subjects import WAL_STREAM
 
 _AT_ONCE = 32

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from lorogo_bench.errors import BenchError
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.servers import ServerProcess
-from lorogo_bench.usage import Usage, usage
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.servers import ServerProcess
+from lorogo_bench.stack.usage import Usage, usage
 from lorogo_bench.workload import Durability
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.nats.embedded import EmbeddedNats

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lorogo_bench.errors import BenchError
-from lorogo_bench.load import LoadProcess
-from lorogo_bench.stack import Stack
-from lorogo_bench.usage import usage
+from lorogo_bench.stack.load import LoadProcess
+from lorogo_bench.stack.stack import Stack
+from lorogo_bench.stack.usage import usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RawLimits:
     @classmethod
     async def of(cls, stack: Stack) -> "RawLimits":
         """Start both; they end with the stack."""
-        publisher, answerer = await asyncio.gather(stack.load("raw_publisher"), stack.load("raw_answerer"))
+        publisher, answerer = await asyncio.gather(stack.load("raw.publisher"), stack.load("raw.answerer"))
         return cls(publisher, answerer)
 
     async def publish_ack(self, count: int) -> list[float]:
@@ -73,7 +73,7 @@ class RawOpener:
     @classmethod
     async def of(cls, stack: Stack) -> "RawOpener":
         """Start it; it ends with the stack."""
-        return cls(await stack.load("raw_opener"))
+        return cls(await stack.load("raw.opener"))
 
     async def open(self, documents: Sequence[str]) -> float:
         """The writes and gets of an open, for each: opens a second."""

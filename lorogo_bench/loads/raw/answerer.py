@@ -5,7 +5,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Self
 
-from lorogo_bench.loads.raw_publisher import ASK, INBOX, republished
+from lorogo_bench.loads.raw.publisher import ASK, INBOX, republished
 from lorogo_transport.nats.connection import JetStreamTransport, connect
 from lorogo_transport.ports import Message
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from lorogo_bench.usage import machine_busy_seconds, own_busy_seconds
+from lorogo_bench.stack.usage import machine_busy_seconds, own_busy_seconds
 from lorogo_transport.nats.embedded import EmbeddedError, find_nats_server
 from lorogo_transport.release import release
 

@@ -1,0 +1,1 @@
+"""Content that load processes write: keys, bulk values, and editing traces."""

@@ -1,0 +1,1 @@
+"""The stack under measurement: nats-server, document servers, load processes, and their usage."""
