@@ -30,14 +30,14 @@ import pyarrow as pa
 from histories import History
 from turns import Turns, verdict
 
-from lorogo_pipeline import parquet
-from lorogo_pipeline.bucket_rows import bucket_rows
-from lorogo_pipeline.files import Files
-from lorogo_pipeline.folding import FoldOptions, fold
-from lorogo_pipeline.ingest import ingest
-from lorogo_pipeline.lake import DataFile, Lake
-from lorogo_pipeline.materialise import materialise
-from lorogo_pipeline.session import open_session
+from lorogo_pipeline.decode.bucket_rows import bucket_rows
+from lorogo_pipeline.decode.fold import FoldOptions, fold
+from lorogo_pipeline.jobs.ingest import ingest
+from lorogo_pipeline.jobs.materialise import materialise
+from lorogo_pipeline.spark.session import open_session
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.lake import DataFile, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

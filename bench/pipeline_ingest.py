@@ -34,12 +34,12 @@ import pyarrow.parquet as pq
 from turns import Turns, verdict
 
 from lorogo_log import Reader
-from lorogo_pipeline.decoding import record_rows
-from lorogo_pipeline.ingest import ingest
-from lorogo_pipeline.lake import Lake
-from lorogo_pipeline.segments import Reading, Wanted, find_segments
-from lorogo_pipeline.session import open_session
-from lorogo_pipeline.table_rows import rows_of
+from lorogo_pipeline.decode.records import record_rows
+from lorogo_pipeline.decode.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.jobs.ingest import ingest
+from lorogo_pipeline.spark.session import open_session
+from lorogo_pipeline.tables.lake import Lake
+from lorogo_pipeline.tables.table_rows import rows_of
 
 _GROUP_BYTES = 8 << 20
 _LEVEL = 1

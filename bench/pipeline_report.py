@@ -2,9 +2,10 @@
 
     python bench/pipeline_report.py [--dir DIR] [--documents 50] [--updates 200] [--rounds 3]
 
-Measured without and with an archive of Java's classes (`python -m lorogo_pipeline.archive`), in a cache of
-its own. What the session's start costs is what the command says; Python and its imports come before that.
-CPU seconds are of all its processes: on a machine with other work, more telling than the clock.
+Measured without and with an archive of Java's classes (`python -m lorogo_pipeline.spark.class_archive`), in
+a cache of its own. What the session's start costs is what the command says; Python and its imports come
+before that. CPU seconds are of all its processes: on a machine with other work, more telling than the
+clock.
 """
 
 import argparse
@@ -77,7 +78,7 @@ def main() -> int:
         held = True
         for how in ("as installed", "with an archive of Java's classes"):
             if how != "as installed":
-                _run(base / "cache", "lorogo_pipeline.archive")
+                _run(base / "cache", "lorogo_pipeline.spark.class_archive")
             load = os.getloadavg()[0]
             seen = [
                 report(base / "journal", base / "report.html", updates, base / "cache")

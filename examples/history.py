@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lorogo_pipeline import Settings, build, register
-from lorogo_pipeline.session import open_session
+from lorogo_pipeline.spark.session import open_session
 
 journal = sys.argv[1] if len(sys.argv) > 1 else ".lorogo"
 folder = TemporaryDirectory(prefix="lorogo-example-")

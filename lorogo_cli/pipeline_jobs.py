@@ -23,9 +23,9 @@ from lorogo_cli.values import show_count, show_size
 from lorogo_cli.versions import parse_time
 
 if TYPE_CHECKING:
-    from lorogo_pipeline.erase import Erased
-    from lorogo_pipeline.ingest import Ingested
-    from lorogo_pipeline.materialise import Materialised
+    from lorogo_pipeline.jobs.erase import Erased
+    from lorogo_pipeline.jobs.ingest import Ingested
+    from lorogo_pipeline.jobs.materialise import Materialised
     from lorogo_pipeline.pipeline import Pipeline
 
 _EXTRA = "pip install 'lorogo[pipeline]'"
@@ -52,7 +52,7 @@ def _opened(door: Door, **settings: Any) -> Iterator[Pipeline]:
     configure(verbose=door.verbose)
     with _installed():
         from lorogo_pipeline.pipeline import Settings, build
-        from lorogo_pipeline.session import open_session
+        from lorogo_pipeline.spark.session import open_session
     chosen = Settings(lake=door.lake, **settings)
     chosen.check()
     if not door.verbose:
@@ -237,7 +237,7 @@ def materialise(
     """True if every document is whole."""
     as_of_ns = _as_of(as_of)
     with _opened(door) as pipeline:
-        from lorogo_pipeline.materialise import TARGETS
+        from lorogo_pipeline.jobs.materialise import TARGETS
 
         done = pipeline.materialise(as_of_ns=as_of_ns, documents=documents, tables=tables or TARGETS)
     if door.as_json:
@@ -381,8 +381,8 @@ def compact(
     """True if every document that was tried is compacted."""
     configure(verbose=verbose)
     with _installed():
-        from lorogo_pipeline.fleet import compact_fleet
-        from lorogo_pipeline.fleet_report import FleetOptions, Progress
+        from lorogo_pipeline.jobs.fleet import compact_fleet
+        from lorogo_pipeline.jobs.fleet_report import FleetOptions, Progress
     from lorogo_cli.guard import keys_of
 
     found_keys = keys_of(keys)
@@ -514,15 +514,15 @@ def prepare(*, verbose: bool) -> None:
     """An archive of Spark's classes in the user's cache."""
     configure(verbose=verbose)
     with _installed():
-        from lorogo_pipeline import archive
+        from lorogo_pipeline.spark import class_archive
     with working("starting Spark and keeping what it loads"):
-        made = archive.make()
+        made = class_archive.make()
     say(f"{made}: Spark starts sooner from now on, until Java or PySpark is upgraded")
 
 
 def _json(value: object) -> object:
     """What JSON can say: bytes and infinities as in the tables, times in ISO 8601."""
-    from lorogo_pipeline.content import plain
+    from lorogo_pipeline.decode.content import plain
 
     match value:
         case dict():

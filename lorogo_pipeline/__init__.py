@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lorogo_pipeline.pipeline import Pipeline, Settings, build
-    from lorogo_pipeline.sources import register
+    from lorogo_pipeline.sources.registration import register
 
 __all__ = ["Pipeline", "Settings", "build", "register"]
 
-_HOMES = {"Pipeline": "pipeline", "Settings": "pipeline", "build": "pipeline", "register": "sources"}
+_HOMES = {
+    "Pipeline": "pipeline",
+    "Settings": "pipeline",
+    "build": "pipeline",
+    "register": "sources.registration",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,8 @@
     pipeline.materialise()
     pipeline.dataframe("documents").show()
 
-Nothing here makes a session: that is the door's (`lorogo_pipeline.session`), or a notebook's, or a cluster's.
+Nothing here makes a session: that is the door's (`lorogo_pipeline.spark.session`), or a notebook's, or a
+cluster's.
 """
 
 from __future__ import annotations
@@ -17,23 +18,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lorogo_pipeline import erase as erasing
-from lorogo_pipeline import export as exporting
-from lorogo_pipeline import ingest as ingesting
-from lorogo_pipeline import live_ingest, questions, report_facts, report_model, report_page, tasks
-from lorogo_pipeline import materialise as materialising
-from lorogo_pipeline.audit_report import AuditReport
-from lorogo_pipeline.auditing import run_audit
-from lorogo_pipeline.erase import Erased
+from lorogo_pipeline.audit.audit_report import AuditReport
+from lorogo_pipeline.audit.job import run_audit
+from lorogo_pipeline.decode.segments import FAIL, SKIP
 from lorogo_pipeline.errors import BadOption, NoLake
-from lorogo_pipeline.export import Exported
-from lorogo_pipeline.ingest import Ingested
-from lorogo_pipeline.lake import BUCKETS_MAX, Lake
-from lorogo_pipeline.materialise import Materialised
-from lorogo_pipeline.progress import Progress
-from lorogo_pipeline.schemas import TABLES
-from lorogo_pipeline.segments import FAIL, SKIP
-from lorogo_pipeline.views import dataframe, open_views
+from lorogo_pipeline.jobs import erase as erasing
+from lorogo_pipeline.jobs import export as exporting
+from lorogo_pipeline.jobs import ingest as ingesting
+from lorogo_pipeline.jobs import live_ingest
+from lorogo_pipeline.jobs import materialise as materialising
+from lorogo_pipeline.jobs import sql as questions
+from lorogo_pipeline.jobs.erase import Erased
+from lorogo_pipeline.jobs.export import Exported
+from lorogo_pipeline.jobs.ingest import Ingested
+from lorogo_pipeline.jobs.materialise import Materialised
+from lorogo_pipeline.report import facts as report_facts
+from lorogo_pipeline.report import model, page
+from lorogo_pipeline.spark import tasks
+from lorogo_pipeline.spark.progress import Progress
+from lorogo_pipeline.tables.lake import BUCKETS_MAX, Lake
+from lorogo_pipeline.tables.schemas import TABLES
+from lorogo_pipeline.tables.views import dataframe, open_views
 from lorogo_server.recovery.restore_sources import NoSource
 
 if TYPE_CHECKING:
@@ -155,11 +160,11 @@ class Pipeline:
         tables = {name: table for name in TABLES if (table := lake.table(name)).version >= 0}
         shown = {name: dataframe(self.spark, lake, name) for name in tables}
         versions = {name: table.version for name, table in tables.items()}
-        about = report_model.Lake(name or lake.files.root, versions, tuple(problems))
+        about = model.Lake(name or lake.files.root, versions, tuple(problems))
         small = sum(table.rows() for table in tables.values()) < _ROWS_SMALL
         with _few_rows(self.spark) if small else nullcontext():
             facts = report_facts.gather(shown, now=now, tz=tz, lake=about)
-        return report_page.render(facts), {"totals": asdict(facts.totals)}
+        return page.render(facts), {"totals": asdict(facts.totals)}
 
     def audit(self, nats: str, *, through_servers: bool = False, scratch: Path | None = None) -> AuditReport:
         """Everything that the journals hold against everything that is served."""

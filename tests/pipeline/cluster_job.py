@@ -5,8 +5,8 @@ import sys
 from dataclasses import asdict
 
 from lorogo_pipeline import Settings, build, register
-from lorogo_pipeline.session import open_session
-from lorogo_pipeline.workers import survey
+from lorogo_pipeline.spark.session import open_session
+from lorogo_pipeline.spark.workers import survey
 
 
 def main(journal: str, lake: str, remote: str | None = None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from lorogo_pipeline import java, session_conf, shipping
+from lorogo_pipeline.spark import java, package_zip, session_conf
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -74,7 +74,7 @@ def submit(
 
     `work` is a folder for what Spark leaves behind.
     """
-    packages = shipping.pack(work / "lorogo.zip")
+    packages = package_zip.pack(work / "lorogo.zip")
     settings = LOOPBACK | {
         "spark.driver.extraJavaOptions": QUICK,
         "spark.executor.extraJavaOptions": QUICK,

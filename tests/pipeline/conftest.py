@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lorogo_pipeline.session import open_session
+from lorogo_pipeline.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from lorogo_pipeline.fleet import compact_fleet
-from lorogo_pipeline.fleet_report import FleetOptions, Progress
+from lorogo_pipeline.jobs.fleet import compact_fleet
+from lorogo_pipeline.jobs.fleet_report import FleetOptions, Progress
 from tests.pipeline.fleets import QUICK
 
 

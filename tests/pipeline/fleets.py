@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import lorogo_client
-from lorogo_pipeline.fleet_report import FleetOptions
+from lorogo_pipeline.jobs.fleet_report import FleetOptions
 from lorogo_protocol import subjects
 from lorogo_protocol.status import Down
 from lorogo_server import Server, ServerSettings

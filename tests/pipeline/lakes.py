@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from lorogo_pipeline import parquet, tasks
-from lorogo_pipeline.lake import Lake
-from lorogo_pipeline.schemas import TABLES
+from lorogo_pipeline.spark import tasks
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.lake import Lake
+from lorogo_pipeline.tables.schemas import TABLES
 
 Rows = list[dict[str, Any]]
 

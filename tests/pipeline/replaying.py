@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lorogo_log import BlockingLog
 from lorogo_log import Record as Stored
-from lorogo_pipeline import content
-from lorogo_pipeline.audit_compare import Replayed
-from lorogo_pipeline.audit_difference import BadRecord, Difference, damaged_segment
+from lorogo_pipeline.audit.comparison import Replayed
+from lorogo_pipeline.audit.difference import BadRecord, Difference, damaged_segment
+from lorogo_pipeline.decode import content
 from lorogo_protocol import crdt
 from lorogo_protocol.digest import digest
 from lorogo_protocol.errors import CrdtError

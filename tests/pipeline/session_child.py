@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
 
-from lorogo_pipeline import java
-from lorogo_pipeline.session import NoSpark, open_session
+from lorogo_pipeline.spark import java
+from lorogo_pipeline.spark.session import NoSpark, open_session
 
 if TYPE_CHECKING:
     import pyarrow as pa

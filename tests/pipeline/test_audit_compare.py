@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from loro import ExportMode, LoroDoc
 
-from lorogo_pipeline import audit_difference, content
-from lorogo_pipeline.audit_compare import LiveDocument, Replayed, State, compare, judge, rows
-from lorogo_pipeline.audit_difference import BadRecord, Difference, Kind, Severity
-from lorogo_pipeline.schemas import DOCUMENTS
+from lorogo_pipeline.audit import difference
+from lorogo_pipeline.audit.comparison import LiveDocument, Replayed, State, compare, judge, rows
+from lorogo_pipeline.audit.difference import BadRecord, Difference, Kind, Severity
+from lorogo_pipeline.decode import content
+from lorogo_pipeline.tables.schemas import DOCUMENTS
 from lorogo_protocol import crdt
 from lorogo_protocol.crdt import Replica
 
@@ -282,11 +283,11 @@ def test_a_row_that_contradicts_itself_is_not_believed() -> None:
 
 def test_differences_have_an_order() -> None:
     """The worst comes first, then documents by name; a difference of no document is in its place, too."""
-    broken = audit_difference.damaged_segment("journal/00/0001.seg", "a checksum is wrong")
+    broken = difference.damaged_segment("journal/00/0001.seg", "a checksum is wrong")
     found = [
         broken,
         *(one for case in OTHER for one in compare(case[1], case[2])),
-        audit_difference.generation_differs("another", 0, 1),
+        difference.generation_differs("another", 0, 1),
     ]
     ordered = sorted(found)
     random.Random(1).shuffle(found)

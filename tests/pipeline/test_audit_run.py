@@ -9,11 +9,11 @@ import pytest
 from loro import LoroDoc
 
 from lorogo_client.connection import new_nanoid
-from lorogo_pipeline import audit_live
-from lorogo_pipeline.audit_compare import Replayed, State
-from lorogo_pipeline.audit_live import LookFailed, LookSettings
-from lorogo_pipeline.audit_report import AuditReport
-from lorogo_pipeline.audit_run import Again, audit
+from lorogo_pipeline.audit import live_documents
+from lorogo_pipeline.audit.audit_report import AuditReport
+from lorogo_pipeline.audit.comparison import Replayed, State
+from lorogo_pipeline.audit.live_documents import LookFailed, LookSettings
+from lorogo_pipeline.audit.run import Again, audit
 from lorogo_protocol import subjects
 from lorogo_protocol.calls import Refused
 from lorogo_protocol.crdt import Replica
@@ -44,7 +44,7 @@ async def audited(
     settings: LookSettings | None = None,
     told: list[tuple[str, int, int]] | None = None,
 ) -> AuditReport:
-    async with audit_live.live(url, settings) as live:
+    async with live_documents.live(url, settings) as live:
         return await audit(
             replayed.values(),
             live,
@@ -75,7 +75,7 @@ async def test_a_clean_system_has_no_difference(tmp_path: Path, fresh_nats: Embe
     url, data = fresh_nats.url, tmp_path / "data"
     names = await everything(url, data)
     down = await statuses(url)
-    [trimmed] = [one async for one in audit_live.look(url, ["trimmed"])]
+    [trimmed] = [one async for one in live_documents.look(url, ["trimmed"])]
     assert trimmed.replica is not None
     assert trimmed.replica.shallow
     first = await audited(url, replay(data), again(data))
@@ -129,7 +129,7 @@ async def test_through_servers_every_document_is_asked_of_an_owner(
         report = await audited(url, replayed, again(data), LookSettings(through_servers=True))
         assert (kinds(report), report.skipped) == ({}, ())
         assert report.asked == len(names - {"gone", "erased"})
-        seen = {one.document_id: one async for one in audit_live.look(url, ["plain", "gone", "nowhere"])}
+        seen = {one.document_id: one async for one in live_documents.look(url, ["plain", "gone", "nowhere"])}
     assert seen["plain"].where == "server"
     assert seen["plain"].value() == {"body": "one two "}
     assert seen["gone"].state is State.DELETED
@@ -153,7 +153,7 @@ async def test_an_open_document_whose_owner_is_gone_is_read_as_the_next_one_woul
     report = await audited(url, replay(data), None)
     assert (report.clean, report.asked, report.equal) == (True, 0, 1)
     told: list[tuple[str, int, int]] = []
-    async for one in audit_live.look(url, on_progress=lambda *step: told.append(step)):
+    async for one in live_documents.look(url, on_progress=lambda *step: told.append(step)):
         assert (one.document_id, one.where, one.value()) == ("one", "store", {"body": "abc"})
         assert one.content_hash() == replay(data)["one"].content_hash
     assert told == [("looking at documents", 1, 1)]
@@ -250,7 +250,7 @@ async def test_an_owner_that_gives_something_else_is_told(
 async def test_a_nats_without_servers_is_told(fresh_nats: EmbeddedNats) -> None:
     """An audit against the wrong NATS says so, and compares nothing."""
     with pytest.raises(LookFailed, match="no lorogo server has ever run"):
-        async with audit_live.live(fresh_nats.url):
+        async with live_documents.live(fresh_nats.url):
             pytest.fail("there is nothing to look at")
 
 
@@ -259,7 +259,7 @@ async def test_an_audit_ends_when_nats_stays_away(tmp_path: Path, fresh_nats: Em
     url, data = fresh_nats.url, tmp_path / "data"
     async with serving(url, data) as client:
         await write(client, "one", "abc")
-    async with audit_live.live(url, LookSettings(reconnect_seconds=0.2)) as live:
+    async with live_documents.live(url, LookSettings(reconnect_seconds=0.2)) as live:
         await fresh_nats.stop()
         with pytest.raises(Disconnected, match="audit again when it is there"):
             await audit(replay(data).values(), live, again=None)
@@ -463,7 +463,7 @@ async def test_a_damaged_segment_is_a_difference_of_its_own(tmp_path: Path, fres
     whole = segment.read_bytes()
     at = whole.index(b"three ")
     segment.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
-    async with audit_live.live(url) as live:
+    async with live_documents.live(url) as live:
         report = await audit(
             replay(data).values(), live, again=again(data), damaged=damage(data), pauses=PAUSES
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lorogo_pipeline.audit_values import contrast
+from lorogo_pipeline.audit.values import contrast
 
 LONG = "0123456789" * 30
 

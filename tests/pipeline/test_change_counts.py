@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from loro import ExportMode, LoroDoc, LoroText, VersionVector
 
-from lorogo_pipeline.change_counts import change_counts
+from lorogo_pipeline.tables.change_counts import change_counts
 from lorogo_protocol import crdt
 
 

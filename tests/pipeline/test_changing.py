@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import Configure, ExpandType, ExportMode, LoroDoc, LoroMap, LoroText, StyleConfigMap, VersionVector
 
-from lorogo_pipeline.changing import batch_of, change_rows, changes
-from lorogo_pipeline.folding import Row, fold_document
-from lorogo_pipeline.schemas import CHANGES
-from lorogo_pipeline.table_rows import bucket_of
+from lorogo_pipeline.decode.changes import batch_of, change_rows, changes
+from lorogo_pipeline.decode.fold import Row, fold_document
+from lorogo_pipeline.tables.schemas import CHANGES
+from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol import crdt
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session
 from tests.pipeline.test_folding import base, row, typed

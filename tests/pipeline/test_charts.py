@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline import charts
-from lorogo_pipeline.charts import Axis, Series
+from lorogo_pipeline.report import charts
+from lorogo_pipeline.report.charts import Axis, Series
 
 HOSTILE = [
     "</svg><script>alert(1)</script>",

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lorogo_pipeline import parquet
-from lorogo_pipeline.lake import Lake
-from lorogo_pipeline.schemas import TABLES
-from lorogo_pipeline.table_rows import ORDER
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.lake import Lake
+from lorogo_pipeline.tables.schemas import TABLES
+from lorogo_pipeline.tables.table_rows import ORDER
 from tests.pipeline import clusters
 from tests.pipeline.journals import Made, journal, session, texts
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_pipeline import content
+from lorogo_pipeline.decode import content
 from lorogo_protocol.crdt import Replica
 from lorogo_server.values.document_value import TooDeep
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorogo_log.format.batch import Batch, encode, pack_value
-from lorogo_pipeline.decoding import record_rows, span_column
-from lorogo_pipeline.schemas import RECORDS
-from lorogo_pipeline.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.decode.records import record_rows, span_column
+from lorogo_pipeline.decode.segments import Reading, Wanted, find_segments
+from lorogo_pipeline.tables.schemas import RECORDS
 from lorogo_protocol import records
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_pipeline.dedupe import columns_of, losers, repeated
-from lorogo_pipeline.schemas import TABLES
+from lorogo_pipeline.tables.dedupe import columns_of, losers, repeated
+from lorogo_pipeline.tables.schemas import TABLES
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lorogo_cli.app import run
-from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.tables.lake import Lake
 from lorogo_protocol.records import ErasedRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session, texts
 

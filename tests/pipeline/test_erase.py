@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lorogo_pipeline import erase as erasing
-from lorogo_pipeline.erase import TABLES
 from lorogo_pipeline.errors import BadOption, LakeBusy, PipelineError
-from lorogo_pipeline.files import Files
+from lorogo_pipeline.jobs import erase as erasing
+from lorogo_pipeline.jobs.erase import TABLES
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
+from lorogo_pipeline.tables.files import Files
 from lorogo_protocol.errors import InvalidDocumentId
 from lorogo_protocol.records import ErasedRecord, RestoredRecord
 from tests.pipeline.journals import SECOND, START, Journal, journal, session

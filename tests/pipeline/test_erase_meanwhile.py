@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lorogo_pipeline import erase as erasing
-from lorogo_pipeline import tasks
 from lorogo_pipeline.errors import LakeBusy, PipelineError
-from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.jobs import erase as erasing
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
+from lorogo_pipeline.spark import tasks
+from lorogo_pipeline.tables.lake import Lake
 from tests.pipeline.journals import SECOND, START, Author, Made, journal, made
 from tests.pipeline.lakes import rows_of
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_pipeline import export as exporting
 from lorogo_pipeline.errors import BadOption
-from lorogo_pipeline.export import export, file_name, markdown
+from lorogo_pipeline.jobs import export as exporting
+from lorogo_pipeline.jobs.export import export, file_name, markdown
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.records import DeletedRecord
 from tests.pipeline.journals import SECOND, START, Journal, made, session, texts
@@ -237,7 +237,7 @@ def test_hostile_ids_end_to_end(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def row_of(doc: LoroDoc) -> dict[str, Any]:
-    from lorogo_pipeline.folding import FoldOptions, document_row, fold_document  # noqa: PLC0415 - one helper
+    from lorogo_pipeline.decode.fold import FoldOptions, document_row, fold_document  # noqa: PLC0415 - one helper
     from tests.pipeline.test_folding import row  # noqa: PLC0415
 
     doc.commit()

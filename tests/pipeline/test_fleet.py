@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_pipeline import fleet
-from lorogo_pipeline.fleet import compact_fleet
-from lorogo_pipeline.fleet_report import FleetOptions, FleetReport, FleetStopped, InvalidOptions, Progress
+from lorogo_pipeline.jobs import fleet
+from lorogo_pipeline.jobs.fleet import compact_fleet
+from lorogo_pipeline.jobs.fleet_report import (
+    FleetOptions,
+    FleetReport,
+    FleetStopped,
+    InvalidOptions,
+    Progress,
+)
 from lorogo_protocol import subjects
 from lorogo_protocol.replies import Ack
 from lorogo_protocol.status import Starting, Up

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline.fleet_plan import FAILED, WARM, Prefix, Rest, Seen, choose, keep_from, plan
+from lorogo_pipeline.jobs.fleet_plan import FAILED, WARM, Prefix, Rest, Seen, choose, keep_from, plan
 from lorogo_protocol.lease import Entry
 from lorogo_protocol.status import Down, Failed, Starting, Status, Up
 

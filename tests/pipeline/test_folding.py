@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loro import ExportMode, LoroDoc, LoroList, LoroMap, LoroText, VersionVector
 
-from lorogo_pipeline import folding
-from lorogo_pipeline.folding import (
+from lorogo_pipeline.decode import fold as folding
+from lorogo_pipeline.decode.fold import (
     INPUT,
     Folded,
     FoldOptions,
@@ -23,7 +23,7 @@ from lorogo_pipeline.folding import (
     fold,
     fold_document,
 )
-from lorogo_pipeline.schemas import DOCUMENTS
+from lorogo_pipeline.tables.schemas import DOCUMENTS
 from lorogo_protocol.digest import digest
 from tests.pipeline.journals import SECOND, START, Author, Made, made, session, texts
 

@@ -13,10 +13,10 @@ import pytest
 
 from lorogo_cli import pipeline_jobs
 from lorogo_pipeline.errors import LakeBusy
-from lorogo_pipeline.ingest import Ingested
-from lorogo_pipeline.lake import LOCK, Lake
-from lorogo_pipeline.live_ingest import follow_stream
+from lorogo_pipeline.jobs.ingest import Ingested
+from lorogo_pipeline.jobs.live_ingest import follow_stream
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
+from lorogo_pipeline.tables.lake import LOCK, Lake
 from tests.pipeline.journals import journal, session
 from tests.pipeline.lakes import documents_of
 from tests.pipeline.living import serving, write

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lorogo_pipeline import parquet
+from lorogo_pipeline.decode.segments import FAIL, SKIP
 from lorogo_pipeline.errors import BadOption, DamagedJournal, LakeBusy, PipelineError
-from lorogo_pipeline.ingest import Ingested
-from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.jobs.ingest import Ingested
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_pipeline.segments import FAIL, SKIP
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.lake import Lake
 from lorogo_protocol.records import AnswersRecord, BaseRecord, DeletedRecord, ErasedRecord, RestoredRecord
 from lorogo_server.recovery.restore_sources import NoSource
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, with_payload

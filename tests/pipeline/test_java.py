@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_pipeline import cache, java
-from lorogo_pipeline.java import Candidate, Java, NoJava
+from lorogo_pipeline.spark import cache, java
+from lorogo_pipeline.spark.java import Candidate, Java, NoJava
 
 OUTPUTS = {
     "oracle 8": (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lorogo_pipeline.audit_compare import Replayed
-from lorogo_pipeline.auditing import reread, run_audit
-from lorogo_pipeline.ingest import Ingested
+from lorogo_pipeline.audit.comparison import Replayed
+from lorogo_pipeline.audit.job import reread, run_audit
+from lorogo_pipeline.jobs.ingest import Ingested
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import ErasedRecord, Record, UpdateRecord

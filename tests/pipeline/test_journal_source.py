@@ -21,11 +21,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.testing import assertDataFrameEqual
 
+from lorogo_pipeline.decode.segments import Wanted
 from lorogo_pipeline.errors import BadOption
-from lorogo_pipeline.journal_source import JournalReader, narrowed, parse_options
-from lorogo_pipeline.schemas import RECORDS, spark_schema
-from lorogo_pipeline.segments import Wanted
-from lorogo_pipeline.sources import register
+from lorogo_pipeline.sources.journal_source import JournalReader, narrowed, parse_options
+from lorogo_pipeline.sources.registration import register
+from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
 from lorogo_protocol.records import AnswersRecord, ErasedRecord
 from tests.pipeline.journals import SECOND, START, Journal, session
 from tests.pipeline.test_segments import flip, frame_starts, segments

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from lorogo_pipeline import lake as lakes
-from lorogo_pipeline import parquet
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake, OtherVersion, PipelineError
-from lorogo_pipeline.files import FREE_BYTES_MIN, Files
-from lorogo_pipeline.lake import DataFile, Lake, file_name
-from lorogo_pipeline.schemas import EVENTS
+from lorogo_pipeline.tables import lake as lakes
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.files import FREE_BYTES_MIN, Files
+from lorogo_pipeline.tables.lake import DataFile, Lake, file_name
+from lorogo_pipeline.tables.schemas import EVENTS
 
 
 def write(lake: Lake, run: str, ids: list[str], *, bucket: int = 0) -> DataFile:
@@ -237,7 +237,7 @@ def test_the_lock(lake: Lake) -> None:
 def test_the_lock_of_another_process(lake: Lake) -> None:
     """The lock is between processes, and is free when its holder is killed."""
     code = (
-        "import sys; from lorogo_pipeline.lake import Lake\n"
+        "import sys; from lorogo_pipeline.tables.lake import Lake\n"
         "with Lake.open(sys.argv[1]).writing('materialise'):\n"
         "    print('held', flush=True); sys.stdin.read()"
     )

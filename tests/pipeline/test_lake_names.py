@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_pipeline.errors import BadOption
-from lorogo_pipeline.lake import Lake
+from lorogo_pipeline.tables.lake import Lake
 
 
 @pytest.mark.parametrize("name", ["x[1]", "x{1}", "x*", "x?", "x%20y", "x\\y"])

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from lorogo_pipeline import parquet as parquet_file
-from lorogo_pipeline.bucket_rows import bucket_rows
+from lorogo_pipeline.decode.bucket_rows import bucket_rows
+from lorogo_pipeline.decode.fold import FoldOptions, fold
 from lorogo_pipeline.errors import BadOption, LakeBusy, NoLake
-from lorogo_pipeline.folding import FoldOptions, fold
-from lorogo_pipeline.lake import Lake
-from lorogo_pipeline.materialise import label_of
+from lorogo_pipeline.jobs.materialise import label_of
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_pipeline.table_rows import bucket_of
+from lorogo_pipeline.tables import parquet as parquet_file
+from lorogo_pipeline.tables.lake import Lake
+from lorogo_pipeline.tables.table_rows import bucket_of
 from lorogo_protocol.records import DeletedRecord, ErasedRecord
 from tests.pipeline.journals import SECOND, START, Journal, Made, journal, made, session, texts
 from tests.pipeline.lakes import documents_of, files_of, on_workers, rows_of

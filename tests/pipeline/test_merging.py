@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lorogo_pipeline import parquet
-from lorogo_pipeline.files import Files
-from lorogo_pipeline.lake import DataFile
-from lorogo_pipeline.merging import settle_bucket
-from lorogo_pipeline.schemas import EVENTS
-from lorogo_pipeline.table_rows import identity
+from lorogo_pipeline.tables import parquet
+from lorogo_pipeline.tables.bucket_merge import settle_bucket
+from lorogo_pipeline.tables.files import Files
+from lorogo_pipeline.tables.lake import DataFile
+from lorogo_pipeline.tables.schemas import EVENTS
+from lorogo_pipeline.tables.table_rows import identity
 
 
 def event(document_id: str, kind: str, **facts: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lorogo_pipeline import packed_updates
+from lorogo_pipeline.decode import packed_updates
 from lorogo_protocol import records
 from lorogo_protocol.records import UpdateRecord
 

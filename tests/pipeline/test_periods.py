@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline.periods import Step, after, marks, name, start_of, starts, step_for
+from lorogo_pipeline.report.periods import Step, after, marks, name, start_of, starts, step_for
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2262, 1, 1))  # noqa: DTZ001 - local
 

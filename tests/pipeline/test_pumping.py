@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from lorogo_pipeline.pumping import once, pumped
+from lorogo_pipeline.spark.async_bridge import once, pumped
 from lorogo_protocol.errors import LorogoError
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_pipeline import quantities as q
+from lorogo_pipeline.report import quantities as q
 
 
 def plain(words: str) -> str:

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lorogo_pipeline import report_questions, schemas
-from lorogo_pipeline.periods import Step
-from lorogo_pipeline.report_facts import UnknownTimeZone, gather, report
-from lorogo_pipeline.report_model import Big, Busy, Lake, Peer, Reason, Totals, Trouble
+from lorogo_pipeline.report import queries
+from lorogo_pipeline.report.facts import UnknownTimeZone, gather, report
+from lorogo_pipeline.report.model import Big, Busy, Lake, Peer, Reason, Totals, Trouble
+from lorogo_pipeline.report.periods import Step
+from lorogo_pipeline.tables import schemas
 
 NOW = datetime(2026, 11, 10, 12, tzinfo=UTC)
 MONDAY = datetime(2026, 11, 2, tzinfo=UTC)
@@ -253,14 +254,14 @@ def test_any_length_of_time(spark: SparkSession, length: timedelta, step: Step, 
 def test_what_comes_back_is_bounded(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of documents, peers and reasons: only as many rows as the page has lines and periods."""
     returned: list[int] = []
-    answers_of = report_questions._answers
+    answers_of = queries._answers
 
-    def counting(rows: DataFrame) -> report_questions.Answers:
+    def counting(rows: DataFrame) -> queries.Answers:
         found = answers_of(rows)
         returned.append(sum(map(len, found.values())))
         return found
 
-    monkeypatch.setattr(report_questions, "_answers", counting)
+    monkeypatch.setattr(queries, "_answers", counting)
     many = [update(f"d{n}", hours(n % 2, n % 24), (str(n), 0, n + 1)) for n in range(400)]
     why = [{"reason": f"r{n}", "count": n + 1} for n in range(300)]
     answers = [{"since": hours(0, 1), "acked": 1, "refused": 45_150, "latency_us": [1], "reasons": why}]

@@ -8,8 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lorogo_pipeline.periods import Step
-from lorogo_pipeline.report_model import (
+from lorogo_pipeline.report.model import (
     Big,
     Busy,
     Lake,
@@ -21,7 +20,8 @@ from lorogo_pipeline.report_model import (
     Totals,
     Trouble,
 )
-from lorogo_pipeline.report_page import render
+from lorogo_pipeline.report.page import render
+from lorogo_pipeline.report.periods import Step
 
 FIRST = datetime(2026, 11, 2, 9, 15, tzinfo=UTC)
 NAME = "</td></svg><script>alert('x')</script>\x00"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lorogo_log.format.layout import SEGMENT_HEADER_BYTES
-from lorogo_pipeline.decoding import record_rows
+from lorogo_pipeline.decode.records import record_rows
+from lorogo_pipeline.decode.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
 from lorogo_pipeline.errors import BadOption, DamagedJournal
-from lorogo_pipeline.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
 from lorogo_server.journal.archive import ArchiveError
 from lorogo_server.recovery.restore_sources import NoSource
 from tests.pipeline.journals import SECOND, START, Journal, Made, session

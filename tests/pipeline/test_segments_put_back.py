@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lorogo_pipeline.decode.segments import find_segments, gaps
 from lorogo_pipeline.pipeline import Pipeline, Settings, build
-from lorogo_pipeline.segments import find_segments, gaps
 from tests.pipeline.journals import Journal, session
 from tests.pipeline.lakes import rows_of
 

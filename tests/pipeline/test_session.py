@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkContext
 
-from lorogo_pipeline import session, session_conf, shipping, workers
-from lorogo_pipeline.session import NoSpark, open_session
-from lorogo_pipeline.session_conf import GIB, Door
+from lorogo_pipeline.spark import package_zip, session, session_conf, workers
+from lorogo_pipeline.spark.session import NoSpark, open_session
+from lorogo_pipeline.spark.session_conf import GIB, Door
 from tests.pipeline import clusters
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_a_session_that_is_not_quiet_logs_as_spark_does() -> None:
 
 def test_the_log_settings_are_part_of_the_package() -> None:
     """The file that keeps Spark quiet is shipped beside the code."""
-    assert (shipping.root() / "lorogo_pipeline" / "log4j2.properties").is_file()
+    assert (package_zip.root() / "lorogo_pipeline" / "log4j2.properties").is_file()
 
 
 def test_workers_see_the_code_that_drives_them_first() -> None:
@@ -114,11 +114,11 @@ def test_workers_see_the_code_that_drives_them_first() -> None:
 
 def test_the_same_code_packs_to_the_same_bytes(tmp_path: Path) -> None:
     """The zip for workers has every package, no leftovers of the interpreter, and no time of day."""
-    first, second = (shipping.pack(tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
+    first, second = (package_zip.pack(tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))
     assert first == second
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import lorogo_pipeline.workers, lorogo_protocol, lorogo_log\n"
+        "import lorogo_pipeline.spark.workers, lorogo_protocol, lorogo_log\n"
         "print(lorogo_protocol.__file__)"
     )
     done = subprocess.run(
@@ -173,8 +173,8 @@ def test_importing_the_pipeline_makes_no_session() -> None:
     """Neither a JVM nor PySpark is loaded before somebody opens a session."""
     program = (
         "import sys, pkgutil, importlib, lorogo_pipeline\n"
-        "for name in ('session', 'session_conf', 'java', 'cache', 'shipping', 'workers'):\n"
-        "    importlib.import_module('lorogo_pipeline.' + name)\n"
+        "for name in ('session', 'session_conf', 'java', 'cache', 'package_zip', 'workers'):\n"
+        "    importlib.import_module('lorogo_pipeline.spark.' + name)\n"
         "assert 'pyspark' not in sys.modules"
     )
     done = subprocess.run(
@@ -207,7 +207,7 @@ def test_workers_have_what_we_need(spark: "SparkSession") -> None:
     """A worker is the same Python with the same libraries and the code beside these tests."""
     (worker,) = workers.survey(spark)
     assert worker.missing == ()
-    assert Path(worker.code) == shipping.root() / "lorogo_pipeline" / "workers.py"
+    assert Path(worker.code) == package_zip.root() / "lorogo_pipeline" / "workers.py"
 
 
 # --------------------------------------------------------------------------- processes of their own

@@ -9,10 +9,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from lorogo_pipeline import snapshot_reading
-from lorogo_pipeline.schemas import SNAPSHOTS, spark_schema
-from lorogo_pipeline.snapshot_reading import rows as read_rows
-from lorogo_pipeline.snapshot_rows import (
+from lorogo_pipeline.sources import snapshot_reader
+from lorogo_pipeline.sources.errors import BadSourceOption
+from lorogo_pipeline.sources.registration import register
+from lorogo_pipeline.sources.snapshot_reader import rows as read_rows
+from lorogo_pipeline.sources.snapshot_rows import (
     PARTITION_BYTES,
     WINDOW_BYTES,
     WINDOW_HEADS,
@@ -21,8 +22,7 @@ from lorogo_pipeline.snapshot_rows import (
     Window,
     shares,
 )
-from lorogo_pipeline.source_errors import BadSourceOption
-from lorogo_pipeline.sources import register
+from lorogo_pipeline.tables.schemas import SNAPSHOTS, spark_schema
 from lorogo_protocol.subjects import SNAPSHOT_STREAM
 from lorogo_server.snapshot_metadata import SnapshotFacts
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport
@@ -120,7 +120,7 @@ def test_windows() -> None:
 
 async def test_a_snapshot_that_is_replaced_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose bytes were swept before they were read is read again from its new head."""
-    monkeypatch.setattr(snapshot_reading, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(snapshot_reader, "PAUSES", (0.0, 0.0))
     transport = MemoryNats().connect()
     for spec in specs():
         await transport.ensure(spec)

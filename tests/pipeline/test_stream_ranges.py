@@ -2,8 +2,8 @@
 
 import pytest
 
-from lorogo_pipeline.source_errors import BadSourceOption, StreamChanged
-from lorogo_pipeline.stream_ranges import (
+from lorogo_pipeline.sources.errors import BadSourceOption, StreamChanged
+from lorogo_pipeline.sources.stream_ranges import (
     Offset,
     Range,
     Seen,

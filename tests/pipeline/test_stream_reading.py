@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from lorogo_pipeline import stream_reading
-from lorogo_pipeline.source_errors import StreamBehind
-from lorogo_pipeline.stream_reading import NoWal, exact, seen
+from lorogo_pipeline.sources import stream_reader
+from lorogo_pipeline.sources.errors import StreamBehind
+from lorogo_pipeline.sources.stream_reader import NoWal, exact, seen
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.errors import RequestTimeout
@@ -45,7 +45,7 @@ async def sequences(stream: object, first: int, last: int) -> list[int]:
 
 @pytest.fixture
 async def wal(monkeypatch: pytest.MonkeyPatch) -> Stream:
-    monkeypatch.setattr(stream_reading, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(stream_reader, "PAUSES", (0.0, 0.0, 0.0))
     _, stream = await memory_wal(
         ("ab"[number % 2], pieces(update(), f"l{number}", 1)[0]) for number in range(8)
     )

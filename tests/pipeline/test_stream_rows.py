@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lorogo_pipeline.stream_ranges import StreamOptions
-from lorogo_pipeline.stream_rows import LookBack, RowMaker, Updates
+from lorogo_pipeline.sources.stream_ranges import StreamOptions
+from lorogo_pipeline.sources.stream_rows import LookBack, RowMaker, Updates
 from lorogo_protocol import limits
 from lorogo_protocol.chunks import Chunk
 from lorogo_protocol.digest import digest
@@ -234,7 +234,7 @@ async def test_some_documents() -> None:
 
 async def test_far_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks that are far apart are found, too."""
-    monkeypatch.setattr("lorogo_pipeline.stream_reading.NEAR_MESSAGES", 3)
+    monkeypatch.setattr("lorogo_pipeline.sources.stream_reader.NEAR_MESSAGES", 3)
     one, final = pieces(HELLO, "log1", 2)
     _, stream = await memory_wal([("d", one)])
     for number in range(8):

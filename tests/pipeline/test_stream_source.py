@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from lorogo_pipeline.schemas import RECORDS, spark_schema
-from lorogo_pipeline.sources import register
+from lorogo_pipeline.sources.registration import register
+from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
 from lorogo_protocol.digest import digest
 from lorogo_protocol.subjects import EPOCH_KEY, STATUS_STREAM, WAL_STREAM, wal
 from lorogo_transport.nats import streams

@@ -9,10 +9,10 @@ import pytest
 import xxhash
 
 from lorogo_log.format.batch import pack_value
-from lorogo_pipeline.decoding import record_rows
-from lorogo_pipeline.schemas import ANSWERS, EVENTS, RECORDS, TABLES, UPDATES
-from lorogo_pipeline.segments import Wanted
-from lorogo_pipeline.table_rows import BEST, KEYS, ORDER, bucket_of, identity, rows_of
+from lorogo_pipeline.decode.records import record_rows
+from lorogo_pipeline.decode.segments import Wanted
+from lorogo_pipeline.tables.schemas import ANSWERS, EVENTS, RECORDS, TABLES, UPDATES
+from lorogo_pipeline.tables.table_rows import BEST, KEYS, ORDER, bucket_of, identity, rows_of
 from lorogo_protocol import records
 from lorogo_protocol.digest import digest
 from lorogo_protocol.records import (

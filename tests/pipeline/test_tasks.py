@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lorogo_pipeline import tasks
 from lorogo_pipeline.errors import BadOption, JobFailed
+from lorogo_pipeline.spark import tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

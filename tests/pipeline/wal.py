@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 from loro import ExportMode, LoroDoc, VersionVector
 
-from lorogo_pipeline.schemas import RECORDS
-from lorogo_pipeline.stream_ranges import Range, StreamOptions
-from lorogo_pipeline.stream_reading import batches
+from lorogo_pipeline.sources.stream_ranges import Range, StreamOptions
+from lorogo_pipeline.sources.stream_reader import batches
+from lorogo_pipeline.tables.schemas import RECORDS
 from lorogo_protocol.chunks import Chunk, split
 from lorogo_protocol.subjects import WAL_STREAM, wal
 from lorogo_testing.memory_nats import MemoryNats, MemoryTransport

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_pipeline import nats_door, stream_reading
-from lorogo_pipeline.audit_live import live
-from lorogo_pipeline.fleet import compact_fleet
-from lorogo_pipeline.fleet_report import FleetOptions
+from lorogo_pipeline.audit.live_documents import live
+from lorogo_pipeline.jobs.fleet import compact_fleet
+from lorogo_pipeline.jobs.fleet_report import FleetOptions
+from lorogo_pipeline.sources import nats_connection, stream_reader
 from lorogo_server import Server, ServerSettings
 from lorogo_transport.auth.key_source import KeySource
 from lorogo_transport.errors import NotAuthorized
@@ -32,9 +32,9 @@ async def test_seeds_come_from_the_environment(tmp_path: Path, monkeypatch: pyte
     async with closed_nats(tmp_path) as closed:
         await _fill(closed, tmp_path / "server")
         with pytest.raises(NotAuthorized):
-            await stream_reading.look(closed.url)
+            await stream_reader.look(closed.url)
         monkeypatch.setenv("LOROGO_NATS_SEED", closed.seeds["operator"])
-        assert (await stream_reading.look(closed.url)).last == 3
+        assert (await stream_reader.look(closed.url)).last == 3
         async with live(closed.url) as seen:
             assert await seen.documents() == {"plan"}
 
@@ -55,4 +55,4 @@ async def test_a_seed_that_others_may_read_is_not_used(
     file.chmod(0o644)
     monkeypatch.setenv("LOROGO_NATS_SEED_FILE", str(file))
     with pytest.raises(SecretUnusable, match="chmod 600"):
-        await nats_door.connect("nats://127.0.0.1:1", name="test")
+        await nats_connection.connect("nats://127.0.0.1:1", name="test")

@@ -1,0 +1,1 @@
+"""The audit: compares documents in journals with the documents that servers serve."""

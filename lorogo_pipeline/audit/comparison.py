@@ -1,0 +1,263 @@
+"""A document as the journals have it against the one that is served: what differs, decided here.
+
+    judge(replayed, live)  ─▶  Verdict: the differences, whether the server is ahead, what was not compared
+
+The server goes on while journals are read. So what the server has beyond the journals counts only as
+far as it had it *before* they were read (`before`), and contents are compared at the journals' version,
+which the server's history still has.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from lorogo_pipeline.audit import difference as found
+from lorogo_pipeline.audit.difference import BadRecord, Difference, Kind, Span
+from lorogo_pipeline.audit.values import contrast
+from lorogo_pipeline.decode import content
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError, HistoryTrimmed
+from lorogo_server.values.document_value import TooDeep
+
+_ROWS_AT_ONCE = 64
+_NEEDED = (
+    "document_id",
+    "latest",
+    "state",
+    "generation",
+    "complete",
+    "problem",
+    "version",
+    "frontiers",
+    "content_hash",
+    "json",
+)
+
+Ends = Mapping[int, int]  # of each peer the counter behind its last operation
+
+#: what somebody who edits, deletes or restores meanwhile may explain
+PASSING = frozenset(
+    {
+        Kind.MISSING_ON_SERVER,
+        Kind.MISSING_IN_JOURNAL,
+        Kind.UNKNOWN_DOCUMENT,
+        Kind.UNJOURNALLED_DOCUMENT,
+        Kind.DELETION_DIFFERS,
+        Kind.GENERATION_DIFFERS,
+        Kind.CONTENT_DIFFERS,
+        Kind.NOT_READABLE,
+    }
+)
+AHEAD = frozenset({Kind.MISSING_IN_JOURNAL, Kind.UNJOURNALLED_DOCUMENT})
+
+
+class State(StrEnum):
+    """What a document is on the server."""
+
+    LIVE = "live"
+    DELETED = "deleted"
+    ERASED = "erased"
+    UNKNOWN = "unknown"  # nothing is stored under that id
+    UNREADABLE = "unreadable"  # `problem` says why
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A document as the journals have it: a row of the table `documents`."""
+
+    document_id: str
+    state: str = "live"  # live, deleted, erased
+    generation: int = 0
+    ends: Ends = field(default_factory=dict)
+    frontiers: bytes = b""
+    content_hash: str = ""
+    json: str | None = field(default=None, repr=False)
+    problem: str = ""  # why it is not complete; empty: it is
+    bad: tuple[BadRecord, ...] = ()  # updates that cannot be used
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], bad: Iterable[BadRecord] = ()) -> "Replayed":
+        """From a row of `documents`."""
+        return cls(
+            row["document_id"],
+            row["state"],
+            row["generation"],
+            {int(one["peer"]): one["end"] for one in row["version"]},
+            row["frontiers"] or b"",
+            row["content_hash"] or "",
+            row["json"],
+            "" if row["complete"] else row["problem"] or "the journals do not have all of it",
+            tuple(bad),
+        )
+
+
+def rows(
+    batches: Iterable[pa.RecordBatch], bad: Mapping[str, Iterable[BadRecord]] | None = None
+) -> Iterator[Replayed]:
+    """The newest row of each document, a few in memory at once; texts and snapshots are not unpacked.
+
+    `bad`: by document, the rows of `updates` whose digest is wrong or which do not decode.
+    """
+    known = bad or {}
+    for batch in batches:
+        slim = batch.select([name for name in _NEEDED if name in batch.schema.names])
+        for begin in range(0, slim.num_rows, _ROWS_AT_ONCE):
+            for row in slim.slice(begin, _ROWS_AT_ONCE).to_pylist():
+                if row.get("latest", True):
+                    yield Replayed.of_row(row, known.get(row["document_id"], ()))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDocument:
+    """A document as it is served, or as a server that takes it would serve it."""
+
+    document_id: str
+    state: State
+    generation: int = 0
+    vector: bytes = b"\x00"
+    frontiers: bytes = b"\x00"
+    where: str = ""  # server: its owner was asked; store: read as a fresh load would; empty: from its facts
+    problem: str = ""
+    replica: Replica | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def ends(self) -> Ends:
+        """Raises CrdtError."""
+        return crdt.counters(self.vector)
+
+    def value(self, frontiers: bytes = b"") -> dict[str, object]:
+        """The content, now or as of these heads. Raises HistoryTrimmed, TooDeep, CrdtError."""
+        if self.replica is None:
+            return {}
+        at = self.replica if frontiers in (b"", self.frontiers) else self.replica.at(frontiers)
+        return content.read(at)
+
+    def content_hash(self) -> str:
+        """Of the content now. Raises TooDeep, CrdtError."""
+        return content.content_hash(self.value())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What comparing one document gave."""
+
+    differences: tuple[Difference, ...] = ()
+    ahead: bool = False  # the server has more than the journals
+    uncompared: str = ""  # why the contents were not compared, if they should have been
+
+    @property
+    def passing(self) -> bool:
+        """Whether another look may give another verdict."""
+        return bool(self.uncompared) or any(one.kind in PASSING for one in self.differences)
+
+
+def compare(replayed: Replayed | None, live: LiveDocument | None) -> list[Difference]:
+    """Everything in which the two differ; None: that side knows nothing of it."""
+    return list(judge(replayed, live).differences)
+
+
+def judge(replayed: Replayed | None, live: LiveDocument | None, *, before: Ends | None = None) -> Verdict:
+    """What is to be said of one document.
+
+    `before`: what the server had of it before the journals were read, if `live` is newer than they are.
+    """
+    if replayed is None:
+        return _only_live(live)
+    name = replayed.document_id
+    if live is None or live.state is State.UNKNOWN:
+        missing = beyond(replayed.ends, {})
+        bad = found.bad_records(name, replayed.bad, ())
+        deleted = replayed.state != State.LIVE
+        if replayed.problem and not (bad or deleted):  # updates of it may be all that cannot be used
+            bad = [found.not_readable(name, "journals", replayed.problem)]
+        if not (missing or deleted):
+            return _verdict(bad)  # an empty document is nowhere
+        return _verdict([*bad, found.unknown(name, deleted=deleted, missing=missing)])
+    if live.state in (State.DELETED, State.ERASED) or replayed.state != State.LIVE:
+        return _gone(replayed, live)
+    ends = live.ends
+    ahead = beyond(ends if before is None else before, replayed.ends)
+    differences = found.bad_records(name, replayed.bad, ahead)
+    if replayed.generation != live.generation and live.state is State.LIVE:
+        differences.append(found.generation_differs(name, replayed.generation, live.generation))
+    if replayed.problem and not replayed.bad:
+        differences.append(found.not_readable(name, "journals", replayed.problem, ahead))
+    if live.problem:
+        differences.append(found.not_readable(name, "server", live.problem))
+    if live.replica is None:
+        return _verdict(differences)
+    if ahead and not (replayed.bad or replayed.problem):
+        differences.append(found.missing_in_journal(name, ahead, stored=live.where == "store"))
+    if lacking := beyond(replayed.ends, ends):
+        differences.append(found.missing_on_server(name, lacking))
+        return _verdict(differences, ahead=bool(ahead))
+    try:
+        differences += _contents(replayed, live)
+    except (HistoryTrimmed, TooDeep, CrdtError) as error:
+        return _verdict(differences, ahead=bool(ahead), uncompared=str(error))
+    return _verdict(differences, ahead=bool(ahead))
+
+
+def beyond(more: Ends, less: Ends) -> tuple[Span, ...]:
+    """What the first has and the second has not."""
+    return tuple(
+        (peer, less.get(peer, 0), end) for peer, end in sorted(more.items()) if end > less.get(peer, 0)
+    )
+
+
+def _verdict(differences: Iterable[Difference], *, ahead: bool = False, uncompared: str = "") -> Verdict:
+    return Verdict(tuple(sorted(differences)), ahead, uncompared)
+
+
+def _only_live(live: LiveDocument | None) -> Verdict:
+    """No journal speaks of it: an empty document, or one that is gone, needs none."""
+    if live is None or live.state in (State.DELETED, State.ERASED, State.UNKNOWN):
+        return Verdict()
+    differences = [found.not_readable(live.document_id, "server", live.problem)] if live.problem else []
+    missing = beyond(live.ends, {})
+    if missing:
+        differences.append(found.unjournalled(live.document_id, missing))
+    return _verdict(differences, ahead=bool(missing))
+
+
+def _gone(replayed: Replayed, live: LiveDocument) -> Verdict:
+    """At least one side says that it is deleted: then nothing is served that could be compared."""
+    name = replayed.document_id
+    differences = found.bad_records(name, replayed.bad, ())
+    holds = bool(replayed.ends) or replayed.state != "erased"
+    if live.state is State.ERASED and not holds:
+        return _verdict(differences)
+    if live.state is State.UNREADABLE:
+        return _verdict([*differences, found.not_readable(name, "server", live.problem)])
+    if replayed.state != live.state:
+        sides = (str(replayed.state), replayed.generation), (live.state.value, live.generation)
+        differences.append(found.deletion_differs(name, *sides))
+    elif replayed.generation != live.generation:
+        differences.append(found.generation_differs(name, replayed.generation, live.generation))
+    return _verdict(differences)
+
+
+def _contents(replayed: Replayed, live: LiveDocument) -> list[Difference]:
+    """Both at the journals' version, which the server includes. Raises HistoryTrimmed, TooDeep, CrdtError."""
+    if not replayed.ends:
+        return []
+    served = content.plain(live.value(replayed.frontiers))
+    text = content.canonical(served)
+    if content.hash_of(text) == replayed.content_hash:
+        return []
+    first = None
+    if replayed.json is not None and content.hash_of(replayed.json) == replayed.content_hash:
+        first = contrast(_filled(json.loads(replayed.json)), served)
+        if first is None:
+            return []  # counters that were added up in another order, or roots that are empty
+    hashes = replayed.content_hash, content.hash_of(text)
+    return [found.content_differs(replayed.document_id, first, *hashes)]
+
+
+def _filled(value: object) -> object:
+    return content.filled(value) if isinstance(value, dict) else value

@@ -1,0 +1,301 @@
+"""Documents as they are served now, looked at without disturbing anybody.
+
+    UP                      its owner is asked, as a client would ask: what it has in memory
+    DOWN, STARTING, ERROR   snapshot and WAL are read from NATS, as a fresh load would read them
+    deleted, erased         the tombstone says so
+
+Nothing is written, and no document is started, unless `through_servers` asks for it. To be asked keeps
+an open document open for its idle time, as any reader does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+import lorogo_client
+from lorogo_client import ClientSettings, NotServed
+from lorogo_client.connection import new_nanoid
+from lorogo_pipeline.audit.comparison import LiveDocument, State
+from lorogo_pipeline.sources.nats_connection import connect
+from lorogo_pipeline.spark.at_once import each, over
+from lorogo_protocol import ids, subjects
+from lorogo_protocol.calls import Refused, need
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError, LorogoError, MalformedMessage
+from lorogo_protocol.reasons import Reason
+from lorogo_protocol.status import Failed, Status, Up
+from lorogo_server.document.loading import Loaded, LoadFailed, load
+from lorogo_server.journal.coverage import Covered
+from lorogo_server.settings import ServerSettings
+from lorogo_server.snapshot_metadata import SnapshotFacts
+from lorogo_transport.clock import Clock, SystemClock
+from lorogo_transport.errors import Disconnected, NoResponders, RequestTimeout, StreamMissing, TransportError
+from lorogo_transport.ports import Transport
+from lorogo_transport.rpc.calls import Caller
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced, SnapshotStore
+from lorogo_transport.stores.statuses import Statuses
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much is, of how much
+
+_PAUSES = (0.05, 0.2, 0.5, 1.0)  # between tries
+_ALL = 1 << 62  # of sequences and times: a load for comparing keeps nothing for a journal
+_AGAIN = (Reason.NOT_OWNER, Reason.BUSY)
+_NO_EPOCH = 0  # only an owner needs to know in which epoch its sequences count
+
+
+class LookFailed(LorogoError):
+    """A document could not be looked at now; says why."""
+
+    code = "look-failed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookSettings:
+    """How documents are looked at."""
+
+    through_servers: bool = False  # start documents that nobody serves, and ask their owners
+    at_once: int = 8  # documents that are read at the same time: each is in memory whole
+    document_seconds: float = 120.0
+    call_seconds: float = 15.0  # of silence of an owner
+    reconnect_seconds: float = 30.0  # without NATS
+
+
+async def look(
+    nats_url: str,
+    document_ids: Iterable[str] | None = None,
+    on_progress: Progress = lambda *_: None,
+    *,
+    settings: LookSettings | None = None,
+) -> AsyncIterator[LiveDocument]:
+    """These documents, or all that NATS knows, in any order. Raises Unreachable, LookFailed, Disconnected.
+
+    One that could not be looked at is UNREADABLE, with the reason.
+    """
+    async with live(nats_url, settings) as seen:
+        names = sorted(await seen.documents()) if document_ids is None else list(document_ids)
+        done = 0
+        async for document in each(over(names), seen.try_look, seen.settings.at_once):
+            yield document
+            done += 1
+            on_progress("looking at documents", done, len(names))
+
+
+@asynccontextmanager
+async def live(
+    where: str | Transport, settings: LookSettings | None = None, *, clock: Clock | None = None
+) -> AsyncIterator["Live"]:
+    """The documents on that NATS. Raises Unreachable, LookFailed if no server has ever run there."""
+    async with AsyncExitStack() as stack:
+        transport = where
+        if isinstance(transport, str):
+            transport = await connect(transport, name="lorogo audit")
+            stack.push_async_callback(transport.close)
+        try:
+            await transport.stream(subjects.WAL_STREAM).state()
+        except StreamMissing:
+            raise LookFailed(
+                "no lorogo server has ever run on this NATS: name the one that the journals belong to"
+            ) from None
+        seen = Live(transport, settings or LookSettings(), clock or SystemClock())
+        await seen.caller.start()
+        stack.push_async_callback(seen.caller.close)
+        yield seen
+
+
+class Live:
+    """Looks at documents, each as often as it is asked to; owns and changes nothing."""
+
+    def __init__(self, transport: Transport, settings: LookSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.caller = Caller(transport.bus, clock, new_nanoid)
+        self._transport = transport
+        self._clock = clock
+        self._statuses = Statuses(transport)
+        self._wal = transport.stream(subjects.WAL_STREAM)
+        self._snapshots = SnapshotStore(
+            transport.stream(subjects.SNAPSHOT_STREAM),
+            max_payload=transport.bus.max_payload,
+            clock=clock,
+            new_id=_no_id,
+        )
+
+    async def documents(self) -> set[str]:
+        """Every document of which anything is stored. Raises TransportError."""
+        for pause in _PAUSES:
+            await self._connected()
+            try:
+                return await self._list()
+            except TransportError:
+                await asyncio.sleep(pause)
+        return await self._list()
+
+    async def _list(self) -> set[str]:
+        found = {subjects.document_of(name) for name in await self._wal.subjects(subjects.wal("*"))}
+        async for head in self._snapshots.list():
+            found.add(head.document_id)
+        return found
+
+    async def try_look(self, document_id: str) -> LiveDocument:
+        """As `look`, but what fails is UNREADABLE with its reason."""
+        try:
+            return await self.look(document_id)
+        except LookFailed as error:
+            return _unreadable(document_id, str(error))
+
+    async def look(self, document_id: str) -> LiveDocument:
+        """The document now. Raises LookFailed if nobody can tell, Disconnected if NATS stays away."""
+        ids.check_document_id(document_id)
+        problem = ""
+        try:
+            async with asyncio.timeout(self.settings.document_seconds):
+                for pause in (*_PAUSES, 0.0):
+                    await self._connected()
+                    try:
+                        if (seen := await self._once(document_id)) is not None:
+                            return seen
+                        problem = "others keep changing it"
+                    except TransportError as error:
+                        problem = str(error)
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            problem = f"it took longer than {self.settings.document_seconds:g} s"
+        raise LookFailed(f"{document_id} could not be looked at: {problem}")
+
+    async def _connected(self) -> None:
+        """Wait for NATS, if it is away. Raises Disconnected."""
+        bus = self._transport.bus
+        back = asyncio.Event()
+        stop = bus.watch_connection(lambda up: back.set() if up else None)
+        try:
+            async with asyncio.timeout(self.settings.reconnect_seconds):
+                if not bus.connected:
+                    await back.wait()
+        except TimeoutError:
+            raise Disconnected(
+                f"NATS was away for {self.settings.reconnect_seconds:g} s: audit again when it is there"
+            ) from None
+        finally:
+            stop()
+
+    async def _once(self, document_id: str) -> LiveDocument | None:
+        """None: it changed meanwhile, look again. Raises TransportError."""
+        entry = await self._statuses.read(document_id)
+        status = None if entry is None else entry.status
+        head, facts, damage = None, SnapshotFacts(), ""
+        try:
+            head = await self._snapshots.head(document_id)
+            facts = facts if head is None else SnapshotFacts.parse(head.facts)
+        except (SnapshotDamaged, MalformedMessage) as error:
+            damage = str(error)
+        if facts.deleted:
+            return _tombstone(document_id, facts)
+        if isinstance(status, Up):
+            try:
+                if (served := await self._ask(document_id)) is not None:
+                    return replace(served, problem=served.problem or damage)
+            except Refused as no:
+                if no.reason is Reason.DELETED:
+                    return None  # just now: the tombstone says more
+                return _unreadable(document_id, f"its owner refuses to give it: {no}")
+            except RequestTimeout as error:
+                return await self._stored(document_id, damage or str(error))
+        if damage:
+            return _unreadable(document_id, damage)
+        if head is None and await self._wal.last(subjects.wal(document_id)) is None:
+            return LiveDocument(document_id, State.UNKNOWN)
+        if self.settings.through_servers and not isinstance(status, Failed):
+            return await self._started(document_id)
+        return await self._stored(document_id, _failure(status))
+
+    # --- through its owner ------------------------------------------------------------------------
+
+    async def _ask(self, document_id: str) -> LiveDocument | None:
+        """What its owner has; None if nobody answers for it. Raises Refused, TransportError."""
+        for pause in (*_PAUSES, None):
+            try:
+                answer = await self.caller.call("sync", document_id, {}, timeout=self.settings.call_seconds)
+                replica = Replica.from_snapshot(need(answer, "payload", bytes))
+                generation = need(answer, "generation", int)
+                return _alive(document_id, replica, generation, "server", "")
+            except NoResponders:
+                return None  # it has just gone, or its owner has died
+            except (CrdtError, MalformedMessage) as error:
+                return _unreadable(document_id, f"what its owner gives does not decode: {error}")
+            except Refused as no:
+                if no.reason not in _AGAIN or pause is None:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    async def _started(self, document_id: str) -> LiveDocument | None:
+        """Have it served, then ask."""
+        seconds = self.settings.document_seconds
+        try:
+            async with lorogo_client.connect(
+                self._transport, settings=ClientSettings(call_seconds=seconds)
+            ) as client:
+                await client.document(document_id).status()
+            return await self._ask(document_id)
+        except NotServed as error:
+            return _unreadable(document_id, str(error))
+        except Refused as no:
+            return None if no.reason is Reason.DELETED else _unreadable(document_id, str(no))
+
+    # --- as it is stored --------------------------------------------------------------------------
+
+    async def _stored(self, document_id: str, problem: str) -> LiveDocument | None:
+        """What a fresh load would give."""
+        try:
+            loaded, head = await self._load(document_id)
+        except SnapshotReplaced:
+            return None
+        except (LoadFailed, SnapshotDamaged, CrdtError, MalformedMessage) as error:
+            return _unreadable(document_id, f"{problem}; {error}" if problem else str(error))
+        if _revision(loaded.snapshot) != _revision(head):
+            return None  # the WAL may have been purged for a snapshot that we did not see
+        if loaded.facts.deleted:
+            return _tombstone(document_id, loaded.facts)
+        return _alive(document_id, loaded.intake.replica, loaded.facts.generation, "store", problem)
+
+    async def _load(self, document_id: str) -> tuple[Loaded, SnapshotHead | None]:
+        loaded = await load(
+            self._transport,
+            self._snapshots,
+            document_id,
+            ServerSettings(),  # the widest limits: what any server has accepted
+            self._clock,
+            epoch=_NO_EPOCH,
+            covered=Covered("", _NO_EPOCH, _ALL, _ALL),
+        )
+        return loaded, await self._snapshots.head(document_id)
+
+
+def _alive(document_id: str, replica: Replica, generation: int, where: str, problem: str) -> LiveDocument:
+    version = replica.version()
+    return LiveDocument(
+        document_id, State.LIVE, generation, version.vector, version.frontiers, where, problem, replica
+    )
+
+
+def _tombstone(document_id: str, facts: SnapshotFacts) -> LiveDocument:
+    state = State.ERASED if facts.erased_ns else State.DELETED
+    return LiveDocument(document_id, state, facts.generation)
+
+
+def _unreadable(document_id: str, problem: str) -> LiveDocument:
+    return LiveDocument(document_id, State.UNREADABLE, problem=problem)
+
+
+def _failure(status: Status | None) -> str:
+    if isinstance(status, Failed):
+        return f"servers gave up loading it: see trace {status.trace_id} in their logs, then `lorogo reset`"
+    return ""
+
+
+def _revision(head: SnapshotHead | None) -> int:
+    return 0 if head is None else head.revision
+
+
+def _no_id() -> str:
+    raise AssertionError("an audit stores no snapshot")

@@ -1,0 +1,1 @@
+"""Journal records to rows: decoding, replay of updates, and changes of values."""

@@ -1,0 +1,207 @@
+"""Who changed how much: the changes in a document's history, cut where updates begin and end. Pure.
+
+Loro joins what one peer typed into long changes; a row here is a part of one that a single update brought,
+so that it has one time of acceptance. What came with a snapshot has none.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from lorogo_pipeline.decode.fold import Folded
+from lorogo_pipeline.tables.schemas import CHANGES
+from lorogo_pipeline.tables.table_rows import bucket_of
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Replica
+
+
+class Brought(NamedTuple):
+    """A range of one peer's operations, and the update that brought it."""
+
+    first: int
+    end: int
+    accepted_ns: int
+    log_id: str
+
+
+class Op(NamedTuple):
+    """Operations of one kind, one after another, on one container."""
+
+    counter: int
+    length: int
+    container: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Change:
+    """A run of one peer's operations."""
+
+    peer: str
+    first: int
+    lamport: int
+    client_seconds: int
+    message: str | None
+    ops: list[Op] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.ops[-1].counter + self.ops[-1].length if self.ops else self.first
+
+
+def change_rows(folded: Folded, buckets: int) -> list[dict[str, Any]]:
+    """Rows of CHANGES of one document. Raises CrdtError."""
+    if folded.replica is None:
+        return []
+    brought = _brought(folded)
+    bucket = bucket_of(folded.document_id, buckets)
+    return [
+        _row(folded.document_id, bucket, change, part, ops)
+        for change in changes(folded.replica)
+        for part, ops in _parts(change, brought.get(change.peer, []))
+    ]
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=CHANGES)
+
+
+def changes(replica: Replica) -> Iterator[Change]:
+    """Every change that the replica's history has, oldest first of each peer."""
+    body = json.loads(crdt.history_json(replica))
+    peers = body.get("peers")
+    for raw in body["changes"]:
+        counter, peer = _id(raw["id"], peers)
+        change = Change(peer, counter, int(raw["lamport"]), int(raw["timestamp"]), raw.get("msg"))
+        change.ops = [
+            Op(
+                int(op["counter"]),
+                _length(op["content"]),
+                _container(op["container"], peers),
+                op["content"]["type"],
+            )
+            for op in raw["ops"]
+        ]
+        yield change
+
+
+def _id(text: str, peers: list[str] | None) -> tuple[int, str]:
+    counter, _, peer = text.partition("@")
+    return int(counter), peers[int(peer)] if peers else peer
+
+
+def _container(text: str, peers: list[str] | None) -> str:
+    """`cid:root-NAME:Kind`, or `cid:COUNTER@PEER:Kind` with the peer's own number."""
+    if text.startswith("cid:root-") or not peers:
+        return text
+    inside, _, kind = text.removeprefix("cid:").rpartition(":")
+    counter, peer = _id(inside, peers)
+    return f"cid:{counter}@{peer}:{kind}"
+
+
+def _length(op: dict[str, Any]) -> int:
+    """How many counters an operation takes."""
+    match op["type"]:
+        case "insert" if "text" in op:
+            return len(op["text"])
+        case "insert" if isinstance(op.get("value"), list) and "pos" in op:
+            return len(op["value"])
+        case "delete" if "len" in op:
+            return abs(int(op["len"]))
+        case _:
+            return 1
+
+
+def _brought(folded: Folded) -> dict[str, list[Brought]]:
+    """Of each peer what every update brought, in order; the first to bring something counts."""
+    found: dict[str, list[Brought]] = {}
+    for update in folded.updates:
+        for span in update.spans or ():
+            part = Brought(span["first"], span["end"], update.accepted_ns, update.log_id or "")
+            _bring(found.setdefault(span["peer"], []), part)
+    return found
+
+
+def _bring(parts: list[Brought], new: Brought) -> None:
+    """Add what none of the parts has yet; they stay in order and apart."""
+    place = bisect_right(parts, new.first, key=lambda part: part.first)
+    first = max(new.first, parts[place - 1].end) if place else new.first
+    while first < new.end:
+        behind = parts[place] if place < len(parts) else None
+        end = new.end if behind is None else min(new.end, behind.first)
+        if first < end:
+            parts.insert(place, new._replace(first=first, end=end))
+            place += 1
+        if behind is None:
+            return
+        first = behind.end
+        place += 1
+
+
+def _parts(change: Change, brought: list[Brought]) -> Iterator[tuple[Brought, list[Op]]]:
+    """The change, cut at the borders of updates."""
+    at, ops = change.first, iter(change.ops)
+    op = next(ops, None)
+    while op is not None:
+        part = _at(brought, at, change.end)
+        taken: list[Op] = []
+        while op is not None and op.counter < part.end:
+            here = part.end - op.counter
+            if here < op.length:
+                taken.append(op._replace(length=here))
+                op = op._replace(counter=op.counter + here, length=op.length - here)
+            else:
+                taken.append(op)
+                op = next(ops, None)
+        yield part if part.first == at else part._replace(first=at), taken
+        at = part.end
+
+
+def _at(brought: list[Brought], counter: int, end: int) -> Brought:
+    """What brought an operation: an update; or nothing that we know of, up to the next that we do."""
+    place = bisect_right(brought, counter, key=lambda part: part.first) - 1
+    if place >= 0 and counter < brought[place].end:
+        found = brought[place]
+        return found if found.end <= end else found._replace(end=end)
+    behind = brought[place + 1].first if place + 1 < len(brought) else end
+    return Brought(counter, min(end, behind), 0, "")
+
+
+def _row(document_id: str, bucket: int, change: Change, part: Brought, ops: Iterable[Op]) -> dict[str, Any]:
+    counts: Counter[tuple[str, str]] = Counter()
+    inserted = deleted = 0
+    for op in ops:
+        counts[op.container, op.kind] += op.length
+        if op.container.endswith(_SEQUENCES):
+            inserted += op.length if op.kind == "insert" else 0
+            deleted += op.length if op.kind == "delete" else 0
+    return {
+        "document_id": document_id,
+        "peer": change.peer,
+        "counter_first": part.first,
+        "counter_end": part.end,
+        "lamport": change.lamport + part.first - change.first,
+        "client_time": change.client_seconds * 1_000_000 if 0 < change.client_seconds < _YEAR_9999 else None,
+        "accepted_at": part.accepted_ns // 1000 if part.accepted_ns else None,
+        "log_id": part.log_id or None,
+        "message": change.message,
+        "ops": sum(counts.values()),
+        "inserted": inserted,
+        "deleted": deleted,
+        "by_kind": [
+            {"container": container, "kind": kind, "ops": count}
+            for (container, kind), count in sorted(counts.items())
+        ],
+        "bucket": bucket,
+    }
+
+
+_SEQUENCES = (":Text", ":List", ":MovableList")  # what has characters and items; keys and nodes are neither
+_YEAR_9999 = 253_402_300_800  # a client's clock may say anything; a timestamp cannot

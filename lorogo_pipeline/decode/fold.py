@@ -1,0 +1,260 @@
+"""Updates folded into documents: a pure function from Arrow batches to Arrow batches.
+
+What comes in is sorted by document; one document is in memory at a time. Spark calls this on its workers,
+and so can a plain loop. `as_of` means the server's time of acceptance: clients' clocks are not trusted.
+
+The common case is quick: every update in the order of acceptance, imported at once. Whatever is odd (a
+journal that begins with a snapshot, a gap, a forged update) is left to the code that restores documents
+from journals (lorogo_server.recovery.restore), which tries harder and says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lorogo_pipeline.decode import content
+from lorogo_pipeline.tables.schemas import DOCUMENTS, UPDATES
+from lorogo_pipeline.tables.table_rows import bucket_of
+from lorogo_protocol import crdt
+from lorogo_protocol.crdt import Replica
+from lorogo_protocol.errors import CrdtError
+from lorogo_protocol.records import (
+    BaseRecord,
+    DeletedRecord,
+    DocumentRecord,
+    ErasedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
+from lorogo_server.recovery import restore
+from lorogo_server.values.document_value import TooDeep
+
+#: what the fold needs of a record, wherever it comes from
+INPUT = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("accepted_ns", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int64()),
+        pa.field("sequence", pa.int64()),
+        pa.field("generation", pa.int64()),
+        pa.field("log_id", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("digest_ok", pa.bool_()),
+        pa.field("bytes", pa.int64()),
+        pa.field("spans", UPDATES.field("spans").type),
+        pa.field("vector", pa.binary()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+_ROWS_OUT = 256  # documents in one batch that is given
+_BYTES_OUT = 16 << 20
+UNREADABLE = "Loro cannot hold it"
+
+
+class Row(NamedTuple):
+    """One record of one document, in the order of INPUT without the document."""
+
+    kind: str
+    accepted_ns: int
+    epoch: int | None
+    sequence: int | None
+    generation: int | None
+    log_id: str | None
+    digest: str | None
+    digest_ok: bool | None
+    size: int | None
+    spans: list[dict[str, Any]] | None
+    vector: bytes | None
+    payload: bytes | None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Accepted before, or after."""
+        return self.accepted_ns, self.epoch or 0, self.sequence or 0
+
+
+@dataclass(slots=True)
+class Folded:
+    """A document as its records make it."""
+
+    document_id: str
+    replica: Replica | None  # None: nothing could be made of it
+    last_ns: int  # when its newest record was accepted; that it was loaded from a snapshot is none
+    updates: list[Row] = field(default_factory=list)  # that count, in order
+    generation: int = 0
+    deleted: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldOptions:
+    """What to fold, as of when."""
+
+    as_of_ns: int | None  # nothing accepted later counts; None: everything does
+    buckets: int
+    snapshots: bool = True
+
+
+def fold(batches: Iterable[pa.RecordBatch], options: FoldOptions) -> Iterator[pa.RecordBatch]:
+    """Records of INPUT, sorted by document, as rows of DOCUMENTS."""
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for document_id, records in by_document(batches):
+        folded = fold_document(document_id, records, options.as_of_ns)
+        if folded is None:
+            continue
+        row = document_row(folded, options)
+        rows.append(row)
+        size += len(row["snapshot"] or b"") + len(row["json"] or "")
+        if len(rows) >= _ROWS_OUT or size >= _BYTES_OUT:
+            yield pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS)
+            rows, size = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS)
+
+
+def by_document(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[Row]]]:
+    """The records of one document after another; batches are sorted by document, and may lack columns."""
+    current, rows = None, list[Row]()
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        there = set(batch.schema.names)
+        nothing = [None] * batch.num_rows
+        columns = [batch[name].to_pylist() if name in there else nothing for name in INPUT.names[1:]]
+        found = list(map(_row, zip(*columns, strict=True)))
+        runs = pc.run_end_encode(batch["document_id"])
+        start = 0
+        for document_id, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            if document_id != current:
+                if current is not None:
+                    yield current, rows
+                current, rows = document_id, []
+            rows += found[start:end]
+            start = end
+    if current is not None:
+        yield current, rows
+
+
+#: `Row._make` without a step in Python for every record
+_row = cast("Callable[[tuple[Any, ...]], Row]", partial(tuple.__new__, Row))
+
+
+def fold_document(document_id: str, records: list[Row], as_of_ns: int | None = None) -> Folded | None:
+    """One document of its records; None if it was erased, or not there yet."""
+    if any(row.kind == "erased" for row in records):
+        return None  # for good: also as of a time when it was there
+    there = records if as_of_ns is None else [row for row in records if row.accepted_ns <= as_of_ns]
+    rows = sorted(there, key=lambda row: row.order)
+    if not rows:
+        return None
+    if all(row.kind == "update" and row.digest_ok for row in rows):
+        replica = _quickly(rows)
+        if replica is not None:
+            generation = max(row.generation or 0 for row in rows)
+            return Folded(document_id, replica, rows[-1].accepted_ns, rows, generation)
+    return _carefully(document_id, rows)
+
+
+def _quickly(rows: list[Row]) -> Replica | None:
+    try:
+        return crdt.replayed([row.payload or b"" for row in rows])
+    except CrdtError:
+        return None
+
+
+def _carefully(document_id: str, rows: list[Row]) -> Folded:
+    """What restoring from journals makes of it, and what it says is missing."""
+    found = restore.gather([(row.accepted_ns, place) for place, row in enumerate(rows)], _fetch(rows))
+    updates = [row for row in rows if row.kind == "update" and row.digest_ok]
+    last_ns = max((row.accepted_ns for row in rows if row.kind != "base"), default=rows[-1].accepted_ns)
+    folded = Folded(document_id, None, last_ns, updates, found.generation, bool(found.deleted_ns))
+    try:
+        rebuilt = restore.rebuild(found, _fetch(rows), now_ns=last_ns)
+    except CrdtError as error:
+        folded.problems.append(f"{UNREADABLE}: {error}")
+    else:
+        folded.replica = rebuilt.replica  # of a deleted one, too: its changes are history
+        folded.problems += [f"{why} ({count})" for why, count in sorted(rebuilt.left.items())]
+    if folded.deleted:
+        folded.problems.clear()  # it has no content that could lack something
+    return folded
+
+
+def _fetch(rows: list[Row]) -> restore.Fetch:
+    def fetch(place: int) -> DocumentRecord | None:
+        row = rows[place]
+        epoch, sequence, generation = row.epoch or 0, row.sequence or 0, row.generation or 0
+        told, payload = row.digest or "", row.payload or b""
+        match row.kind:
+            case "update":
+                return UpdateRecord(epoch, sequence, row.log_id or "", told, 0, generation, (), payload)
+            case "base":
+                vector = row.vector or crdt.nothing_known()
+                return BaseRecord(epoch, sequence, 0, generation, told, vector, b"", payload)
+            case "deleted":
+                return DeletedRecord(0, generation, max(1, row.accepted_ns))
+            case "restored":
+                return RestoredRecord(0, generation)
+            case "erased":
+                return ErasedRecord(row.accepted_ns)
+            case _:
+                return None
+
+    return fetch
+
+
+def document_row(folded: Folded, options: FoldOptions) -> dict[str, Any]:
+    """The row of DOCUMENTS."""
+    updates, problems = folded.updates, list(folded.problems)
+    row: dict[str, Any] = {
+        "document_id": folded.document_id,
+        "as_of": (folded.last_ns if options.as_of_ns is None else options.as_of_ns) // 1000,
+        "latest": options.as_of_ns is None,
+        "state": "deleted" if folded.deleted else "live",
+        "generation": folded.generation,
+        "updates": len(updates),
+        "update_bytes": sum(update.size or 0 for update in updates),
+        "first_at": updates[0].accepted_ns // 1000 if updates else None,
+        "last_at": updates[-1].accepted_ns // 1000 if updates else None,
+        "version": [],
+        "chars": 0,
+        "snapshot_bytes": 0,
+        "snapshot": None,
+        "json": None,
+        "bucket": bucket_of(folded.document_id, options.buckets),
+    }
+    if folded.replica is not None and not folded.deleted:
+        try:
+            row |= _state(folded.replica, snapshots=options.snapshots)
+        except (CrdtError, TooDeep) as error:
+            problems.append(f"{UNREADABLE}: {error}")
+    row["complete"] = not problems
+    row["problem"] = "; ".join(problems) or None
+    return row
+
+
+def _state(replica: Replica, *, snapshots: bool) -> dict[str, Any]:
+    value = content.read(replica)
+    version = replica.version()
+    written = content.canonical(value)
+    text = content.text(value)
+    snapshot = replica.snapshot() if snapshots else None
+    return {
+        "version": [{"peer": str(peer), "end": end} for peer, end in crdt.vector_items(version.vector)],
+        "vector": version.vector,
+        "frontiers": version.frontiers,
+        "json": written,
+        "content_hash": content.hash_of(written),
+        "text": text,
+        "chars": len(text),
+        "snapshot": snapshot,
+        "snapshot_bytes": len(snapshot or b""),
+    }

@@ -1,0 +1,252 @@
+"""Frames of a journal as rows of the schema RECORDS: pure, Arrow in and Arrow out.
+
+What is in a record is checked by its types; a record that is none becomes a row of kind `malformed` that
+says why. Nothing is left out here but what was not asked for. Updates are read all at once
+(packed_updates), everything else record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from lorogo_log.format.arrow import record_batches
+from lorogo_log.format.batch import Batch
+from lorogo_pipeline.decode import packed_updates
+from lorogo_pipeline.decode.packed_updates import PackedUpdates
+from lorogo_pipeline.decode.segments import Wanted
+from lorogo_pipeline.tables.schemas import RECORDS, TIME
+from lorogo_protocol import records
+from lorogo_protocol.digest import digest
+from lorogo_protocol.records import (
+    AnswersRecord,
+    BaseRecord,
+    DeletedRecord,
+    ErasedRecord,
+    MalformedRecord,
+    RestoredRecord,
+    UpdateRecord,
+)
+
+#: kind, spans, epoch, sequence, log id, digest, lease, generation, bytes, digest ok, payload, vector,
+#: frontiers, problem
+_Fields = tuple[Any, ...]
+_UPDATE = ["u", records.LAYOUT]
+_INT_MAX = (1 << 63) - 1
+_TOO_LARGE = "a number is larger than anything that is counted"
+_WHY_MAX = 200  # characters of a reason: what it quotes may be of any length
+
+KINDS = {"u": "update", "b": "base", "d": "deleted", "r": "restored", "e": "erased", "s": "answers"}
+_SPAN = RECORDS.field("spans").type.value_type
+_PLAIN = ("epoch", "sequence", "log_id", "digest", "lease", "generation", "bytes", "digest_ok")
+_JOIN_BYTES = 4 << 20  # of a journal, decoded at once: each column costs a little by itself
+_WIDE = ("payload", "vector", "frontiers", "problem")
+
+
+def record_rows(
+    batches: Iterable[Batch], log: str, wanted: Wanted, *, payload: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a segment's frames, as rows."""
+    for batch in record_batches(batches, join_bytes=_JOIN_BYTES):
+        chosen = _chosen(batch, wanted)
+        if chosen.num_rows:
+            yield _rows(chosen, log, payload=payload)
+
+
+def _chosen(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    masks = []
+    times = batch["time"].view(pa.int64())
+    if wanted.keys is not None:
+        masks.append(pc.is_in(batch["key"], pa.array(sorted(wanted.keys), pa.binary())))
+    if wanted.since_ns is not None:
+        masks.append(pc.greater_equal(times, wanted.since_ns))
+    if wanted.until_ns is not None:
+        masks.append(pc.less_equal(times, wanted.until_ns))
+    for mask in masks[1:]:
+        masks[0] = pc.and_(masks[0], mask)
+    return batch.filter(masks[0]) if masks else batch
+
+
+def _rows(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
+    updates, places = packed_updates.read(batch["value"])
+    if not len(places):
+        return _one_by_one(batch, log, payload=payload)
+    if len(places) == batch.num_rows:
+        return _at_once(batch, log, updates, payload=payload)
+    others = np.setdiff1d(np.arange(batch.num_rows), places, assume_unique=True)
+    mixed = pa.concat_batches(
+        [
+            _at_once(batch.take(pa.array(places)), log, updates, payload=payload),
+            _one_by_one(batch.take(pa.array(others)), log, payload=payload),
+        ]
+    )
+    return mixed.take(pa.array(np.argsort(np.concatenate([places, others]), kind="stable")))
+
+
+def _at_once(batch: pa.RecordBatch, log: str, updates: PackedUpdates, *, payload: bool) -> pa.RecordBatch:
+    """Rows of updates, whose fields are columns already."""
+    count = batch.num_rows
+    try:
+        log_id, told = updates.log_id.cast(pa.string()), updates.digest.cast(pa.string())
+    except pa.ArrowInvalid:  # no UTF-8: one of them is malformed
+        return _one_by_one(batch, log, payload=payload)
+    hashes = pa.array(list(map(xxhash.xxh64_intdigest, updates.payload.to_pylist())), pa.uint64())
+    peers = pa.array(updates.peers).cast(pa.string())
+    spans = [peers, pa.array(updates.firsts), pa.array(updates.ends)]
+    columns = {
+        "kind": pa.repeat(pa.scalar("update", pa.string()), count),
+        "epoch": pa.array(updates.epoch),
+        "sequence": pa.array(updates.sequence),
+        "log_id": log_id,
+        "digest": told,
+        "lease": pa.array(updates.lease),
+        "generation": pa.array(updates.generation),
+        "bytes": pc.binary_length(updates.payload).cast(pa.int64()),
+        "digest_ok": pc.equal(hashes.cast(pa.string()), told),  # as `digest` writes it
+        "payload": updates.payload if payload else pa.nulls(count, pa.binary()),
+        "spans": pa.ListArray.from_arrays(
+            pa.array(updates.span_offsets), pa.StructArray.from_arrays(spans, fields=list(_SPAN))
+        ),
+    }
+    return _batch(batch, log, columns)
+
+
+def _one_by_one(batch: pa.RecordBatch, log: str, *, payload: bool) -> pa.RecordBatch:
+    values = [_fields(value) for value in batch["value"].to_pylist()]
+    try:
+        return _columns(batch, log, values, payload=payload)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError):
+        # a record with fields of other types: find out which, one by one
+        return _columns(batch, log, [_checked(fields) for fields in values], payload=payload)
+
+
+def _fields(value: bytes) -> _Fields:
+    """One record, its spans and the size of its numbers not checked yet: see `_Fields`."""
+    try:
+        fields = msgpack.unpackb(value)
+        if fields.__class__ is list and fields[:2] == _UPDATE and fields[1].__class__ is int:
+            _, _, epoch, sequence, log_id, told, lease, generation, spans, payload = fields[:10]
+            if (
+                payload.__class__ is bytes
+                and log_id.__class__ is told.__class__ is str
+                and epoch.__class__ is sequence.__class__ is lease.__class__ is generation.__class__ is int
+                and epoch >= 0 <= sequence
+                and lease >= 0 <= generation
+                and spans.__class__ is list
+            ):
+                head = ("update", spans, epoch, sequence, log_id, told, lease, generation)
+                return (*head, len(payload), digest(payload) == told, payload, None, None, None)
+        return _other(value, fields)
+    except (ValueError, TypeError, IndexError, KeyError, msgpack.UnpackException, MalformedRecord) as error:
+        return _malformed(str(error) or type(error).__name__)
+
+
+def _other(value: bytes, fields: Any) -> _Fields:
+    """Whatever is no usual update. Raises MalformedRecord."""
+    head: _Fields
+    match records.decode(fields):
+        case None:
+            why = f"kind {fields[0]!r}, layout {fields[1]!r}"
+            return ("unknown", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
+        case UpdateRecord() as it:
+            spans = [list(span) for span in it.spans]
+            size, right = len(it.payload), digest(it.payload) == it.digest
+            head = ("update", spans, it.epoch, it.sequence, it.log_id, it.digest, it.lease, it.generation)
+            return (*head, size, right, it.payload, None, None, None)
+        case BaseRecord() as it:
+            right = not it.content or digest(it.content) == it.snapshot_digest
+            head = ("base", None, it.epoch, it.sequence, None, it.snapshot_digest, it.lease, it.generation)
+            return (*head, len(it.content), right, it.content, it.vector, it.frontiers, None)
+        case DeletedRecord() | RestoredRecord() | ErasedRecord() as it:
+            kind = KINDS[fields[0]]
+            return (kind, None, None, None, None, None, it.lease, it.generation, 0, None, *[None] * 4)
+        case AnswersRecord() as it:  # about a server, not about a document: its bytes are passed on
+            if max(it.until_ns, it.acked, sum(it.reasons.values())) > _INT_MAX:
+                return _malformed(_TOO_LARGE)
+            return ("answers", None, *[None] * 6, len(value), None, value, None, None, None)
+
+
+def _checked(fields: _Fields) -> _Fields:
+    """The same, or a malformed row if the record's own reader, or a table, cannot take it."""
+    kind, spans, epoch, sequence, log_id, told, lease, generation, _, _, payload, *_ = fields
+    numbers = [epoch, sequence, lease, generation]
+    try:
+        if kind == "update":
+            record = ["u", records.LAYOUT, epoch, sequence, log_id, told, lease, generation, spans, payload]
+            records.decode(record)
+            numbers += [end for _, _, end in spans]
+    except (MalformedRecord, TypeError, ValueError) as error:
+        return _malformed(str(error))
+    if any(number is not None and number > _INT_MAX for number in numbers):
+        return _malformed(_TOO_LARGE)
+    return fields
+
+
+def _malformed(why: str) -> _Fields:
+    return ("malformed", None, *[None] * 8, None, None, None, why[:_WHY_MAX])
+
+
+def _columns(batch: pa.RecordBatch, log: str, rows: Sequence[_Fields], *, payload: bool) -> pa.RecordBatch:
+    kinds, spans, *rest = zip(*rows, strict=True)
+    columns = {
+        name: pa.array(column, RECORDS.field(name).type)
+        for name, column in zip(_PLAIN + _WIDE, rest, strict=True)
+    }
+    if not payload:
+        keep = [value if kind == "answers" else None for kind, value in zip(kinds, rest[8], strict=True)]
+        columns["payload"] = pa.array(keep, pa.binary())
+    columns |= {"kind": pa.array(kinds, pa.string()), "spans": span_column(spans)}
+    return _batch(batch, log, columns)
+
+
+def _batch(batch: pa.RecordBatch, log: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of RECORDS: what the log says of each record, and what the record says; the rest is null."""
+    count, times = batch.num_rows, batch["time"]
+    columns = {
+        "document_id": _texts(batch["key"]),
+        "accepted_at": times.cast(TIME, safe=False),
+        "accepted_ns": times.view(pa.int64()),
+        "log": pa.repeat(pa.scalar(log, pa.string()), count),
+        "log_sequence": batch["sequence"].view(pa.int64()),
+        **columns,
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in RECORDS],
+        schema=RECORDS,
+    )
+
+
+def span_column(spans: Sequence[Sequence[Sequence[int]] | None]) -> pa.ListArray:
+    """Lists of (peer, first, end) as a column; peers are unsigned 64 bits, so they become text."""
+    offsets: list[int | None] = []
+    peers: list[str] = []
+    firsts: list[int] = []
+    ends: list[int] = []
+    for one in spans:
+        offsets.append(None if one is None else len(peers))
+        for peer, first, end in one or ():
+            if not peer.__class__ is first.__class__ is end.__class__ is int:
+                raise TypeError("a span is three numbers: peer, first, end")
+            if not 0 <= first < end:
+                raise ValueError("a span holds nothing")
+            peers.append(str(peer))
+            firsts.append(first)
+            ends.append(end)
+    offsets.append(len(peers))
+    columns = [pa.array(peers, pa.string()), pa.array(firsts, pa.int64()), pa.array(ends, pa.int64())]
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.StructArray.from_arrays(columns, fields=list(_SPAN))
+    )
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

@@ -1,0 +1,1 @@
+"""Jobs on a lake: ingest, materialise, export, erase, SQL, and fleet compaction."""

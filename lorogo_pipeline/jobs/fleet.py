@@ -1,0 +1,363 @@
+"""Compacts documents that nobody has opened for long, as a server that nobody asks (docs/decisions/0014).
+
+    look     which documents have messages in the WAL, and how old the newest is
+    fold     a batch of cold ones: take the lease, load, journal, store a snapshot, read it back
+    purge    one purge for all that lies below the first message that must stay; the rest one by one
+    let go   every document of the batch is DOWN again
+
+A document that somebody opens meanwhile is served until its batch is done.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from lorogo_pipeline.jobs.fleet_plan import Choice, Prefix, Rest, Seen, choose, keep_from, plan
+from lorogo_pipeline.jobs.fleet_report import FleetOptions, FleetReport, FleetStopped, Progress
+from lorogo_pipeline.sources import nats_connection
+from lorogo_protocol import ids, subjects
+from lorogo_protocol.errors import InvalidDocumentId, LorogoError
+from lorogo_server import Server, identity
+from lorogo_server.compaction import compaction
+from lorogo_server.compaction.purges import Held, NotHeld, purge_one, purge_prefix
+from lorogo_server.document.host import Host
+from lorogo_server.journal.disk_journal import JournalStopped
+from lorogo_server.ownership.lease import LeaseLost
+from lorogo_server.registry import NotTaken
+from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.server import new_nanoid
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import OutcomeUnknown
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.ports import Transport
+from lorogo_transport.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+_LOOKS_AT_ONCE = 64
+_LISTING_SECONDS = 60.0
+_PLANS_MAX = 3  # a document that changes hands makes the plan void
+_FOR_EVER_SECONDS = 365 * 86400.0
+_NEVER_BYTES = 1 << 60  # the most that a setting takes
+_STALE_MARGIN_SECONDS = 0.25
+_AWAY_SECONDS = 30.0  # without NATS, before the job gives up
+_AWAY_POLL_SECONDS = 0.1
+
+Tell = Callable[[Progress], None]
+
+
+async def compact_fleet(
+    nats: str | Transport,
+    options: FleetOptions,
+    on_progress: Tell | None = None,
+    *,
+    keys: KeySource | None = None,
+) -> FleetReport:
+    """Compact every cold document; says what was done. Safe beside servers and other jobs.
+
+    It owns documents for a while, as servers do: on a closed NATS it needs a server's seed, in the
+    environment, and `keys`, which verify the tokens of those who ask it meanwhile.
+
+    Raises FleetStopped, HomeInUse, HomeUnusable, JournalStopped, TransportError, SecretUnusable.
+    """
+    with identity.held(options.home, new_nanoid) as server_id:
+        async with AsyncExitStack() as stack:
+            transport = await stack.enter_async_context(_transport(nats, closed=keys is not None))
+            settings = replace(
+                options.settings,
+                server_id=server_id,
+                idle_seconds=_FOR_EVER_SECONDS,  # a batch is let go as a whole
+                compact_wal_bytes=_NEVER_BYTES,  # we say when
+                compact_every_seconds=_FOR_EVER_SECONDS,
+                documents_max=max(options.settings.documents_max, options.batch_documents),
+            )
+            pulse = Pulse(nats, seed=nats_connection.seed()) if isinstance(nats, str) else None
+            authority = None if keys is None else Authority(keys, transport, SystemClock())
+            server = Server(
+                transport, settings, data=options.home, pulse=pulse, takes_inits=False, authority=authority
+            )
+            await stack.enter_async_context(server)
+            if authority is not None:
+                await stack.enter_async_context(authority)
+            return await _Fleet(server, options, on_progress or _silent).run()
+
+
+def _silent(_: Progress) -> None:
+    pass
+
+
+@asynccontextmanager
+async def _transport(nats: str | Transport, *, closed: bool) -> AsyncIterator[Transport]:
+    if not isinstance(nats, str):
+        yield nats
+        return
+    async with await connect(
+        nats,
+        name="lorogo compact",
+        seed=nats_connection.seed(),
+        inbox_prefix=subjects.SERVER_INBOX,
+        taken_prefix=subjects.TAKEN if closed else "",
+        answer_users_only=closed,
+    ) as transport:
+        yield transport
+
+
+class _Fleet:
+    """One run."""
+
+    def __init__(self, server: Server, options: FleetOptions, tell: Tell) -> None:
+        self._server = server
+        self._context = server.context
+        self._options = options
+        self._tell = tell
+        self._report = FleetReport()
+        self._again: dict[str, float] = {}  # documents that may be free a little later
+        self._folded = 0
+
+    async def run(self) -> FleetReport:
+        report, wal = self._report, self._context.wal
+        state = await wal.state()
+        report.bytes_before, report.messages_before = state.bytes, state.messages
+        chosen = await self._look()
+        report.cold = len(chosen.cold)
+        for reason in chosen.skipped.values():
+            report.skip(reason)
+        if not self._options.dry_run:
+            await self._batches(chosen.cold)
+            await self._try_again()
+        state = await wal.state()
+        report.bytes_after, report.messages_after = state.bytes, state.messages
+        return report
+
+    # --- look -------------------------------------------------------------------------------------
+
+    async def _look(self) -> Choice:
+        """Which are cold: what NATS counts first, and a closer look at those that have enough."""
+        options, report = self._options, self._report
+        found = await self._context.wal.subjects(subjects.wal("*"), timeout=_LISTING_SECONDS)
+        counts = {subjects.document_of(subject): messages for subject, messages in found.items()}
+        if options.documents:
+            counts = {name: counts[name] for name in options.documents if name in counts}
+        report.documents = len(counts)
+        many = [
+            name for name, messages in counts.items() if messages > options.messages_min and _proper(name)
+        ]
+        seen: list[Seen] = []
+
+        async def look(document_id: str) -> None:
+            newest = await self._context.wal.last(subjects.wal(document_id))
+            if newest is not None:
+                status = await self._context.statuses.read(document_id)
+                messages = counts[document_id]
+                seen.append(Seen(document_id, messages, newest.sequence, newest.time_ns, status))
+            self._tell(Progress("looking", len(seen), len(many)))
+
+        await _each(many, look, at_once=_LOOKS_AT_ONCE)
+        now_ns = self._context.clock.wall_ns()
+        return choose(seen, now_ns=now_ns, cold_ns=int(options.cold_seconds * 1e9))
+
+    # --- a batch ----------------------------------------------------------------------------------
+
+    async def _batches(self, documents: Sequence[str]) -> None:
+        size = self._options.batch_documents
+        for start in range(0, len(documents), size):
+            await self._batch(documents[start : start + size])
+
+    async def _batch(self, documents: Sequence[str]) -> None:
+        held: dict[str, Held] = {}
+
+        async def fold(document_id: str) -> None:
+            one = await self._fold(document_id)
+            if one is not None:
+                held[document_id] = one
+            self._folded += 1
+            self._tell(Progress("folding", self._folded, self._report.cold))
+
+        try:
+            await _each(documents, fold, at_once=self._options.concurrency)
+            await self._purge(held)
+        except OutcomeUnknown as error:
+            # The purge was made or not; both are allowed, and the next run sees which.
+            log.warning("a purge was not confirmed", problem=str(error))
+        finally:
+            await self._let_go([one.host for one in held.values()])
+
+    async def _fold(self, document_id: str) -> Held | None:
+        """Take it, and store a snapshot of it; None: it is not ours, and the report says why."""
+        report = self._report
+        await self._until_ready()
+        host: Host | None = None
+        try:
+            host = await self._server.take(document_id)
+            if host.loaded.intake.deleted:
+                report.skip("deleted")
+            else:
+                covering = await compaction.cover(host)
+                report.compacted += 1
+                report.snapshot_bytes += covering.snapshot_bytes
+                return Held(host, covering)
+        except NotTaken as error:
+            if error.failed:
+                report.fail(document_id, str(error))
+            elif error.again_seconds and document_id not in self._again:
+                self._again[document_id] = error.again_seconds
+            else:
+                report.skip(str(error).partition(";")[0])
+        except JournalStopped as error:
+            raise FleetStopped(self._why_stopped(str(error))) from error
+        except LorogoError as error:
+            report.fail(document_id, str(error))
+        if host is not None:
+            await self._let_go([host])
+        return None
+
+    async def _until_ready(self) -> None:
+        """A connection that was lost comes back, or the job ends. Raises FleetStopped."""
+        try:
+            async with asyncio.timeout(_AWAY_SECONDS):
+                while not self._server.ready:
+                    journal = self._server.journal
+                    if journal is not None and (journal.stopped or journal.full):
+                        break
+                    await asyncio.sleep(_AWAY_POLL_SECONDS)
+        except TimeoutError:
+            pass
+        if not self._server.ready:
+            raise FleetStopped(self._why_stopped())
+
+    def _why_stopped(self, problem: str = "") -> str:
+        journal = self._server.journal
+        problem = problem or ((journal.stopped or journal.full) if journal is not None else "")
+        if problem:
+            why = f"its journal stopped ({problem}): see to the disk of {self._options.home}"
+        else:
+            why = "NATS does not answer"
+        return f"fleet compaction cannot go on, {why}, then run it again; {self._report.compacted} are done"
+
+    async def _let_go(self, hosts: Iterable[Host]) -> None:
+        """Say DOWN for all of them; whoever has one open asks for it elsewhere."""
+        hosts = list(hosts)
+        for host in hosts:
+            if host.must_store and host.is_up:  # the stream lost what only we have now
+                await _store_again(host)
+            host.stop("compacted")
+        try:
+            async with asyncio.timeout(self._server.settings.stop_seconds):
+                for host in hosts:
+                    await host.closed.wait()
+        except TimeoutError:
+            log.warning("documents did not close in time", documents=len(hosts))
+
+    async def _try_again(self) -> None:
+        """Once more those that seemed to be in somebody's hands: if nobody moved since, nobody is there."""
+        if not self._again:
+            return
+        self._tell(Progress("waiting", 0, len(self._again)))
+        await asyncio.sleep(max(self._again.values()) + _STALE_MARGIN_SECONDS)
+        self._folded -= len(self._again)
+        await self._batches(list(self._again))
+
+    # --- purge ------------------------------------------------------------------------------------
+
+    async def _purge(self, held: dict[str, Held]) -> None:
+        """Remove what the stored snapshots cover, with as few purges as possible."""
+        options, report = self._options, self._report
+        usable = dict(held)
+        for tries_left in reversed(range(_PLANS_MAX)):
+            prefix, removable = await self._survey(usable)
+            if not tries_left:  # whose they are changes too often: everybody's own purge
+                prefix = Prefix({})
+            purges = plan(prefix, removable, messages_min=options.messages_min, bytes_min=options.bytes_min)
+            if not purges.prefix or await self._purge_prefix(usable, prefix):
+                report.left_documents += len(purges.left)
+                report.left_messages += sum(rest.messages for rest in purges.left.values())
+                await self._purge_each(held, purges.one_by_one)
+                return
+
+    async def _purge_prefix(self, usable: dict[str, Held], prefix: Prefix) -> bool:
+        """Purge it; False: some document changed hands, which is not among the usable any more."""
+        report = self._report
+        self._tell(Progress("purging", 0, 1))
+        try:
+            purged = await purge_prefix(self._context, usable, before=prefix.before, removed=prefix.messages)
+        except NotHeld as error:
+            log.info("planned again", problem=str(error))
+            for name in error.documents:
+                usable.pop(name, None)
+            return False
+        report.prefix_messages += purged
+        report.prefix_purges += 1
+        return True
+
+    async def _survey(self, held: dict[str, Held]) -> tuple[Prefix, dict[str, Rest]]:
+        """How far a prefix reaches, and what each document could lose by itself."""
+        wal = self._context.wal
+        keep: dict[str, int] = {}
+        removable: dict[str, Rest] = {}
+
+        async def ask(name: str) -> None:
+            unneeded = held[name].unneeded_before()
+            newest = await wal.last(subjects.wal(name)) if unneeded else None
+            if newest is not None:
+                host = held[name].host
+                keep[name] = keep_from(unneeded, newest.sequence)
+                messages = max(0, host.loaded.follower.taken - host.answers.moved - 1)
+                removable[name] = Rest(messages, held[name].covering.wal_bytes)
+
+        await _each(list(held), ask, at_once=_LOOKS_AT_ONCE)
+        prefix = Prefix(keep)
+        if keep:
+            first = (await wal.state()).first_sequence
+            messages = wal.read(subjects.wal("*"), first=first)
+            async for stored in messages:
+                if not prefix.take(stored.sequence, subjects.document_of(stored.subject), len(stored.data)):
+                    break
+            if isinstance(messages, AsyncGenerator):
+                await messages.aclose()
+        return prefix, removable
+
+    async def _purge_each(self, held: dict[str, Held], names: Sequence[str]) -> None:
+        report = self._report
+        for done, name in enumerate(names):
+            self._tell(Progress("purging", done, len(names)))
+            try:
+                report.single_messages += await purge_one(held[name])
+                report.single_purges += 1
+            except LeaseLost:  # whoever has it now compacts it in time
+                report.left_documents += 1
+            except LorogoError as error:  # its snapshot is stored, the next run purges it
+                report.fail(name, f"compacted, but not purged: {error}")
+
+
+async def _store_again(host: Host) -> None:
+    try:
+        await compaction.compact(host)
+    except LorogoError as error:
+        host.log.warning("what the stream lost could not be stored", problem=str(error))
+
+
+async def _each(names: Sequence[str], work: Callable[[str], Awaitable[None]], *, at_once: int) -> None:
+    """Do it for every name, so many at a time; the first error ends all."""
+    todo = iter(names)
+
+    async def worker() -> None:
+        for name in todo:
+            await work(name)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(names))):
+                group.create_task(worker())
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
+def _proper(document_id: str) -> bool:
+    try:
+        ids.check_document_id(document_id)
+    except InvalidDocumentId:
+        return False
+    return True

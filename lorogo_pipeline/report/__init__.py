@@ -1,0 +1,1 @@
+"""The HTML report: its data, sections, charts, and style."""

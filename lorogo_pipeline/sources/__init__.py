@@ -1,0 +1,1 @@
+"""Spark data sources: journals, the live stream, and snapshots."""

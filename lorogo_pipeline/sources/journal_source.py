@@ -1,0 +1,220 @@
+"""`spark.read.format("lorogo.journal").load(path)`: every record of journals, replicas and archives.
+
+One segment is one partition (small ones share). Filters on `document_id`, `accepted_at` and `accepted_ns`
+reach the index of each segment; Spark applies them again, so they need not be exact here. A record that
+stands in two journals comes twice: `dropDuplicates(["document_id", "log_id", "digest"])`, or the table
+`updates`, which has it once.
+Damage is a row of kind `damaged` that says what is wrong where (`damaged=skip`), or an error (`fail`). Such
+rows are of no document: a filter on `document_id` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from lorogo_pipeline.decode.records import record_rows
+from lorogo_pipeline.decode.segments import FAIL, SKIP, Reading, SegmentFacts, Wanted, find_segments, gaps
+from lorogo_pipeline.errors import BadOption, DamagedJournal
+from lorogo_pipeline.sources.times import datetime_ns, parse_time_ns
+from lorogo_pipeline.tables.schemas import RECORDS, spark_schema
+
+_OPTIONS = {"path", "payload", "damaged", "documents", "since", "until"}
+_TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no"}
+_PACK_BYTES = 32 << 20  # segments below this share a partition
+_MICRO = 1000  # nanoseconds: a timestamp of Spark stands for that many
+_NO_TEXT = "\ufffd"
+_ZONES_NS = 26 * 3600 * 1_000_000_000  # no two zones are further apart
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """What to read, and how."""
+
+    paths: tuple[str, ...]
+    payload: bool
+    damaged: str
+    wanted: Wanted
+
+
+def parse_options(options: Mapping[str, str]) -> JournalOptions:
+    """Raises BadOption for what makes no sense; names are those of the page, in any case."""
+    given = {name.lower(): value for name, value in options.items()}
+    if unknown := sorted(given.keys() - _OPTIONS):
+        raise BadOption(
+            f"lorogo.journal knows no option {unknown[0]!r}; it knows {', '.join(sorted(_OPTIONS))}"
+        )
+    paths = tuple(part.strip() for part in given.get("path", "").split(",") if part.strip())
+    if not paths:
+        raise BadOption('name a journal: .load("DATA"), a folder or the URL of an archive')
+    payload = given.get("payload", "true").lower()
+    if payload not in _TRUE | _FALSE:
+        raise BadOption(f"payload is true or false, not {payload!r}")
+    damaged = given.get("damaged", FAIL)
+    if damaged not in {FAIL, SKIP}:
+        raise BadOption(f"damaged is {FAIL} or {SKIP}, not {damaged!r}")
+    keys = [part.strip().encode() for part in given.get("documents", "").split(",") if part.strip()]
+    wanted = Wanted(
+        frozenset(keys) if keys else None,
+        parse_time_ns(given["since"]) if "since" in given else None,
+        parse_time_ns(given["until"]) if "until" in given else None,
+    )
+    return JournalOptions(paths, payload in _TRUE, damaged, wanted)
+
+
+class JournalSource(DataSource):
+    """Journals as a table of records."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lorogo.journal"
+
+    def schema(self) -> StructType:
+        return spark_schema(RECORDS)
+
+    def reader(self, schema: StructType) -> JournalReader:
+        return JournalReader(parse_options(self.options))
+
+
+class Segments(InputPartition):
+    """Segments that one task reads, and what it has to tell of those that are not there."""
+
+    def __init__(self, segments: list[SegmentFacts], holes: list[str] | None = None) -> None:
+        super().__init__(None)
+        self.segments = segments
+        self.holes = holes or []
+
+
+class JournalReader(DataSourceReader):
+    """Plans by names, footers and indexes; reads segment by segment."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self.options = options
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Narrow what is read; everything is still filtered by Spark."""
+        self.options = replace(self.options, wanted=narrowed(self.options.wanted, filters))
+        return filters
+
+    def partitions(self) -> list[Segments]:
+        segments = find_segments(self.options.paths)
+        holes = gaps(segments)
+        if holes and self.options.damaged == FAIL:
+            raise DamagedJournal(f"{holes[0]}: bring it back, or read without it (damaged=skip)")
+        wanted = [one for one in segments if not self.options.wanted.misses(one)]
+        told = [Segments(segments[:1], holes)] if holes else []
+        return [*told, *_packed(wanted)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Segments)
+        if partition.holes:
+            yield damage_rows(partition.segments[0], partition.holes)
+            return
+        for facts in partition.segments:
+            reading = Reading(facts, self.options.wanted, self.options.damaged)
+            yield from record_rows(
+                reading.batches(), facts.log, self.options.wanted, payload=self.options.payload
+            )
+            if reading.damage:
+                yield damage_rows(facts, reading.damage)
+
+
+def _packed(segments: Iterable[SegmentFacts]) -> Iterator[Segments]:
+    pack: list[SegmentFacts] = []
+    size = 0
+    for one in segments:
+        if pack and size + one.bytes > _PACK_BYTES:
+            yield Segments(pack)
+            pack, size = [], 0
+        pack.append(one)
+        size += one.bytes
+    if pack:
+        yield Segments(pack)
+
+
+def damage_rows(facts: SegmentFacts, damage: list[str]) -> pa.RecordBatch:
+    """What is wrong with a segment, one row each."""
+    when = max(0, facts.first_time)
+    row: dict[str, Any] = {
+        "document_id": "",
+        "kind": "damaged",
+        "accepted_at": when // _MICRO,
+        "accepted_ns": when,
+        "log": facts.log,
+        "log_sequence": facts.first_sequence,
+    }
+    return pa.RecordBatch.from_pylist([{**row, "problem": words} for words in damage], schema=RECORDS)
+
+
+def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
+    """What must be read at least, so that Spark finds everything that passes the filters."""
+    keys, since, until = wanted.keys, wanted.since_ns, wanted.until_ns
+    for one in filters:
+        match one:
+            case EqualTo(("document_id",), str(value)):
+                keys = _both(keys, [value])
+            case In(("document_id",), values):
+                keys = _both(keys, [value for value in values if isinstance(value, str)])
+            case GreaterThan((("accepted_at" | "accepted_ns"),), value):
+                since = _latest(since, _first_ns(value, behind=True))
+            case GreaterThanOrEqual((("accepted_at" | "accepted_ns"),), value):
+                since = _latest(since, _first_ns(value))
+            case LessThan((("accepted_at" | "accepted_ns"),), value):
+                until = _earliest(until, _last_ns(value, before=True))
+            case LessThanOrEqual((("accepted_at" | "accepted_ns"),), value):
+                until = _earliest(until, _last_ns(value))
+            case EqualTo((("accepted_at" | "accepted_ns"),), value):
+                since, until = _latest(since, _first_ns(value)), _earliest(until, _last_ns(value))
+            case _:
+                pass
+    return Wanted(keys, since, until)
+
+
+def _both(keys: frozenset[bytes] | None, values: Sequence[str]) -> frozenset[bytes] | None:
+    if any(_NO_TEXT in value for value in values):
+        return keys  # of a key that is no text: nobody knows its bytes
+    found = frozenset(value.encode() for value in values)
+    return found if keys is None else keys & found
+
+
+def _first_ns(value: object, *, behind: bool = False) -> int | None:
+    """The first nanosecond that a filter's value stands for, or the one behind it all."""
+    if isinstance(value, datetime):
+        return datetime_ns(value) - _slack(value) + (_MICRO if behind else 0)
+    return value + behind if isinstance(value, int) else None
+
+
+def _last_ns(value: object, *, before: bool = False) -> int | None:
+    """The last nanosecond that a filter's value stands for, or the one before it all."""
+    if isinstance(value, datetime):
+        return datetime_ns(value) + _slack(value) + (-1 if before else _MICRO - 1)
+    return value - before if isinstance(value, int) else None
+
+
+def _slack(value: datetime) -> int:
+    return 0 if value.tzinfo else _ZONES_NS  # without a zone it is in one that we do not know
+
+
+def _latest(one: int | None, other: int | None) -> int | None:
+    return max((time for time in (one, other) if time is not None), default=None)
+
+
+def _earliest(one: int | None, other: int | None) -> int | None:
+    return min((time for time in (one, other) if time is not None), default=None)

@@ -1,0 +1,16 @@
+"""The sources of the pipeline, made known to a session."""
+
+from pyspark.sql import SparkSession
+
+from lorogo_pipeline.sources.journal_source import JournalSource
+from lorogo_pipeline.sources.snapshot_source import SnapshotSource
+from lorogo_pipeline.sources.stream_source import StreamSource
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"  # without it a source that takes filters fails
+
+
+def register(spark: SparkSession) -> None:
+    """Make `lorogo.*` formats known, and let filters reach them. Safe twice."""
+    spark.conf.set(_PUSHDOWN, "true")
+    for source in (JournalSource, StreamSource, SnapshotSource):
+        spark.dataSource.register(source)

@@ -1,0 +1,243 @@
+"""Messages of the WAL as rows: whole updates, put together from their chunks. Pure.
+
+A range of sequences cuts through updates. An update belongs to the range in which it becomes whole: that
+of its final chunk, unless a chunk came later than that. `Updates` takes the messages of a range in order
+and gives what becomes whole within it; what it leaves in `unfinished()` is settled by `LookBack`, which is
+fed the document's messages from further back. So each update is in one range at least, however it was cut.
+
+Memory is bounded: when too many bytes wait for the rest of their updates, the oldest are forgotten, and
+fetched again by the same looking back.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lorogo_pipeline.tables.row_batches import Row
+from lorogo_protocol import crdt, subjects
+from lorogo_protocol.chunks import Assembled, Assembler, Chunk, Rejected, parse
+from lorogo_protocol.errors import CrdtError, MalformedMessage
+from lorogo_protocol.limits import MIB
+from lorogo_protocol.reasons import Reason
+from lorogo_transport.ports import Stored
+
+HELD_BYTES_MAX = 128 * MIB  # in one range, for updates that are not whole yet
+HELD_UPDATES_MAX = 4096
+Key = tuple[str, str]  # document, log id
+Identity = tuple[str, str, str]  # and digest
+
+
+@dataclass(slots=True)
+class Open:
+    """An update of which this range has some chunks, and not all."""
+
+    document_id: str
+    log_id: str
+    final: "Final | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """Where the final chunk lies, and what it says."""
+
+    sequence: int
+    time_ns: int
+    digest: str
+    count: int
+
+
+class RowMaker:
+    """Rows of one range: what they all have in common."""
+
+    def __init__(self, *, epoch: int, payload: bool) -> None:
+        self._epoch = epoch
+        self._payload = payload
+
+    def update(self, document_id: str, log_id: str, payload: bytes, final: Final) -> Row:
+        """A whole update with the right digest."""
+        row = self._row(document_id, "update", final.sequence, final.time_ns)
+        row |= {"log_id": log_id, "digest": final.digest, "bytes": len(payload), "digest_ok": True}
+        try:
+            row["spans"] = [
+                {"peer": str(peer), "first": first, "end": end} for peer, first, end in crdt.spans(payload)
+            ]
+        except CrdtError as error:
+            row["problem"] = f"it does not decode: {error}"
+        if self._payload:
+            row["payload"] = payload
+        return row
+
+    def malformed(
+        self, stored: Stored, problem: str, *, log_id: str | None = None, digest: str | None = None
+    ) -> dict[str, object]:
+        """A message that cannot be part of an update, or an update that can never be whole."""
+        row = self._row(subjects.document_of(stored.subject), "malformed", stored.sequence, stored.time_ns)
+        return row | {"log_id": log_id, "digest": digest, "bytes": len(stored.data), "problem": problem}
+
+    def refused(self, stored: Stored, log_id: str, refusal: Rejected) -> Row:
+        """An update that an owner refuses as it is."""
+        problem = f"{refusal.reason}: {refusal.message}"
+        row = self.malformed(stored, problem, log_id=log_id, digest=refusal.digest or None)
+        if refusal.reason is Reason.DIGEST_MISMATCH:
+            row["digest_ok"] = False
+        return row
+
+    def missing(self, opened: Open, final: Final, problem: str) -> Row:
+        """An update whose final chunk is there and others are not."""
+        row = self._row(opened.document_id, "malformed", final.sequence, final.time_ns)
+        return row | {"log_id": opened.log_id, "digest": final.digest or None, "problem": problem}
+
+    def _row(self, document_id: str, kind: str, sequence: int, time_ns: int) -> dict[str, object]:
+        return {
+            "document_id": document_id,
+            "kind": kind,
+            "accepted_at": time_ns // 1000,
+            "accepted_ns": time_ns,
+            "log": subjects.WAL_STREAM,
+            "log_sequence": sequence,
+            "epoch": self._epoch,
+            "sequence": sequence,
+        }
+
+
+class Updates:
+    """What becomes whole within a range of the WAL."""
+
+    def __init__(
+        self,
+        rows: RowMaker,
+        *,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        held_updates_max: int = HELD_UPDATES_MAX,
+    ) -> None:
+        self._rows = rows
+        self._assembler = Assembler(
+            unfinished_bytes_max=held_bytes_max, unfinished_updates_max=held_updates_max
+        )
+        self._open: dict[Key, Open] = {}
+        self.given: set[Identity] = set()
+
+    def add(self, stored: Stored) -> Row | None:
+        """Take the next message; a row if it makes an update whole, or is none."""
+        document_id = subjects.document_of(stored.subject)
+        try:
+            chunk = parse(stored.headers, stored.data)
+        except MalformedMessage as error:
+            return self._rows.malformed(stored, str(error))
+        key = (document_id, chunk.log_id)
+        outcome = self._assembler.add(_named(chunk, key), sequence=stored.sequence, now=0.0)
+        match outcome:
+            case Assembled():
+                opened = self._open.pop(key, None)
+                final = _final(stored, chunk) or (opened.final if opened else None)
+                assert final is not None
+                return _once(self.given, self._rows, key, outcome.payload, final)
+            case Rejected(reason=reason) if reason is not Reason.CHUNK_MISSING:
+                self._open.pop(key, None)
+                return self._rows.refused(stored, chunk.log_id, outcome)
+            case _:  # not whole yet, or forgotten for want of room: `LookBack` decides
+                _note(self._open, key, stored, chunk)
+                return None
+
+    def unfinished(self) -> Iterator[tuple[str, dict[str, Open]]]:
+        """By document, what cannot be settled without looking back; at the end of the range."""
+        whole = {identity[:2] for identity in self.given}
+        by_document: dict[str, dict[str, Open]] = {}
+        for key, opened in self._open.items():
+            if opened.final is None and key in whole:
+                continue  # a resend that nobody had to finish
+            by_document.setdefault(key[0], {})[key[1]] = opened
+        yield from by_document.items()
+
+
+class LookBack:
+    """What a document's earlier messages say of updates that were cut by the begin of a range."""
+
+    def __init__(self, rows: RowMaker, opens: dict[str, Open], given: set[Identity], *, first: int) -> None:
+        self._rows = rows
+        self._opens = dict(opens)
+        self._given = given
+        self._first = first  # of the range
+        self._assembler = Assembler()
+        self._seen: dict[str, set[int]] = {}
+        self._finals: dict[str, Final] = {}
+        self._refusals: dict[str, tuple[Stored, Rejected]] = {}
+        self._before: set[tuple[str, str]] = set()  # log id, digest: whole before the range began
+
+    @property
+    def open_finals(self) -> dict[str, Open]:
+        """Updates whose final chunk lies in the range, and that are still not explained."""
+        return {
+            log_id: opened
+            for log_id, opened in self._opens.items()
+            if opened.final is not None and (log_id, opened.final.digest) not in self._before
+        }
+
+    def add(self, stored: Stored) -> Row | None:
+        """Take the document's next message; a row if an update becomes whole within the range."""
+        try:
+            chunk = parse(stored.headers, stored.data)
+        except MalformedMessage:
+            return None  # the range that holds it tells of it
+        log_id = chunk.log_id
+        if log_id not in self._opens:
+            return None
+        self._seen.setdefault(log_id, set()).add(chunk.index)
+        if (final := _final(stored, chunk)) is not None:
+            self._finals[log_id] = final
+        match self._assembler.add(chunk, sequence=stored.sequence, now=0.0):
+            case Assembled(payload=payload, digest=digest):
+                if stored.sequence < self._first:
+                    self._before.add((log_id, digest))
+                    return None
+                key = self._opens.pop(log_id).document_id, log_id
+                return _once(self._given, self._rows, key, payload, self._finals[log_id])
+            case Rejected() as refusal:
+                self._refusals[refusal.log_id] = stored, refusal
+        return None
+
+    def give_up(self) -> Iterator[Row]:
+        """Rows about those that will not become whole: nothing is left out in silence."""
+        for log_id, opened in self.open_finals.items():
+            final = opened.final
+            assert final is not None
+            found = self._refusals.get(log_id)
+            if found is not None and found[0].sequence >= self._first:
+                yield self._rows.refused(found[0], log_id, found[1])
+                continue
+            there = sum(index < final.count for index in self._seen.get(log_id, ()))
+            yield self._rows.missing(
+                opened,
+                final,
+                f"it is not whole: {there} of its {final.count} chunks are in the stream; "
+                f"the others were purged, or never stored",
+            )
+
+
+def _named(chunk: Chunk, key: Key) -> Chunk:
+    """The chunk under a name that is its own among all documents; only one that must wait needs it."""
+    if chunk.final and chunk.index == 0:
+        return chunk
+    name = f"{key[0]} {key[1]}"
+    return Chunk(
+        name, chunk.index, chunk.data, chunk.final, chunk.count, chunk.digest, chunk.inbox, chunk.again
+    )
+
+
+def _final(stored: Stored, chunk: Chunk) -> Final | None:
+    if not chunk.final:
+        return None
+    return Final(stored.sequence, stored.time_ns, chunk.digest, chunk.count)
+
+
+def _note(opens: dict[Key, Open], key: Key, stored: Stored, chunk: Chunk) -> None:
+    opened = opens.setdefault(key, Open(*key))
+    opened.final = _final(stored, chunk) or opened.final
+
+
+def _once(given: set[Identity], rows: RowMaker, key: Key, payload: bytes, final: Final) -> Row | None:
+    """The row of an update, unless this range gave it before: clients send again what was not ACKed."""
+    identity = (*key, final.digest)
+    if identity in given:
+        return None
+    given.add(identity)
+    return rows.update(*key, payload, final)

@@ -1,0 +1,1 @@
+"""The Spark session: Java, worker processes, tasks, progress, and packaging."""

@@ -1,0 +1,351 @@
+"""The session: `open_session()` is the only place that makes or takes one.
+
+    with open_session() as spark: ...                       # all of Spark in this machine, gone afterwards
+    with open_session(remote="sc://host:15002") as spark:   # Spark Connect
+    ...
+
+Where a session is there already (a notebook) or spark-submit has started us, that one is used, with its
+master, and left as it was. No module of lorogo makes a session when it is imported.
+
+A JVM that we start is a child of this process and reads a pipe of ours. It ends with the session, and if we
+are killed, it sees the pipe close and ends by itself.
+"""
+
+import atexit
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lorogo_pipeline.spark import class_archive, java, package_zip, session_conf
+from lorogo_pipeline.spark.session_conf import CLASSIC_ONLY, JAVA_OPTIONS, NEEDED, OURS, Door
+from lorogo_protocol.errors import LorogoError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSWER_SECONDS = 10.0
+STOP_SECONDS = 10.0
+CONNECT_PORT = 15002
+_INSTALL = "pip install 'lorogo[pipeline]'"
+
+
+class NoSpark(LorogoError):
+    """No session could be had, or Spark ended under it."""
+
+    code = "no-spark"
+
+
+@contextmanager
+def open_session(
+    master: str = "local[*]",
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = True,
+    stop_seconds: float = STOP_SECONDS,
+) -> "Iterator[SparkSession]":
+    """A session for as long as the block lasts; what we made is stopped and leaves nothing behind.
+
+    Raises NoJava or NoSpark, each a sentence that says what to do.
+    """
+    if find_spec("pyspark") is None:
+        raise NoSpark(f"the pipeline needs Spark: {_INSTALL}")
+    active = _active()
+    conf = dict(conf or {})
+    match session_conf.door(remote, active is not None, os.environ):
+        case Door.GIVEN:
+            with _given(active, conf) as spark:
+                yield spark
+        case Door.REMOTE:
+            with _remote(remote or os.environ["SPARK_REMOTE"], conf) as spark:
+                yield spark
+        case Door.OURS:
+            with _ours(master, conf, quiet=quiet, stop_seconds=stop_seconds) as spark:
+                yield spark
+
+
+def _active() -> "SparkSession | None":
+    """The session of this process, whichever thread made it: Spark itself knows that of each thread only."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    made = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001 - no other way
+    if made is None or _jvm_exit_code() is not None:
+        return None
+    context = getattr(made, "_sc", None)  # a session of Spark Connect has none
+    stopped = context is not None and getattr(context, "_jsc", None) is None
+    return None if stopped else made
+
+
+@contextmanager
+def _given(active: "SparkSession | None", conf: Mapping[str, str]) -> "Iterator[SparkSession]":
+    """The session that is there, or that spark-submit prepared: its master and memory are not ours to set."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    if active is not None:
+        _set(active, {**NEEDED, **conf})
+        yield active
+        return
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        _set(spark, {**NEEDED, **OURS, **conf})
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _remote(url: str, conf: Mapping[str, str]) -> "Iterator[SparkSession]":
+    """A session of our own on a Spark Connect server, which gets our packages for its workers."""
+    if find_spec("grpc") is None or find_spec("grpc_status") is None:
+        raise NoSpark("Spark Connect needs its packages: pip install 'lorogo[connect]'")
+    _reach(url)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    with ExitStack() as stack:
+        # PySpark marks the whole process as a client of Connect, and would make no other session any more.
+        stack.enter_context(_environ({"SPARK_CONNECT_MODE_ENABLED": "1"}))
+        try:
+            spark = SparkSession.builder.remote(url).create()
+        except PySparkException as error:
+            raise NoSpark(f"the Spark Connect server at {url} gave no session: {error}") from error
+        stack.callback(spark.stop)
+        _set(spark, {**NEEDED, **{key: OURS[key] for key in OURS if key not in CLASSIC_ONLY}, **conf})
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lorogo-ship-"))
+        spark.addArtifacts(str(package_zip.pack(Path(folder) / "lorogo.zip")), pyfile=True)
+        yield spark
+
+
+@contextmanager
+def _ours(
+    master: str, conf: Mapping[str, str], *, quiet: bool, stop_seconds: float
+) -> "Iterator[SparkSession]":
+    """A session with a JVM of our own."""
+    import pyspark  # noqa: PLC0415 - heavy, and optional
+    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415 - heavy, and optional
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    with ExitStack() as stack:
+        found = java.find()
+        home = stack.enter_context(java.wrapped(found))
+        work = Path(tempfile.mkdtemp(prefix="lorogo-spark-"))
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        session_conf.prepare(work)
+        if SparkContext._gateway is None:  # noqa: SLF001 - else the JVM is somebody's who goes on with it
+            stack.callback(_end_jvm, stop_seconds)
+        stack.enter_context(_quiet_py4j())
+        settings = session_conf.settings(
+            master,
+            work,
+            cores_available=os.cpu_count() or 1,
+            memory=session_conf.memory_bytes(),
+            quiet=quiet,
+            java_options=()
+            if "ArchiveClassesAtExit" in conf.get(JAVA_OPTIONS, "")
+            else class_archive.flags(found),
+            conf=conf,
+        )
+        environment = session_conf.environment(
+            os.environ,
+            master=master,
+            python=sys.executable,
+            java_home=home,
+            spark_home=Path(pyspark.__file__).parent,
+            code=package_zip.root(),
+        )
+        with _environ(environment), _interrupts():
+            try:
+                spark = SparkSession.builder.config(map={**settings}).getOrCreate()
+            except PySparkRuntimeError as error:
+                raise NoSpark(
+                    f"Spark did not start with the Java in {home}: what it printed above says why, "
+                    f"{_INSTALL} mends an incomplete installation"
+                ) from error
+        end = _Once(partial(_stop, spark))
+        atexit.register(end)  # a block that is never left: later, Python would wait for threads that are gone
+        try:
+            yield spark
+        except (ConnectionError, Py4JError) as error:
+            if isinstance(error, Py4JJavaError) or (code := _jvm_exit_code(STOP_SECONDS)) is None:
+                raise
+            raise NoSpark(
+                f"Spark's process ended under the job (exit code {code}); if this machine ran out of memory, "
+                "try fewer tasks at once, --master 'local[1]'"
+            ) from error
+        finally:
+            atexit.unregister(end)
+            end()
+
+
+class _Once:
+    """Something to do when the first one asks for it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+
+def _stop(spark: "SparkSession") -> None:
+    """The session stopped; one whose JVM is gone is only forgotten."""
+    if _jvm_exit_code() is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", RuntimeWarning
+            )  # "unable to cleanly shutdown": interrupted; it ends now
+            spark.stop()
+        return
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and optional
+
+    SparkSession._instantiatedSession = None  # noqa: SLF001 - stop() would ask the dead JVM
+    SparkContext._active_spark_context = None  # noqa: SLF001 - the same
+
+
+def _end_jvm(seconds: float) -> None:
+    """The JVM ended, so that the next session has flags and folders of its own.
+
+    It would live as long as this process, with the first session's flags; and it remembers the folder for its
+    temporary files, which is gone by then.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark's own tests end it like this
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same
+    if gateway is None:
+        return
+    process = gateway.proc
+    with _unsent_unsaid():
+        gateway.shutdown()
+        process.stdin.close()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def _unsent_unsaid() -> Iterator[None]:
+    """Py4J says nothing of commands that a JVM which we end did not take.
+
+    A thread of its own tells the JVM of each object that is not needed any more, also while its connection
+    is being closed, and then the root logger of that.
+    """
+    root = logging.getLogger()
+    root.addFilter(_is_no_unsent)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_no_unsent)
+
+
+def _is_no_unsent(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
+
+
+def _jvm_exit_code(seconds: float = 0.0) -> int | None:
+    """How the JVM ended that we started; None if it lives, also after so many seconds.
+
+    Its connections break a little before it is gone.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - heavy, and optional
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it there for callers
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    code: int | None = process.poll()
+    return code
+
+
+def _set(spark: "SparkSession", conf: Mapping[str, str]) -> None:
+    """Those of the settings that a running session lets us change."""
+    for key, value in conf.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+
+
+def _reach(url: str) -> None:
+    """Whether anybody listens there at all: PySpark would try again for minutes."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or CONNECT_PORT
+    except ValueError:
+        host, port = None, 0
+    if parts.scheme != "sc" or not host:
+        raise NoSpark(f"{url!r} is no address of a Spark Connect server: write sc://host:port")
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise NoSpark(f"no Spark Connect server answers at {host}:{port} ({error})") from error
+
+
+@contextmanager
+def _environ(said: Mapping[str, str]) -> Iterator[None]:
+    """The environment with these in it, and as it was afterwards."""
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C as it was before, once Spark has started.
+
+    PySpark puts a handler of its own there. It means to cancel the jobs, but asks the JVM over the connection
+    that it has just interrupted, fails, and prints that at length. Stopping the session cancels them, too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """What py4j logs of a broken or interrupted call is kept off the terminal: it raises it as well."""
+
+    def is_others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    # a filter is asked only by the logger that was used: py4j uses its own, and the root
+    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver", "py4j.java_gateway")]
+    for logger in loggers:
+        logger.addFilter(is_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_others)

@@ -1,0 +1,1 @@
+"""Tables of a lake: schemas, Parquet files, Delta commits, views, and deduplication."""
