@@ -11,15 +11,13 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from lorogo_cli import auth, doc, health, log, pipeline, token
-from lorogo_cli.config import commands as config
-from lorogo_cli.config.choosing import Chosen
+from lorogo_cli.commands import config, health, pipeline
+from lorogo_cli.config.choice import Chosen
 from lorogo_cli.config.flags import handing, takes
-from lorogo_cli.config.using import nats_of, start_logs
-from lorogo_cli.errors import INTERRUPTED, one_line
-from lorogo_cli.logs import ENVIRONMENT, configure
-from lorogo_cli.nats_tls import with_nats_tls
-from lorogo_cli.options import (
+from lorogo_cli.config.use import nats_of, start_logs
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.nats_tls import with_nats_tls
+from lorogo_cli.connect.options import (
     NATS_DEFAULT,
     DocumentId,
     Json,
@@ -29,8 +27,13 @@ from lorogo_cli.options import (
     TokenFile,
     Verbose,
 )
-from lorogo_cli.runtime import run as run_async
-from lorogo_cli.way import Way
+from lorogo_cli.connect.runtime import run as run_async
+from lorogo_cli.doc import doc
+from lorogo_cli.errors import INTERRUPTED, one_line
+from lorogo_cli.log import log
+from lorogo_cli.render.logs import ENVIRONMENT, configure
+from lorogo_cli.services import auth
+from lorogo_cli.tokens import token
 from lorogo_protocol.errors import LorogoError
 from lorogo_transport.secret_files import hidden, itself
 
@@ -91,7 +94,7 @@ def dev(
     It is open, to everybody on this machine and to nobody else, unless it is --closed.
     """
     configure(verbose=verbose)
-    from lorogo_cli.dev import dev as work
+    from lorogo_cli.commands.dev import dev as work
 
     run_async(work, port, web_port, store, origin or [], closed=closed)
 
@@ -101,9 +104,9 @@ def dev(
 def gateway(settings: Chosen) -> None:
     """Run the door for browsers and curl: WebSocket, HTTP, the change feed, metrics and the pages."""
     start_logs(settings)
-    from lorogo_cli.gateway import gateway as work
-    from lorogo_cli.guard import Guard
-    from lorogo_cli.settings import gateway_settings
+    from lorogo_cli.config.service_settings import gateway_settings
+    from lorogo_cli.services.gateway import gateway as work
+    from lorogo_cli.services.service_keys import Guard
 
     run_async(work, nats_of(settings), Guard.of(settings), gateway_settings(settings))
 
@@ -115,10 +118,10 @@ def serve(
 ) -> None:
     """Run document servers on a NATS that is already there."""
     start_logs(settings, quiet=worker is not None)
-    from lorogo_cli import serve as work
-    from lorogo_cli.guard import Guard
-    from lorogo_cli.listen import Listen
-    from lorogo_cli.settings import server_settings
+    from lorogo_cli.config.probe_address import Listen
+    from lorogo_cli.config.service_settings import server_settings
+    from lorogo_cli.services import serve as work
+    from lorogo_cli.services.service_keys import Guard
 
     guard = Guard.of(settings)
     secret = settings.secret("journal_secret_file", "the secret of journals")
@@ -145,7 +148,7 @@ def status(
 ) -> None:
     """Show who owns what, since when, and how big it is; starts nothing."""
     configure(verbose=verbose)
-    from lorogo_cli import status as work
+    from lorogo_cli.commands import status as work
 
     way = Way.of(nats, token_file, nats_seed)
     if document is None:
@@ -177,7 +180,7 @@ def feed(
 ) -> None:
     """Print every accepted update, once and in order, until Ctrl-C."""
     configure(verbose=verbose)
-    from lorogo_cli import feed as work
+    from lorogo_cli.doc import feed as work
 
     run_async(work.follow, Way.of(nats, token_file, nats_seed), since, document or [], position, as_json=json)
 
@@ -205,7 +208,7 @@ def trace(
     Starts no document. Exit code 1: nobody knows the update.
     """
     configure(verbose=verbose)
-    from lorogo_cli import trace as work
+    from lorogo_cli.commands import trace as work
 
     known = run_async(work.trace, Way.of(nats, token_file, nats_seed), log_id, document, since, as_json=json)
     if not known:
@@ -223,9 +226,9 @@ def reset(
 ) -> None:
     """Clear a document's ERROR, when its cause is gone."""
     configure(verbose=verbose)
-    from lorogo_cli import writing
+    from lorogo_cli.doc import writes
 
-    run_async(writing.reset, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.reset, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -239,9 +242,9 @@ def compact(
 ) -> None:
     """Write a document's snapshot now, and purge what it covers from the WAL."""
     configure(verbose=verbose)
-    from lorogo_cli import writing
+    from lorogo_cli.doc import writes
 
-    run_async(writing.compact, Way.of(nats, token_file, nats_seed), document, as_json=json)
+    run_async(writes.compact, Way.of(nats, token_file, nats_seed), document, as_json=json)
 
 
 @app.command()
@@ -279,7 +282,7 @@ def restore(
     code 1: something is missing, the rest was restored.
     """
     configure(verbose=verbose)
-    from lorogo_cli import restore as work
+    from lorogo_cli.commands import restore as work
 
     whole = run_async(
         work.restore,
@@ -357,7 +360,7 @@ def chaos(
     ERROR, or it could not be verified. docs/FAULTS.md explains every line.
     """
     configure(verbose=verbose)
-    from lorogo_cli import chaos as work
+    from lorogo_cli.commands import chaos as work
 
     if show_list:
         run_async(work.show_list, kind)
@@ -409,7 +412,7 @@ def bench(
     is wrong. A missed goal is told, and no error.
     """
     configure(verbose=verbose)
-    from lorogo_cli import bench as work
+    from lorogo_cli.commands import bench as work
 
     if not names:
         work.show_list()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli import logs, telemetry
+from lorogo_cli.connect import telemetry
+from lorogo_cli.render import logs
 from lorogo_protocol.tracing import shown
 from tests.client.test_trace import VERDICTS
 from tests.pages import commands, table, unknown_options

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lorogo_client
-from lorogo_cli import closed_folder
+from lorogo_cli.connect import closed_folder
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.auth import accounts

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from lorogo_cli.listen import Listen
-from lorogo_cli.logs import ENVIRONMENT as LOG_ENVIRONMENT
-from lorogo_cli.logs import LEVELS
-from lorogo_cli.options import (
+from lorogo_cli.config.probe_address import Listen
+from lorogo_cli.connect.options import (
     KEYS_ENVIRONMENT,
     NATS_DEFAULT,
     NATS_ENVIRONMENT,
     OPEN_ENVIRONMENT,
     SEED_ENVIRONMENT,
 )
+from lorogo_cli.render.logs import ENVIRONMENT as LOG_ENVIRONMENT
+from lorogo_cli.render.logs import LEVELS
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_protocol.setting import Kind, Setting, described
 from lorogo_server.settings import DAY_SECONDS, ServerSettings

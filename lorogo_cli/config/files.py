@@ -11,7 +11,7 @@ from typing import Any, Final
 from lorogo_cli.config import lines
 from lorogo_cli.config.entries import SECTIONS, TOP, Entry, entries, sections_of
 from lorogo_cli.config.mistakes import Mistake, has_password, nearest, shown
-from lorogo_cli.config.reading import Unfit, from_toml, kind_of
+from lorogo_cli.config.value_parser import Unfit, from_toml, kind_of
 from lorogo_cli.errors import Problem
 from lorogo_transport.secret_files import SecretUnusable, check_private, itself, read_whole
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from lorogo_cli.config import files
-from lorogo_cli.config.choosing import choose
+from lorogo_cli.config.choice import choose
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, Entry, entries
 from lorogo_cli.config.files import ConfigFile
 from lorogo_cli.config.variables import HANDED
-from lorogo_cli.options import Verbose
+from lorogo_cli.connect.options import Verbose
 from lorogo_protocol.setting import Kind
 
 Config = Annotated[

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lorogo_cli.config.entries import CONFIG_ENVIRONMENT, PREFIX, SECTIONS, Entry, entries
 from lorogo_cli.config.mistakes import Mistake, nearest, shown
-from lorogo_cli.config.reading import Unfit, from_text
+from lorogo_cli.config.value_parser import Unfit, from_text
 
 #: the text of the file, from `lorogo serve` to its workers: they must not read one that was changed meanwhile
 HANDED: Final = "LOROGO_CONFIG_HANDED"

@@ -14,7 +14,7 @@ from lorogo_chaos.fault_run import Drill, DrillSettings
 from lorogo_chaos.fleet.client_fleet import Crowd
 from lorogo_chaos.processes.stack import Stack
 from lorogo_chaos.verdict import Final
-from lorogo_cli.runtime import stop_signals
+from lorogo_cli.connect.runtime import stop_signals
 from tests.chaos.lives import life
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli import closed_folder
+from lorogo_cli.connect import closed_folder
 from lorogo_cli.errors import Problem
 from lorogo_protocol import tokens
 from lorogo_transport.auth import accounts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from loro import DiffEvent, ExportMode, LoroDoc, LoroMap, LoroText
 
-from lorogo_cli import changes
+from lorogo_cli.doc import changes
 
 
 def told(edit: Callable[[LoroDoc], None], before: Callable[[LoroDoc], None] = lambda _: None) -> list[str]:

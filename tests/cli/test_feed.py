@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lorogo_cli.doc.feed import _read, parse_since
 from lorogo_cli.errors import Problem
-from lorogo_cli.feed import _read, parse_since
 from tests.cli.support import Running, lorogo, refused, said
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from lorogo_cli import closed_folder
+from lorogo_cli.connect import closed_folder
 from lorogo_gateway import frames
 from lorogo_gateway.frames import Crdt
 from lorogo_protocol.tokens import peek

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from lorogo_cli import closed_folder, identity
-from lorogo_cli.probing import unwell
+from lorogo_cli.commands.health_check import unwell
+from lorogo_cli.connect import closed_folder
+from lorogo_cli.services import worker_identity
 from lorogo_transport.nats.embedded import EmbeddedNats
 from lorogo_transport.rpc.discovery import ServerStats
 from tests.cli.support import Running, lorogo, refused, said, until
@@ -53,16 +54,16 @@ def test_only_the_folder_s_own_servers_count(found: list[ServerStats], workers: 
 
 
 def _held(data: Path, worker: int, server_id: str) -> AbstractContextManager[str]:
-    return identity.held(data, worker, lambda: server_id, closed=False)
+    return worker_identity.held(data, worker, lambda: server_id, closed=False)
 
 
 def test_a_folder_tells_its_servers(tmp_path: Path) -> None:
     """Whoever holds it; what is no id is left out."""
-    assert identity.known(tmp_path / "none") == frozenset()
+    assert worker_identity.known(tmp_path / "none") == frozenset()
     with _held(tmp_path, 0, "first"), _held(tmp_path, 3, "fourth"):
-        assert identity.known(tmp_path) == {"first", "fourth"}
+        assert worker_identity.known(tmp_path) == {"first", "fourth"}
     (tmp_path / "worker-3" / "server-id").write_text("no id")
-    assert identity.known(tmp_path) == {"first"}
+    assert worker_identity.known(tmp_path) == {"first"}
 
 
 @pytest.mark.nats

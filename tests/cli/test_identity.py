@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli import identity
 from lorogo_cli.errors import Problem
+from lorogo_cli.services import worker_identity
 
 
 def held(
     data: Path, worker: int, new_id: Callable[[], str], *, closed: bool = False
 ) -> AbstractContextManager[str]:
-    return identity.held(data, worker, new_id, closed=closed)
+    return worker_identity.held(data, worker, new_id, closed=closed)
 
 
 def test_an_id_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from lorogo_cli import log_survey
+from lorogo_cli.log import survey
 from lorogo_log import BlockingLog, Options
 from lorogo_log.maintenance import sealed_segments
 from lorogo_log.storage.disk import DiskDirectory
@@ -22,7 +22,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody writes in most of these tests: a second look need not wait."""
-    monkeypatch.setattr(log_survey, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
 
 
 # -- ls --------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli import log_found, log_survey
-from lorogo_cli.log_found import writer_of
-from lorogo_cli.log_survey import LEFT_OUT
+from lorogo_cli.log import found, survey
+from lorogo_cli.log.found import writer_of
+from lorogo_cli.log.survey import LEFT_OUT
 from lorogo_log import BlockingLog, Options
 from tests.cli.logs import Cli, flip, frames, segments, tree, write
 from tests.cli.support import COMMAND, Running, environment, until
@@ -32,7 +32,7 @@ COMMANDS = [
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr(log_survey, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(survey, "_LOOK_SECONDS", 0.0)
     return Cli(capsys)
 
 
@@ -261,7 +261,7 @@ def test_a_plan_says_that_nothing_was_changed(tmp_path: Path, cli: Cli) -> None:
 
 def test_the_writer_is_seen_without_touching_its_lock(tmp_path: Path) -> None:
     """The kernel tells which process holds the append lock; without a writer there is none."""
-    if not log_found._LOCKS.exists():
+    if not found._LOCKS.exists():
         pytest.skip("this system has no list of locks")
     with BlockingLog(tmp_path / "log") as log:
         log.append(1)
@@ -272,7 +272,7 @@ def test_the_writer_is_seen_without_touching_its_lock(tmp_path: Path) -> None:
 
 def test_the_end_of_a_live_segment_is_no_damage(tmp_path: Path, cli: Cli) -> None:
     """Half a commit where a writer is at work is `being written`; the same without a writer is torn."""
-    if not log_found._LOCKS.exists():
+    if not found._LOCKS.exists():
         pytest.skip("this system has no list of locks")
     path = tmp_path / "log"
     with BlockingLog(path, Options(ahead_bytes=64 << 10)) as log:

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from lorogo_cli import log_export, log_values
+from lorogo_cli.log import export, values
 from lorogo_log import BlockingLog, Record
 from lorogo_protocol import records
 from lorogo_protocol.records import AnswersRecord, DeletedRecord
@@ -125,7 +125,7 @@ def test_bad_options_are_one_sentence(tmp_path: Path, cli: Cli, options: list[st
 )
 def test_values_as_json(value: Any, shown: Any) -> None:
     """What JSON has no words for is an object with a `$` name; nothing is lost, nothing can be mistaken."""
-    text = log_values.line(Record(1, 0, b"", msgpack.packb(value)), short=False)
+    text = values.line(Record(1, 0, b"", msgpack.packb(value)), short=False)
     parsed = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert parsed["value"] == shown
     assert "\x1b" not in text
@@ -136,19 +136,19 @@ def test_values_as_json(value: Any, shown: Any) -> None:
 )
 def test_payloads_that_are_not_what_they_should_be(payload: bytes) -> None:
     """A payload that is no msgpack, or is nested too deep to be shown, is given as it is."""
-    shown = log_values.value(payload, short=False)
+    shown = values.value(payload, short=False)
     assert shown == {"$payload": base64.b64encode(payload).decode()}
 
 
 def test_keys_and_times_of_all_kinds() -> None:
     """A key is text if it can be read; every 64-bit time can be shown."""
-    assert log_values.key(b"", short=False) is None
-    assert log_values.key("ключ".encode(), short=False) == "ключ"
-    assert log_values.key(b"a\nb", short=False) == {"$bytes": "YQpi"}
-    assert log_values.key(b"\xff", short=False) == {"$bytes": "/w=="}
-    shown = json.loads(log_values.line(Record(1, -(1 << 63), b"", b"\x01"), short=False))
+    assert values.key(b"", short=False) is None
+    assert values.key("ключ".encode(), short=False) == "ключ"
+    assert values.key(b"a\nb", short=False) == {"$bytes": "YQpi"}
+    assert values.key(b"\xff", short=False) == {"$bytes": "/w=="}
+    shown = json.loads(values.line(Record(1, -(1 << 63), b"", b"\x01"), short=False))
     assert (shown["time"][:4], shown["time_ns"]) == ("1677", -(1 << 63))
-    assert log_values.human(Record(1, (1 << 63) - 1, b"\xff", b"\x01")).startswith("2262-")
+    assert values.human(Record(1, (1 << 63) - 1, b"\xff", b"\x01")).startswith("2262-")
 
 
 def test_a_terminal_gets_long_bytes_cut_short(
@@ -289,7 +289,7 @@ def test_export_writes_parquet(tmp_path: Path, cli: Cli) -> None:
 def test_export_streams_in_row_groups(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by a row group, not by the log."""
     write(tmp_path / "log", 60)
-    monkeypatch.setattr(log_export, "_GROUP_ROWS", 25)
+    monkeypatch.setattr(export, "_GROUP_ROWS", 25)
     assert cli("export", tmp_path / "log", "--to", tmp_path / "out.parquet") == 0
     file = pq.ParquetFile(tmp_path / "out.parquet")
     assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == [25, 25, 10]

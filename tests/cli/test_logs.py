@@ -3,8 +3,8 @@
 import pytest
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.logs import level_of
-from lorogo_cli.serve import restart_seconds
+from lorogo_cli.render.logs import level_of
+from lorogo_cli.services.serve import restart_seconds
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ import typer
 from typer.testing import CliRunner
 
 from lorogo_cli import app as commands
-from lorogo_cli import auth, doc, log, pipeline, token
-from lorogo_cli.nats_tls import with_nats_tls
-from lorogo_cli.options import NATS_DEFAULT, Nats
+from lorogo_cli.commands import pipeline
+from lorogo_cli.connect.nats_tls import with_nats_tls
+from lorogo_cli.connect.options import NATS_DEFAULT, Nats
+from lorogo_cli.doc import doc
+from lorogo_cli.log import log
+from lorogo_cli.services import auth
+from lorogo_cli.tokens import token
 
 
 def _works(one: typer.Typer) -> list[Callable[..., Any]]:

@@ -5,7 +5,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from lorogo_cli import output
+from lorogo_cli.render import output
 
 
 @pytest.mark.parametrize("terminal", [False, True])

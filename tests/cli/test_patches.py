@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loro import LoroDoc
 
+from lorogo_cli.doc.patches import difference, same, set_value
+from lorogo_cli.doc.paths import parse_path
 from lorogo_cli.errors import Problem
-from lorogo_cli.patches import difference, same, set_value
-from lorogo_cli.paths import parse_path
 from lorogo_server.values.patch import apply_patch
 
 DOCUMENT: dict[str, Any] = {

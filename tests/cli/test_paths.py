@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lorogo_cli.doc.paths import json_path, parse_path, pointer
 from lorogo_cli.errors import Problem
-from lorogo_cli.paths import json_path, parse_path, pointer
 from lorogo_server.values.query import query
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=0, max_size=8)

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lorogo_cli import probes as module
+from lorogo_cli.config.probe_address import Listen
 from lorogo_cli.errors import Problem
-from lorogo_cli.listen import Listen
-from lorogo_cli.probes import Standing, probes
+from lorogo_cli.services import probe_server as module
+from lorogo_cli.services.probe_server import Standing, probes
 from lorogo_server import Server, ServerSettings
 from lorogo_testing.memory_nats import MemoryNats
 from lorogo_transport.nats.embedded import EmbeddedNats

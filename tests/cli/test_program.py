@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.program import typed
+from lorogo_cli.render.program_name import typed
 
 
 @pytest.mark.parametrize(

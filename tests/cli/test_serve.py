@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.identity import held
+from lorogo_cli.services.worker_identity import held
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli.support import Running, lorogo, refused, said, said_json, until
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lorogo_cli.config.choosing import choose
+from lorogo_cli.config.choice import choose
+from lorogo_cli.config.service_settings import server_settings
 from lorogo_cli.errors import Problem
-from lorogo_cli.serve import _check_journal_port, _not_so
-from lorogo_cli.settings import server_settings
+from lorogo_cli.services.serve import _check_journal_port, _not_so
 from lorogo_server import ServerSettings
 from lorogo_transport.errors import StorageFull
 

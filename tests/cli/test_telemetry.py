@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from lorogo_cli.connect.telemetry import ENVIRONMENT, telemetry, wanted
 from lorogo_cli.errors import Problem
-from lorogo_cli.telemetry import ENVIRONMENT, telemetry, wanted
 from lorogo_protocol.tracing import trace_id
 from lorogo_transport.telemetry.tracing import spans_of
 

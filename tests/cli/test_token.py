@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.values import parse_lasting
+from lorogo_cli.render.values import parse_lasting
 from lorogo_client import tokens
 from lorogo_protocol import revocation, subjects
 from lorogo_protocol.tokens import Keys, keys_of, peek

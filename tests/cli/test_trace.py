@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lorogo_cli.commands.trace import trace
+from lorogo_cli.connect.connection_options import Way
 from lorogo_cli.errors import Problem
-from lorogo_cli.trace import trace
-from lorogo_cli.way import Way
 from tests.cli.support import ROOT, Running, lorogo, said, said_json
 
 _APP = """

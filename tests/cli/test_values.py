@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from lorogo_cli.errors import Problem
-from lorogo_cli.values import parse_json, parse_size, show_json, show_size
+from lorogo_cli.render.values import parse_json, parse_size, show_json, show_size
 
 
 @pytest.mark.parametrize("text", ["Hello", "", "{", "NaN", "-Infinity", "[1,]", "'x'"])

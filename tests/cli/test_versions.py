@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lorogo_cli.errors import Problem
-from lorogo_cli.versions import (
+from lorogo_cli.doc.versions import (
     parse_at,
     parse_time,
     parse_version,
@@ -16,6 +15,7 @@ from lorogo_cli.versions import (
     show_time_down,
     show_version,
 )
+from lorogo_cli.errors import Problem
 
 SECOND = 1_000_000_000
 NOW = 1_794_785_851 * SECOND + 123_456_789

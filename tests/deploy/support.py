@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from lorogo_cli.app import app
-from lorogo_cli.config.choosing import choose
+from lorogo_cli.config.choice import choose
 from lorogo_cli.config.entries import SECTIONS, entries
 from lorogo_transport.nats.embedded import find_nats_server
 from tests.cli.support import until

@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from lorogo_cli.values import parse_size
+from lorogo_cli.render.values import parse_size
 from lorogo_server import ServerSettings
 from tests.deploy.support import DEPLOY, ROOT, compose, understood
 from tools import dockerfile

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from lorogo_cli import closed_folder
+from lorogo_cli.connect import closed_folder
 from lorogo_protocol import limits
 from tests.cli.support import Running, lorogo, said, said_json, until
 from tests.deploy.support import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lorogo_cli.values import parse_size
+from lorogo_cli.render.values import parse_size
 from lorogo_server import ServerSettings
 from lorogo_transport.auth import accounts
 from lorogo_transport.nats.connection import connect

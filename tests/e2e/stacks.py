@@ -14,8 +14,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 import lorogo_client
-from lorogo_cli import closed_folder
 from lorogo_cli.app import run
+from lorogo_cli.connect import closed_folder
 from lorogo_client import Client, ClientSettings, tokens
 from lorogo_transport.auth import accounts
 from tests.cli.support import Running

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lorogo_client
-from lorogo_cli.versions import show_time
+from lorogo_cli.doc.versions import show_time
 from lorogo_client import Client
 from lorogo_log import BlockingLog
 from lorogo_protocol import revocation

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import UTC
 
-from lorogo_cli import feed as cli_feed
-from lorogo_cli import log_replica, paths, values, versions
+from lorogo_cli.doc import feed as cli_feed
+from lorogo_cli.doc import paths, versions
+from lorogo_cli.log import replica
+from lorogo_cli.render import values
 from lorogo_client.versions import show_time, show_version
 from lorogo_gateway import origins
 from lorogo_gateway.documents import etags
@@ -139,7 +141,7 @@ def _since(text: str) -> None:
 
 
 def _address(text: str) -> None:
-    _, port = log_replica.parse_address(text)
+    _, port = replica.parse_address(text)
     assert 0 < port < 1 << 16
 
 

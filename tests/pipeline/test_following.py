@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lorogo_cli import pipeline_jobs
+from lorogo_cli.commands import pipeline_jobs
 from lorogo_pipeline.errors import LakeBusy
 from lorogo_pipeline.jobs.ingest import Ingested
 from lorogo_pipeline.jobs.live_ingest import follow_stream

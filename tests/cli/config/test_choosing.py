@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from lorogo_cli.config import variables
-from lorogo_cli.config.choosing import Chosen, Source, choose, shown_value
+from lorogo_cli.config.choice import Chosen, Source, choose, shown_value
 from lorogo_cli.config.entries import SECTIONS, TOP, entries
 from lorogo_cli.config.files import parse
 from lorogo_cli.config.mistakes import Mistaken
+from lorogo_cli.config.service_settings import gateway_settings, server_settings
 from lorogo_cli.errors import Problem
-from lorogo_cli.settings import gateway_settings, server_settings
 from lorogo_gateway.settings import GatewaySettings
 from lorogo_server import ServerSettings
 from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable

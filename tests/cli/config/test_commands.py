@@ -10,12 +10,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from lorogo_cli import closed_folder
 from lorogo_cli.app import run
 from lorogo_cli.config import pages
-from lorogo_cli.config.choosing import choose
+from lorogo_cli.config.choice import choose
 from lorogo_cli.config.entries import SECTIONS, TOP, entries
 from lorogo_cli.config.files import parse
+from lorogo_cli.connect import closed_folder
 from lorogo_transport.nats.embedded import EmbeddedNats
 from tests.cli import support
 from tests.cli.support import Running, refused, said, said_json

@@ -1,0 +1,1 @@
+"""Development and operator commands: dev, status, health, trace, restore, config, pipeline, bench, chaos."""

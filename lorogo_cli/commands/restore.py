@@ -1,0 +1,209 @@
+"""`lorogo restore`: what journals and archives hold, back onto a NATS that lost it."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import nanoid
+
+from lorogo_cli.connect.client import unauthorized, unreachable
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.doc.versions import parse_time, show_time
+from lorogo_cli.errors import Problem
+from lorogo_cli.log.errors import disk_sentence, warn
+from lorogo_cli.render.output import progress_bar, say, say_json, say_table
+from lorogo_cli.render.values import show_count, show_size
+from lorogo_protocol import ids, subjects
+from lorogo_server import ServerSettings
+from lorogo_server.recovery import revocation_copy
+from lorogo_server.recovery.restore_run import NothingAsOld, Outcome, Report, Wanted
+from lorogo_server.recovery.restore_run import restore as run
+from lorogo_server.recovery.restore_sources import Source, find
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import NotAuthorized, Unreachable
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.ports import Transport
+
+_ROWS_MAX = 40  # of documents about which there is nothing to say
+
+
+async def restore(
+    way: Way,
+    journals: Sequence[str],
+    *,
+    at: str | None,
+    document: str,
+    to: str,
+    merge: bool,
+    dry_run: bool,
+    scratch: Path | None,
+    as_json: bool,
+) -> bool:
+    """Restore, and show the proof; False if something is missing."""
+    if to and not document:
+        raise Problem("--to names one document: say which one to restore with --document")
+    for document_id in filter(None, (document, to)):
+        ids.check_document_id(document_id)
+    at_ns = None if at is None else parse_time(at, now_ns=time.time_ns())
+    wanted = Wanted(at_ns, document, to, merge)
+    sources = [source for place in journals for source in find(place)]
+    async with AsyncExitStack() as stack:
+        transport = None
+        if not dry_run:
+            try:
+                transport = await stack.enter_async_context(
+                    await connect(
+                        way.url, seed=way.seed, inbox_prefix=subjects.OPERATOR_INBOX, name="lorogo restore"
+                    )
+                )
+            except NotAuthorized as error:
+                raise unauthorized(error, way) from None
+            except Unreachable as error:
+                raise unreachable(error) from None
+        with _folder(scratch) as folder, progress_bar() as progress, _dated():
+            report = await run(
+                transport,
+                sources,
+                wanted,
+                settings=ServerSettings(durability="stream"),
+                clock=SystemClock(),
+                new_id=_new_id,
+                scratch=folder,
+                progress=progress,
+            )
+        if transport is not None and not document:
+            await _restore_revocations(transport, journals, as_json=as_json)
+    _show(report, sources, wanted, as_json=as_json)
+    return report.complete
+
+
+async def _restore_revocations(transport: Transport, journals: Sequence[str], *, as_json: bool) -> None:
+    """Bring back what servers kept of the list of revoked tokens; archives have no copy of it."""
+    copies = []
+    for place in journals:
+        if "://" not in place:
+            copies += await asyncio.to_thread(revocation_copy.find, Path(place))
+    if copies:
+        count = await revocation_copy.restore(transport, SystemClock(), copies)
+        if not as_json:
+            say(f"{show_count(count, 'revocation')} brought back: the list of revoked tokens is complete")
+
+
+@contextmanager
+def _dated() -> Iterator[None]:
+    """The time in a sentence as people read it."""
+    try:
+        yield
+    except NothingAsOld as error:
+        first = show_time(error.first_ns)
+        raise Problem(
+            f"{error.document_id} has nothing as old as that; its first record is of {first}"
+        ) from None
+
+
+def _new_id() -> str:
+    return str(nanoid.generate())
+
+
+@contextmanager
+def _folder(scratch: Path | None) -> Iterator[Path]:
+    """A folder for as many bytes as the journals have, gone afterwards."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="lorogo-restore-", dir=scratch) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise Problem(disk_sentence(error, scratch or Path(tempfile.gettempdir()))) from None
+
+
+# --- the proof ------------------------------------------------------------------------------------
+
+
+def _show(report: Report, sources: Sequence[Source], wanted: Wanted, *, as_json: bool) -> None:
+    if as_json:
+        say_json(_as_json(report, sources, wanted), pretty=False)
+        return
+    notable = [one for one in report.outcomes if not one.good or one.state != "restored"]
+    shown = report.outcomes if len(report.outcomes) <= _ROWS_MAX else notable[:_ROWS_MAX]
+    if shown:
+        columns = ["DOCUMENT", "STATE", "UPDATES", "MISSING", "SIZE", "VERSION", "CONTENT", "READ BACK"]
+        say_table(columns, [_row(one) for one in shown])
+        say("")
+    if len(shown) < len(report.outcomes):
+        say(f"({show_count(len(report.outcomes) - len(shown), 'document')} not shown; --json has them all)")
+    for line in _summary(report, wanted):
+        say(line)
+    for line in _complaints(report):
+        warn(line)
+
+
+def _row(one: Outcome) -> list[str]:
+    missing = sum(one.missing.values())
+    name = one.document if one.stored_as in {"", one.document} else f"{one.document} as {one.stored_as}"
+    return [
+        name,
+        one.state,
+        str(one.applied),
+        str(missing) if missing else "-",
+        show_size(one.size),
+        one.version,
+        one.content,
+        "equal" if one.proved else "-",
+    ]
+
+
+def _summary(report: Report, wanted: Wanted) -> Iterator[str]:
+    outcomes = report.outcomes
+    states = {one.state for one in outcomes}
+    counts = ", ".join(f"{sum(one.state == state for one in outcomes)} {state}" for state in sorted(states))
+    applied, repeated = sum(one.applied for one in outcomes), sum(one.repeated for one in outcomes)
+    when = "" if wanted.at_ns is None else f" as of {show_time(wanted.at_ns)}"
+    yield f"{show_count(len(outcomes), 'document')}{when}: {counts or 'none'}"
+    yield (
+        f"{show_count(applied, 'update')} applied, of {show_count(report.records, 'record')} in"
+        f" {show_count(report.sources, 'log')} ({repeated} of them were there more than once)"
+    )
+    if wanted.at_ns is not None:
+        yield f"{show_count(sum(one.later for one in outcomes), 'record')} younger than that left out"
+    if report.dry:
+        yield "nothing was written: this was a dry run"
+        return
+    proved = sum(one.proved for one in outcomes)
+    all_of = show_count(len(outcomes), "document")
+    yield f"{proved} of {all_of} read back as a server loads them: version vectors and contents are equal"
+
+
+def _complaints(report: Report) -> Iterator[str]:
+    for torn in report.torn:
+        yield f"{torn}: a record was being written, it was never ACKed"
+    for mended in report.mended:
+        yield f"damaged, another copy was whole: {mended}"
+    for damage in report.damage:
+        yield f"damaged, the rest was used: {damage}"
+    for one in report.outcomes:
+        for why, count in one.missing.items():
+            yield f"{one.document}: {show_count(count, 'record')} could not be used: {why}"
+        if one.problem:
+            yield f"{one.document}: {one.problem}"
+
+
+def _as_json(report: Report, sources: Sequence[Source], wanted: Wanted) -> dict[str, object]:
+    def plain(one: Outcome) -> dict[str, object]:
+        return {name: value for name, value in asdict(one).items() if name != "vector"}
+
+    return {
+        "complete": report.complete,
+        "dry_run": report.dry,
+        "at_ns": wanted.at_ns,
+        "epoch": report.epoch,
+        "records": report.records,
+        "updates": sum(one.applied for one in report.outcomes),
+        "logs": [{"name": source.name, "bytes": source.size} for source in sources],
+        "damage": report.damage,
+        "mended": report.mended,
+        "torn": report.torn,
+        "documents": [plain(one) for one in report.outcomes],
+    }

@@ -1,0 +1,98 @@
+"""`lorogo trace`: what became of one update. Looks only: no document is started."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from lorogo_cli.connect.client import beyond, connected
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.doc.versions import parse_time, show_time
+from lorogo_cli.errors import Problem, brief
+from lorogo_cli.render.output import note, say, say_json
+from lorogo_cli.render.values import show_count, show_size
+from lorogo_client.inspection.trace import Trace, verdict
+from lorogo_protocol import tracing
+from lorogo_protocol.ids import is_token
+
+
+async def trace(way: Way, log_id: str, document: str, since: str | None, *, as_json: bool) -> bool:
+    """Say what is known of it; whether that is anything."""
+    beyond(way, "the trace of an update")
+    if not is_token(log_id):
+        raise Problem(f"{brief(log_id)} is no log id: it has 1 to 64 characters of A-Z a-z 0-9 _ -")
+    since_ns = 0 if since is None else _parse_since(since)
+    documents = [document] if document else []
+    async with connected(way, *documents, serving=False) as client:
+        found = await client.trace(log_id, document=document, since_ns=since_ns, on_all=_reading_all)
+    if as_json:
+        say_json(facts(found), pretty=False)
+    else:
+        for name, value in shown(found):
+            say(f"{name + ':':<14}{value}")
+    return found.known
+
+
+def _parse_since(text: str) -> int:
+    try:
+        return parse_time(text, now_ns=time.time_ns())
+    except Problem:
+        raise Problem(
+            f"{brief(text)} is no time: --since takes one (2026-11-16T10:30) or an age (2h)"
+        ) from None
+
+
+def _reading_all() -> None:
+    note("no journal and no refusal names its document: reading the whole WAL; --document would be quicker")
+
+
+def facts(found: Trace) -> dict[str, Any]:
+    """For scripts."""
+    told: dict[str, Any] = {
+        "log_id": found.log_id,
+        "trace_id": tracing.shown(found.log_id),
+        "document": found.document or None,
+        "known": found.known,
+        "verdict": verdict(found),
+        "in_document": found.in_document,
+        "wal": [asdict(one) for one in found.wal],
+        "journals": [asdict(one) for one in found.journals],
+        "rejected": [asdict(one) for one in found.rejected],
+        "snapshot": None if found.snapshot is None else asdict(found.snapshot),
+        "unasked": list(found.unasked),
+    }
+    for one in told["journals"]:  # peers as text: JSON's numbers end before theirs
+        one["spans"] = [[str(peer), first, end] for peer, first, end in one["spans"]]
+    return told
+
+
+def shown(found: Trace) -> list[tuple[str, str]]:
+    """For people: names and values."""
+    lines = [("update", found.log_id), ("trace id", tracing.shown(found.log_id))]
+    if found.document:
+        lines.append(("document", found.document))
+    lines.append(("verdict", verdict(found)))
+    for held in found.wal:
+        chunks = "" if len(held.sequences) == 1 else f" in {show_count(len(held.sequences), 'message')}"
+        size = show_size(held.bytes)
+        lines.append(("WAL", f"{show_time(held.time_ns)}  at {held.sequences[-1]}{chunks}, {size}"))
+    for kept in found.journals:
+        where = f"at {kept.sequence} in epoch {kept.epoch}, lease {kept.lease}, {show_size(kept.bytes)}"
+        lines.append(
+            ("journal", f"{show_time(kept.time_ns)}  server {kept.server}, record {kept.place}: {where}")
+        )
+    lines += [
+        ("refused", f"{show_time(no.time_ns)}  {no.reason} (was at {no.sequence}): {no.message}")
+        for no in found.rejected
+    ]
+    if found.snapshot is not None:
+        covered = found.snapshot.sequence
+        end = (
+            f"the WAL up to {covered} in epoch {found.snapshot.epoch}"
+            if covered
+            else "nothing of the WAL yet"
+        )
+        lines.append(("snapshot", f"{end}; the document is deleted" if found.snapshot.deleted else end))
+    if found.in_document is not None:
+        lines.append(("in document", "yes" if found.in_document else "NO"))
+    lines += [("not asked", why) for why in found.unasked]
+    return lines

@@ -1,0 +1,190 @@
+"""The settings of one command: a flag before a variable, that before the file, that before the default."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from lorogo_cli.config import variables
+from lorogo_cli.config.entries import Entry, entries
+from lorogo_cli.config.files import ConfigFile
+from lorogo_cli.config.mistakes import Mistake, Mistaken, has_password, shown
+from lorogo_cli.config.value_parser import Unfit, from_text, from_texts
+from lorogo_protocol.setting import Kind
+from lorogo_transport.secret_files import SECRET_BYTES_MAX, SecretUnusable, read_secret_file
+
+_BEFORE_AT: Final = re.compile(r"^([a-z0-9+]+://)?.*@", re.DOTALL | re.IGNORECASE)
+
+
+class Source(StrEnum):
+    """Where a value comes from, the strongest first."""
+
+    FLAG = "flag"
+    VARIABLE = "environment"
+    FILE = "file"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting's value, and who says so."""
+
+    entry: Entry
+    value: Any = field(repr=False)
+    source: Source
+    place: str  # --port, LOROGO_GATEWAY_PORT, lorogo.toml line 3, default
+
+    @property
+    def held(self) -> bool:
+        """Whether the value is a secret itself, and not the name of its file."""
+        return self.entry.secret and self.source is Source.VARIABLE and not self.place.endswith("_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """All settings of a command, and what was noticed on the way."""
+
+    section: str
+    choices: Mapping[str, Choice]
+    remarks: tuple[Mistake, ...] = ()  # what is wrong, and none of this command's business
+    file: ConfigFile | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self.choices[key].value
+
+    def given(self, key: str) -> bool:
+        """Whether anybody said it, be it what it is by default."""
+        return self.choices[key].source is not Source.DEFAULT
+
+    def called(self, key: str) -> str:
+        """The setting's name for whoever said it: as it was said."""
+        choice = self.choices[key]
+        match choice.source:
+            case Source.FILE:
+                return f"{key} ({choice.place})"
+            case Source.DEFAULT:
+                return choice.entry.name
+        return choice.place
+
+    def secret(self, key: str, what: str) -> str | None:
+        """The secret that a variable holds, or the file that was named; None if there is none.
+
+        Raises SecretUnusable.
+        """
+        choice = self.choices[key]
+        if choice.value is None:
+            return None
+        if not choice.held:
+            return read_secret_file(choice.value, what)
+        text: str = choice.value
+        if len(text.encode(errors="replace")) > SECRET_BYTES_MAX:
+            raise SecretUnusable(
+                f"{what} in {choice.place} has more than {SECRET_BYTES_MAX} bytes: is it the right one?"
+            )
+        return text
+
+    def fields(self) -> dict[str, Any]:
+        """What was said, as fields of the command's dataclass."""
+        return {
+            one.entry.field: one.value * one.entry.unit if one.entry.unit != 1.0 else one.value
+            for one in self.choices.values()
+            if one.entry.field and one.source is not Source.DEFAULT
+        }
+
+
+def choose(
+    section: str,
+    *,
+    typed: Mapping[str, str | bool | Sequence[str]],
+    environment: Mapping[str, str],
+    file: ConfigFile | None,
+) -> Chosen:
+    """The settings of this command, with the flags that were typed, by key. Raises Mistaken.
+
+    Mistakes in sections of other commands, and variables that nobody reads, are remarks: this command runs.
+    """
+    mistakes: list[Mistake] = []
+    remarks = variables.unknown(environment)
+    for one in () if file is None else file.mistakes:
+        (mistakes if one.section in (None, section) else remarks).append(one)
+    choices = {}
+    for key, entry in entries(section).items():
+        found = _choice(entry, typed.get(key), environment, file)
+        if isinstance(found, Mistake):
+            mistakes.append(found)
+        else:
+            choices[key] = found
+    if mistakes:
+        raise Mistaken(mistakes)
+    return Chosen(section, choices, tuple(remarks), file)
+
+
+def _choice(
+    entry: Entry,
+    typed: str | bool | Sequence[str] | None,
+    environment: Mapping[str, str],
+    file: ConfigFile | None,
+) -> Choice | Mistake:
+    if typed is not None:
+        return _typed(entry, typed)
+    try:
+        said = variables.find(entry, environment)
+    except Unfit as error:
+        return variables.mistake(entry, environment, error)
+    if said is not None:
+        return Choice(entry, said[1], Source.VARIABLE, said[0])
+    if file is not None and (written := file.find(entry)) is not None:
+        return Choice(entry, written.value, Source.FILE, f"{file.name} line {written.line}")
+    default = entry.setting.default
+    if entry.setting.kind in (Kind.FILE, Kind.FOLDER) and default is not None:
+        default = Path(default)
+    return Choice(entry, default, Source.DEFAULT, "default")
+
+
+def _typed(entry: Entry, typed: str | bool | Sequence[str]) -> Choice | Mistake:
+    if isinstance(typed, bool):
+        return Choice(entry, typed, Source.FLAG, entry.flag)
+    if entry.key in ("nats", "archive") and isinstance(typed, str) and has_password(typed):
+        problem = (
+            "an address with a password is seen by everybody who lists the processes of this machine:"
+            f" put it into the environment ({entry.variable}) or a file of settings"
+            f"{', or use --nats-seed' if entry.key == 'nats' else ''}"
+        )
+        return Mistake(problem=problem, name=entry.flag, section=entry.section)
+    try:
+        value = from_text(entry, typed) if isinstance(typed, str) else from_texts(entry, typed)
+    except Unfit as error:
+        told = shown(entry.key, typed) if isinstance(typed, str) and str(error).startswith("must ") else ""
+        return Mistake(problem=str(error), name=entry.flag, shown=told, section=entry.section)
+    return Choice(entry, value, Source.FLAG, entry.flag)
+
+
+def told(choices: Iterable[Choice]) -> list[tuple[str, str, str]]:
+    """Each setting with its value and where that comes from, for people. Secrets are not told."""
+    return [(one.entry.key, shown_value(one), one.place) for one in choices]
+
+
+def shown_value(choice: Choice) -> str:
+    """The value for people, as it would be written; of a secret, only that it is there."""
+    entry, value = choice.entry, choice.value
+    if choice.held:
+        return "(set, not shown)"
+    match value:
+        case None:
+            return "(none)"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            meaning = entry.setting.meanings.get(int(value)) if value == int(value) else None
+            return entry.setting.shown(value) + (f" ({meaning})" if meaning else "")
+        case tuple():
+            return ", ".join(value) or "(none)"
+    text = str(value)
+    return without_password(text) or "(none)"
+
+
+def without_password(text: str) -> str:
+    """An address without what stands before its last @; of several, rather too much is left out."""
+    return _BEFORE_AT.sub(r"\1...@", text) if has_password(text) else text

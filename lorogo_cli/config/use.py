@@ -1,0 +1,20 @@
+"""What every command does with its settings first: logs, remarks, the address of NATS."""
+
+from lorogo_cli.config.choice import Chosen
+from lorogo_cli.connect.nats_tls import named_in
+from lorogo_cli.render.logs import begin
+
+
+def start_logs(settings: Chosen, *, quiet: bool = False) -> None:
+    """Set up the logs, and say in them what was noticed while settings were read, unless `quiet`."""
+    begin(settings["log"])
+    import structlog
+
+    log = structlog.get_logger(__name__)
+    for remark in () if quiet else settings.remarks:
+        log.warning("a mistake in settings that this command does not use", problem=str(remark))
+
+
+def nats_of(settings: Chosen) -> str:
+    """Where NATS is, with the files for TLS that were named."""
+    return named_in(settings["nats"], *(settings[key] for key in ("nats_ca", "nats_cert", "nats_key")))

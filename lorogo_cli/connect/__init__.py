@@ -1,0 +1,1 @@
+"""Connections of a command to NATS: options, credentials, TLS, and the client."""

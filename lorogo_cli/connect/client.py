@@ -1,0 +1,138 @@
+"""A client for one command; what can be wrong is told in one sentence before anything is done."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import lorogo_client
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.errors import Problem
+from lorogo_client import Client, NotAllowed, NotAuthorized, TokenExpired
+from lorogo_client.inspection.overview import look
+from lorogo_protocol import ids, subjects
+from lorogo_protocol.crdt import nothing_known
+from lorogo_transport.errors import (
+    NoResponders,
+    PermissionDenied,
+    RequestTimeout,
+    StreamMissing,
+    Unreachable,
+)
+from lorogo_transport.nats.addresses import parse_servers, place
+from lorogo_transport.ports import Transport
+
+START_DEV = "start one with `lorogo dev`"
+START_CLOSED = "start it with `nats-server -c DIR/nats.conf`, DIR as `lorogo auth setup` made it"
+_PING = "$SRV.PING.lorogo"
+_PING_SECONDS = 2.0
+
+
+@asynccontextmanager
+async def connected(way: Way, *document_ids: str, serving: bool = True) -> AsyncIterator[Client]:
+    """A client whose NATS has our streams and, with `serving`, a server; ids are checked first.
+
+    Who has a token only may not look at either: what it asks for tells.
+    """
+    for document_id in document_ids:
+        ids.check_document_id(document_id)
+    places = shown(way)
+    try:
+        async with lorogo_client.connect(way.url, token=way.token, seed=way.seed, name="lorogo") as client:
+            if not way.guarded:
+                await _check_streams(client.transport, places)
+                if serving:
+                    await _check_server(client.transport, places)
+            yield client
+    except NotAuthorized as error:
+        raise unauthorized(error, way) from None
+    except NotAllowed as error:
+        if way.token is not None:
+            raise
+        problem = f"{error}: --token-file FILE, beside a seed, too (`lorogo token mint` makes one)"
+        raise Problem(problem) from None
+    except Unreachable as error:
+        raise unreachable(error) from None
+
+
+def shown(way: Way) -> str:
+    """The addresses, for people."""
+    return ", ".join(place(server) for server in parse_servers(way.url))
+
+
+def unreachable(error: Unreachable, *, closed: bool = False) -> Problem:
+    """The same, with what to do about it; `closed`: for one of those that make a closed lorogo."""
+    words = str(error).removesuffix("; is nats-server running there?")
+    if words.startswith(("nothing answers", "no answer")):
+        return Problem(f"{words}: {START_CLOSED if closed else START_DEV}, or name another with --nats")
+    return Problem(words)
+
+
+def unauthorized(error: NotAuthorized, way: Way) -> Problem:
+    """Why NATS does not let us in, and what would."""
+    if isinstance(error, TokenExpired):
+        return Problem(str(error))
+    if not way.known:
+        return Problem(f"NATS at {shown(way)} wants credentials: --token-file or --nats-seed")
+    if way.guarded:
+        return Problem(
+            f"NATS at {shown(way)} does not take this token: it is signed with a key that is not known there,"
+            " was revoked, or is for another NATS; or `lorogo auth` is not running"
+        )
+    if way.seed is not None:
+        return Problem(f"NATS at {shown(way)} does not know the user of this nkey seed, or {error}")
+    return Problem(str(error))
+
+
+def beyond(way: Way, what: str) -> None:
+    """Raise if there is a token only, and this needs more."""
+    if way.guarded:
+        raise Problem(
+            f"{what} needs the NATS user of an operator (--nats-seed): a token only opens documents"
+        )
+
+
+async def _check_streams(transport: Transport, places: str) -> None:
+    try:
+        await transport.stream(subjects.STATUS_STREAM).state()
+    except StreamMissing:
+        raise Problem(
+            f"no lorogo server has ever run on {places}: start one with `lorogo serve --nats {places}`;"
+            " or it has lost its files: then `lorogo restore` comes first"
+        ) from None
+    except PermissionDenied:
+        pass  # a service need not be allowed all that we look at
+
+
+async def _check_server(transport: Transport, places: str) -> None:
+    try:
+        await transport.bus.request(_PING, timeout=_PING_SECONDS)
+    except NoResponders:
+        raise Problem(
+            f"no lorogo server is running on {places}: start one with `lorogo serve --nats {places}`"
+        ) from None
+    except (RequestTimeout, PermissionDenied):
+        pass  # we may lack the right to ask; the call itself will tell
+
+
+async def require_known(client: Client, document_id: str, *, deleted: bool = False) -> None:
+    """Raise if the document has never existed, cannot be loaded, or (unless `deleted`) was deleted.
+
+    Who has a token only cannot look: the owner is asked, and what is still empty counts as never written.
+    """
+    if client.guarded:
+        if not deleted and (await client.document(document_id).version())["vector"] == nothing_known():
+            raise Problem(f"there is no document {document_id!r}, or nothing was ever written into it")
+        return
+    sight = await look(client.transport, document_id)
+    if not sight.known:
+        raise unknown(document_id)
+    sight.check(deleted=deleted)
+
+
+async def is_known(client: Client, document_id: str) -> bool:
+    """Whether the document has ever existed; who cannot look takes it that it has."""
+    return client.guarded or (await look(client.transport, document_id)).known
+
+
+def unknown(document_id: str) -> Problem:
+    """There is no such document."""
+    return Problem(f"there is no document {document_id!r}; `lorogo status` lists those that there are")

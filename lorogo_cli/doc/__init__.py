@@ -1,0 +1,1 @@
+"""`lorogo doc` and `lorogo feed`: read, edit and follow documents."""

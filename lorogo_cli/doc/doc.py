@@ -1,0 +1,227 @@
+"""`lorogo doc ...`: what there is to say about one document. The work is in reading, writing, editing."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.options import NATS_DEFAULT, At, DocumentId, Json, Nats, NatsSeed, TokenFile, Verbose
+from lorogo_cli.connect.runtime import run
+from lorogo_cli.errors import Problem
+from lorogo_cli.render.logs import configure
+
+app = typer.Typer(no_args_is_help=True, help="Read and change documents.")
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATH...", help="title, tasks.0.done, /tasks/0/done, or JSONPath: '$.tasks[*].what'."
+    ),
+]
+# `-10m` is an age here, not an option
+_AGES = {"ignore_unknown_options": True}
+
+
+@app.command()
+def get(
+    document: DocumentId,
+    paths: Paths = None,
+    at: At = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Text without quotes.")] = False,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print a document as JSON, or parts of it, now or as it was."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import reads
+
+    run(reads.get, Way.of(nats, token_file, nats_seed), document, paths or [], at, raw=raw, as_json=json)
+
+
+@app.command("set")
+def set_(
+    document: DocumentId,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="title, tasks.0.done, or /tasks/0/done.")],
+    value: Annotated[
+        str, typer.Argument(metavar="JSON", help="The value: '\"text\"', 3, '{\"done\": true}'.")
+    ],
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Put a value into a document; the document, and maps on the way, are made if they are missing.
+
+    At the top of a document stand texts, maps and lists: a string there becomes a text that people can
+    edit together, a number goes inside a map.
+    """
+    configure(verbose=verbose)
+    from lorogo_cli.doc import writes
+
+    run(writes.set_value, Way.of(nats, token_file, nats_seed), document, path, value, as_json=json)
+
+
+@app.command()
+def edit(
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Edit a document as JSON in your $EDITOR; only what you changed is sent."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import edit as editing
+
+    run(editing.edit, Way.of(nats, token_file, nats_seed), document, as_json=json)
+
+
+@app.command()
+def watch(
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print edits as they come, until Ctrl-C."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import reads
+
+    run(reads.watch, Way.of(nats, token_file, nats_seed), document, as_json=json)
+
+
+@app.command()
+def history(
+    document: DocumentId,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, newest first.")] = 100,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """List the versions that `--at` and `revert` can go back to."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import reads
+
+    run(reads.history, Way.of(nats, token_file, nats_seed), document, limit, as_json=json)
+
+
+@app.command(context_settings=_AGES)
+def revert(
+    document: DocumentId,
+    when: Annotated[str, typer.Argument(metavar="WHEN", help="A version (v...), a time, or an age (10m).")],
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Bring a document back to how it was, as a new change."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import writes
+
+    run(writes.revert, Way.of(nats, token_file, nats_seed), document, when, as_json=json)
+
+
+@app.command()
+def fork(
+    document: DocumentId,
+    to: Annotated[str, typer.Argument(metavar="NEW", help="The new document's id; it must not exist.")],
+    at: At = None,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Make a new document from another, now or as it was."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import writes
+
+    run(writes.fork, Way.of(nats, token_file, nats_seed), document, to, at, as_json=json)
+
+
+@app.command()
+def export(
+    document: DocumentId,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - for stdout.")],
+    at: At = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Write a document to a file as a Loro snapshot, its history included."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import reads
+
+    run(reads.export, Way.of(nats, token_file, nats_seed), document, file, at, force=force)
+
+
+@app.command("import")
+def import_(
+    document: DocumentId,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A Loro snapshot; - for stdin.")],
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Make a document from a Loro snapshot; it must be new or empty."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import writes
+
+    run(writes.import_, Way.of(nats, token_file, nats_seed), document, file, as_json=json)
+
+
+@app.command()
+def delete(
+    document: DocumentId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Erase it everywhere, journals and archives too: for good.")
+    ] = False,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Delete a document: it stays deleted, for offline clients too, until it is restored."""
+    configure(verbose=verbose)
+    question = f"Erase {document} for good?" if purge else f"Delete {document}?"
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Problem(f"nobody can be asked whether to delete {document}: say --yes")
+        if not typer.confirm(question, err=True):
+            raise Problem(f"{document} was not deleted")
+    from lorogo_cli.doc import writes
+
+    run(writes.delete, Way.of(nats, token_file, nats_seed), document, purge=purge, as_json=json)
+
+
+@app.command()
+def restore(
+    document: DocumentId,
+    json: Json = False,
+    nats: Nats = NATS_DEFAULT,
+    token_file: TokenFile = None,
+    nats_seed: NatsSeed = None,
+    verbose: Verbose = False,
+) -> None:
+    """Bring a deleted document back."""
+    configure(verbose=verbose)
+    from lorogo_cli.doc import writes
+
+    run(writes.restore, Way.of(nats, token_file, nats_seed), document, as_json=json)

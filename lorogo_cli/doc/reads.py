@@ -1,0 +1,158 @@
+"""The doc commands that only look: get, history, watch, export."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lorogo_cli.connect.client import connected, require_known
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.doc import changes
+from lorogo_cli.doc.paths import is_one_place, json_path
+from lorogo_cli.doc.versions import parse_at, show_time, show_version
+from lorogo_cli.errors import Problem, brief
+from lorogo_cli.render.output import note, say, say_json, say_table, working
+from lorogo_cli.render.values import show_json, show_size
+from lorogo_client import Change, Lagged, Rebased
+
+_BIG_SECONDS = 600.0
+
+
+def moment(at: str | None) -> int | bytes | None:
+    """What `--at` means now."""
+    return None if at is None else parse_at(at, now_ns=time.time_ns())
+
+
+async def get(
+    way: Way, document_id: str, paths: list[str], at: str | None, *, raw: bool, as_json: bool
+) -> None:
+    """Print the document, or what is at the paths."""
+    expressions = [json_path(path) for path in paths]
+    wanted = moment(at)
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        answer = await client.document(document_id).get(expressions or None, at=wanted)
+    frontiers = answer["frontiers"]
+    assert isinstance(frontiers, bytes)
+    if as_json:
+        what = {"matches": answer["matches"]} if expressions else {"value": answer["value"]}
+        say_json({"document": document_id, **what, "version": show_version(frontiers)}, pretty=False)
+        return
+    if not expressions:
+        _say_value(answer["value"], raw=raw)
+        return
+    matches = answer["matches"]
+    assert isinstance(matches, list)
+    for path, found in zip(paths, matches, strict=True):
+        if not is_one_place(path):
+            _say_value(found, raw=raw)
+        elif found:
+            _say_value(found[0], raw=raw)
+        else:
+            raise Problem(f"{document_id} has nothing at {brief(path)}")
+
+
+def _say_value(value: object, *, raw: bool) -> None:
+    if raw and isinstance(value, str):
+        say(value)
+    else:
+        say_json(value, pretty=True)
+
+
+async def history(way: Way, document_id: str, limit: int, *, as_json: bool) -> None:
+    """Print the dated versions, newest first."""
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        versions: list[dict[str, Any]] = await client.document(document_id).history(limit=limit)
+    rows = [
+        {
+            "time": show_time(version["time_ns"]),
+            "version": show_version(version["frontiers"]),
+            "sequence": version["sequence"],
+            "time_ns": version["time_ns"],
+        }
+        for version in versions
+    ]
+    if as_json:
+        say_json(rows, pretty=False)
+    elif not rows:
+        note(f"{document_id} has no versions yet")
+    else:
+        table = [(str(row["time"]), str(row["version"]), str(row["sequence"])) for row in rows]
+        say_table(("TIME", "VERSION", "SEQUENCE"), table)
+
+
+async def watch(way: Way, document_id: str, *, as_json: bool) -> None:
+    """Print the edits of others as they come, until Ctrl-C."""
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        async with client.open(document_id, read_only=True) as session:
+            feed = session.changes()
+            if as_json:
+                say_json({"watching": document_id}, pretty=False)
+            else:
+                note(f"watching {document_id}; Ctrl-C ends")
+            async for item in feed:
+                _say_change(item, as_json=as_json)
+
+
+def _say_change(item: Change | Lagged | Rebased, *, as_json: bool) -> None:
+    now = datetime.now().astimezone()
+    stamp = now.isoformat(timespec="milliseconds")
+    match item:
+        case Change():
+            parts = changes.facts(item.events)
+            if as_json:
+                say_json({"time": stamp, "sequence": item.sequence, "changes": parts}, pretty=False)
+                return
+            for line in changes.lines(parts):
+                say(f"{now:%H:%M:%S} {line}")
+        case Lagged():
+            fact, words = {"lagged": item.missed}, f"{item.missed} changes came too fast to be shown"
+            say(show_json({"time": stamp, **fact}) if as_json else f"{now:%H:%M:%S} {words}")
+        case Rebased():
+            words = "the document was replaced by its current state"
+            say(show_json({"time": stamp, "rebased": True}) if as_json else f"{now:%H:%M:%S} {words}")
+
+
+async def export(way: Way, document_id: str, target: str, at: str | None, *, force: bool) -> None:
+    """Write a Loro snapshot of the document to a file, or to stdout."""
+    wanted = moment(at)
+    if target == "-":
+        if sys.stdout.isatty():
+            raise Problem("a snapshot is bytes, not for a terminal: name a file, or send it into a pipe")
+    elif not force and await asyncio.to_thread(Path(target).exists):
+        raise Problem(f"{target} is there already: --force writes over it")
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        with working(f"exporting {document_id}"):
+            payload = await client.document(document_id).export(at=wanted, timeout=_BIG_SECONDS)
+    if target == "-":
+        sys.stdout.buffer.write(payload)
+        sys.stdout.buffer.flush()
+        return
+    await asyncio.to_thread(_write, Path(target), payload)
+    note(f"{show_size(len(payload))} in {target}")
+
+
+def _write(target: Path, payload: bytes) -> None:
+    """All of it under its name, or nothing."""
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise Problem(f"{target} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise Problem(f"{target} cannot be written: {error.strerror}") from None

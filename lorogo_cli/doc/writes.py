@@ -1,0 +1,178 @@
+"""The doc commands that change documents: set, revert, fork, import, delete, restore."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from lorogo_cli.connect.client import connected, is_known, require_known, unknown
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.doc import patches
+from lorogo_cli.doc.paths import parse_path
+from lorogo_cli.doc.reads import moment
+from lorogo_cli.doc.versions import show_version
+from lorogo_cli.errors import Problem
+from lorogo_cli.render.output import say, say_json, working
+from lorogo_cli.render.values import parse_json, show_count, show_size
+from lorogo_client import Client, NoSuchDocument, Receipt
+from lorogo_protocol import crdt
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.limits import UPDATE_BYTES_MAX
+from lorogo_protocol.reasons import Reason
+
+_SET_ATTEMPTS = 5
+_BIG_SECONDS = 600.0
+
+
+async def set_value(way: Way, document_id: str, path: str, text: str, *, as_json: bool) -> None:
+    """Put a JSON value somewhere in a document, which is created if it is not there."""
+    tokens, value = parse_path(path), parse_json(text)
+    async with connected(way, document_id) as client:
+        receipt = await _set(client, document_id, tokens, value)
+    say_receipt(document_id, receipt, as_json=as_json)
+
+
+async def _set(client: Client, document_id: str, tokens: list[str], value: object) -> Receipt:
+    document = client.document(document_id)
+    for attempt in range(_SET_ATTEMPTS):
+        try:
+            answer: Any = await document.get()
+        except NoSuchDocument:
+            answer = {"value": {}, "frontiers": crdt.no_frontiers()}  # the patch creates it
+        setting = patches.set_value(answer["value"], tokens, value)
+        expected = answer["frontiers"] if setting.exact else None
+        try:
+            return await document.patch(setting.operations, if_frontiers=expected)
+        except Refused as error:
+            # somebody edited between our look and our patch: look again
+            if error.reason is not Reason.CONFLICT or attempt == _SET_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def revert(way: Way, document_id: str, at: str, *, as_json: bool) -> None:
+    """Bring a document back to a version or a time, as a new change."""
+    wanted = moment(at)
+    assert wanted is not None
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        receipt = await client.document(document_id).revert(wanted)
+    say_receipt(document_id, receipt, as_json=as_json)
+
+
+async def fork(way: Way, document_id: str, to: str, at: str | None, *, as_json: bool) -> None:
+    """Make a new document with the content of another, now or as of `at`."""
+    wanted = moment(at)
+    async with connected(way, document_id, to) as client:
+        await require_known(client, document_id)
+        with working(f"forking {document_id}"):
+            made = await client.document(document_id).fork(to, at=wanted)
+    if as_json:
+        say_json({"document": made, "forked_from": document_id}, pretty=False)
+    else:
+        say(f"{made} has the content of {document_id}")
+
+
+async def import_(way: Way, document_id: str, source: str, *, as_json: bool) -> None:
+    """Fill a new document with a Loro snapshot from a file, or from stdin."""
+    payload = await asyncio.to_thread(_read, source)
+    async with connected(way, document_id) as client:
+        with working(f"importing {show_size(len(payload))} into {document_id}"):
+            receipt = await client.document(document_id).import_(payload, timeout=_BIG_SECONDS)
+    say_receipt(document_id, receipt, as_json=as_json)
+
+
+def _read(source: str) -> bytes:
+    if source == "-":
+        if sys.stdin.isatty():
+            raise Problem("a snapshot is bytes, not for a keyboard: name a file, or send it through a pipe")
+        payload = sys.stdin.buffer.read(UPDATE_BYTES_MAX + 1)
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                payload = file.read(UPDATE_BYTES_MAX + 1)
+        except OSError as error:
+            raise Problem(f"{source} cannot be read: {error.strerror}") from None
+    name = "stdin" if source == "-" else source
+    if not payload:
+        raise Problem(f"{name} is empty")
+    if len(payload) > UPDATE_BYTES_MAX:
+        raise Problem(
+            f"{name} has more than {show_size(UPDATE_BYTES_MAX)}, the most that a document takes at once"
+        )
+    return payload
+
+
+async def delete(way: Way, document_id: str, *, purge: bool, as_json: bool) -> None:
+    """Delete a document; it stays deleted until it is restored, purged for good."""
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id, deleted=True)
+        answer = await client.document(document_id).delete(purge=purge)
+    erased = bool(answer.get("erased_ns"))
+    if as_json:
+        say_json({"document": document_id, "deleted": True, "erased": erased}, pretty=False)
+    elif erased and not purge:
+        say(f"{document_id} was erased before: nothing is left that could be restored")
+    elif purge:
+        say(f"{document_id} is erased; servers remove its records, those that are away when they return")
+    else:
+        say(f"{document_id} is deleted")
+
+
+async def restore(way: Way, document_id: str, *, as_json: bool) -> None:
+    """Undo a deletion."""
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id, deleted=True)
+        await client.document(document_id).restore()
+    if as_json:
+        say_json({"document": document_id, "restored": True}, pretty=False)
+    else:
+        say(f"{document_id} is back")
+
+
+async def compact(way: Way, document_id: str, *, as_json: bool) -> None:
+    """Write a snapshot and purge what it covers from the WAL."""
+    async with connected(way, document_id) as client:
+        await require_known(client, document_id)
+        with working(f"compacting {document_id}"):
+            done: Any = await client.document(document_id).compact(timeout=_BIG_SECONDS)
+    if as_json:
+        say_json({"document": document_id, **done}, pretty=False)
+    else:
+        size = show_size(done["snapshot_bytes"])
+        say(f"{document_id}: snapshot of {size}, {show_count(done['purged'], 'message')} purged from the WAL")
+
+
+async def reset(way: Way, document_id: str, *, as_json: bool) -> None:
+    """Clear ERROR, so that the next one who asks has the document loaded again."""
+    async with connected(way, document_id, serving=False) as client:
+        if not await is_known(client, document_id):
+            raise unknown(document_id)
+        cleared = await client.reset(document_id)
+    if as_json:
+        say_json({"document": document_id, "reset": cleared}, pretty=False)
+    else:
+        say(
+            f"{document_id} can be opened again"
+            if cleared
+            else f"{document_id} is not in ERROR: nothing to do"
+        )
+
+
+def say_receipt(document_id: str, receipt: Receipt, *, as_json: bool) -> None:
+    """Tell what was saved, and which version the document has now."""
+    version = show_version(receipt.frontiers)
+    if as_json:
+        say_json(
+            {
+                "document": document_id,
+                "version": version,
+                "sequence": receipt.sequence,
+                "lease": receipt.lease,
+                "durability": receipt.durability,
+                "log_id": receipt.log_id,
+            },
+            pretty=False,
+        )
+    else:
+        say(f"{document_id} saved ({receipt.durability}), version {version}")

@@ -1,0 +1,111 @@
+"""`lorogo log ls`: the segments of a log."""
+
+import sys
+from pathlib import Path
+
+from lorogo_cli.doc.versions import show_time_down
+from lorogo_cli.errors import Problem
+from lorogo_cli.log.errors import Told, printing, warn
+from lorogo_cli.log.found import Found, found, shown_names
+from lorogo_cli.log.survey import State, Verdict, glance
+from lorogo_cli.render.output import note, say, say_json, say_table
+from lorogo_cli.render.values import show_count, show_size
+
+COLUMNS = ("SEGMENT", "FIRST", "LAST", "FROM", "TO", "RECORDS", "SIZE", "STATE")
+
+
+def ls(path: Path, *, as_json: bool) -> bool:
+    """Print one row per segment; whether no damage was seen. Raises Problem if one could not be read."""
+    here = found(path)
+    rows = [row for number in range(len(here.entries)) if (row := glance(here, number)) is not None]
+    problems = [row.problem for row in rows if row.problem]
+    if problems and len(problems) == len(rows):
+        raise Problem(problems[0])
+    with printing():
+        _show(path, here, rows, as_json=as_json)
+    for stranger in here.strangers:
+        warn(stranger.sentence())
+    if problems:
+        raise Told(problems[0])
+    return not here.strangers and not any(row.state in {State.TORN, State.DAMAGED} for row in rows)
+
+
+def _show(path: Path, here: Found, rows: list[Verdict], *, as_json: bool) -> None:
+    if as_json:
+        say_json(
+            {
+                "directory": str(path),
+                "writer": here.writer,
+                "segments": [facts(row) for row in rows],
+                "strangers": stranger_facts(here),
+                "broken": here.broken,
+                "foreign": here.foreign,
+            },
+            pretty=False,
+        )
+        return
+    if rows:
+        say_table(COLUMNS, [cells(row) for row in rows])
+    else:
+        say("no segments yet")
+    remarks(here)
+    if rows and sys.stdout.isatty():
+        records = sum(row.records or 0 for row in rows)
+        size = sum(row.bytes for row in rows)
+        note(f"{show_count(len(rows), 'segment')}, {show_count(records, 'record')}, {show_size(size)}")
+
+
+def remarks(here: Found) -> None:
+    """What else is in the directory, for people."""
+    if here.writer is not None:
+        note(f"process {here.writer} is writing to it")
+    if here.broken:
+        note(f"put aside by recovery or repair: {shown_names(here.broken)}")
+    if here.foreign:
+        note(f"not of the log: {shown_names(here.foreign)}")
+
+
+def cells(row: Verdict) -> tuple[str, ...]:
+    """A segment for people."""
+    return (
+        row.name,
+        str(row.first_sequence),
+        "-" if row.last_sequence is None else str(row.last_sequence),
+        "-" if (first := began(row)) is None else _moment(first),
+        "-" if row.last_time is None else _moment(row.last_time),
+        "-" if row.records is None else str(row.records),
+        show_size(row.bytes),
+        row.state + (", rewritten" if row.rewritten else ""),
+    )
+
+
+def began(row: Verdict) -> int | None:
+    """When a segment begins, by its name; one that begins with an epoch before all records has no time."""
+    return row.first_time or row.least_time
+
+
+def _moment(time_ns: int) -> str:
+    """This machine's local time, to the second: the table is wide enough; --json has every digit."""
+    return show_time_down(time_ns)[:19].replace("T", " ")
+
+
+def stranger_facts(here: Found) -> list[dict[str, str]]:
+    """What is no file of the log, for scripts."""
+    return [{"path": stranger.path, "reason": stranger.reason} for stranger in here.strangers]
+
+
+def facts(row: Verdict) -> dict[str, object]:
+    """A segment for scripts."""
+    return {
+        "name": row.name,
+        "first_sequence": row.first_sequence,
+        "last_sequence": row.last_sequence,
+        "first_time_ns": began(row),
+        "last_time_ns": row.last_time,
+        "records": row.records,
+        "bytes": row.bytes,
+        "sealed": row.sealed,
+        "rewritten": row.rewritten,
+        "state": str(row.state),
+        "problem": row.problem or None,
+    }

@@ -1,0 +1,221 @@
+"""`lorogo log dump` and `tail`: records, while another process may be writing them."""
+
+import base64
+import binascii
+import re
+import shlex
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lorogo_cli.doc.versions import parse_time
+from lorogo_cli.errors import Problem, brief
+from lorogo_cli.log.errors import printing, warn
+from lorogo_cli.log.found import Found, found
+from lorogo_cli.log.values import human, line
+from lorogo_cli.render.output import note
+from lorogo_log import Batch, CorruptionError, Cursor, End, FormatError, Record, TornError
+from lorogo_log.storage.segment import Segment, scan
+
+_POLL_SECONDS = 0.1
+_NANOSECONDS = re.compile(r"[0-9]{16,19}")
+_SEQUENCE_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records."""
+
+    from_seq: int | None = None
+    from_time: int | None = None
+    key: bytes | None = None
+    limit: int | None = None
+
+
+def wanted(
+    from_seq: int | None, from_time: str | None, key: str | None, key_base64: str | None, limit: int | None
+) -> Wanted:
+    """The options, checked. Raises Problem."""
+    if from_seq is not None and from_time is not None:
+        raise Problem("--from-seq and --from-time exclude each other")
+    if key is not None and key_base64 is not None:
+        raise Problem("--key and --key-base64 exclude each other")
+    if from_seq is not None and from_seq > _SEQUENCE_MAX:
+        raise Problem(f"{from_seq} is above every sequence")
+    chosen = None if key is None else key.encode("utf-8", "surrogateescape")
+    if key_base64 is not None:
+        try:
+            chosen = base64.b64decode(key_base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise Problem(f"{brief(key_base64)} is not base64") from None
+    return Wanted(from_seq, None if from_time is None else _moment(from_time), chosen, limit)
+
+
+def _moment(text: str) -> int:
+    if _NANOSECONDS.fullmatch(text.strip()):
+        return int(text)
+    try:
+        return parse_time(text, now_ns=time.time_ns())
+    except Problem:
+        raise Problem(
+            f"{brief(text)} is not a time: write 2026-11-16T10:30, 10m for ten minutes ago, or nanoseconds"
+        ) from None
+
+
+class Reading:
+    """Batches of a log in order, past damage, which is told on stderr and remembered.
+
+    Without `follow` they end where the log ended at the beginning: a busy writer is not run after.
+    """
+
+    def __init__(
+        self, here: Found, what: Wanted, told: set[str] | None = None, *, word: str = "shown"
+    ) -> None:
+        self._word = word  # what is done with the records
+        self._here = here
+        self._told = set() if told is None else told  # what need not be said again
+        self._left = what.limit
+        self.whole = True
+        self._cursor: Cursor = here.reader.cursor(
+            from_seq=what.from_seq, from_time=what.from_time, key=what.key
+        )
+        for stranger in here.strangers:
+            self._tell(stranger.sentence())
+
+    def close(self) -> None:
+        self._cursor.close()
+
+    def batches(self, *, follow: bool = False) -> Iterator[Batch]:
+        """To the end of the log as it is now; with `follow`, for ever."""
+        end = None if follow else last_sequence(self._here)
+        while (self._left is None or self._left > 0) and (
+            end is None or self._cursor.position.sequence <= end
+        ):
+            try:
+                batch = self._cursor.next(following=follow)
+            except End:
+                if not follow:
+                    return
+                time.sleep(_POLL_SECONDS)
+            except TornError as torn:
+                if self._here.writer is None:  # else it is where the writer is
+                    self._tell(f"{torn}: a commit was not finished, or is damaged; it is not {self._word}")
+                return
+            except CorruptionError as damage:
+                where = shlex.quote(self._here.directory.path)
+                next_step = f"`lorogo log verify {where}` says what is lost"
+                self._tell(f"{damage}; the rest is {self._word}; {next_step}")
+            else:
+                if self._left is not None:
+                    if len(batch) > self._left:
+                        batch = batch.select(batch.chosen[: self._left])
+                    self._left -= len(batch)
+                yield batch
+
+    def records(self, *, follow: bool = False) -> Iterator[list[Record]]:
+        """The same as records, a batch at a time."""
+        for batch in self.batches(follow=follow):
+            try:
+                records = list(batch.records())
+            except (ValueError, IndexError) as error:  # a frame that checks, and whose columns make no sense
+                self.bad(batch, error)
+                continue
+            yield records
+
+    def bad(self, batch: Batch, error: Exception) -> None:
+        """A frame that checks and cannot be used all the same."""
+        where = f"{self._here.directory.path}, the segment of {batch.segment}, at byte {batch.position}"
+        self._tell(f"{where}: {error}; the rest is {self._word}")
+
+    def _tell(self, sentence: str) -> None:
+        self.whole = False
+        if sentence not in self._told:
+            self._told.add(sentence)
+            warn(sentence)
+
+
+def dump(path: Path, what: Wanted, *, as_json: bool) -> bool:
+    """Print records as JSON lines; whether nothing was damaged."""
+    short = sys.stdout.isatty() and not as_json
+    reading = Reading(found(path), what)
+    try:
+        for records in reading.records():
+            with printing(flush=False):
+                for record in records:
+                    sys.stdout.write(line(record, short=short) + "\n")
+        with printing():
+            pass
+    finally:
+        reading.close()
+    return reading.whole
+
+
+def tail(path: Path, count: int, what: Wanted, *, follow: bool, as_json: bool) -> bool:
+    """Print the last records, and those that come; whether nothing was damaged."""
+    here = found(path)
+    told: set[str] = set()
+    last, start, whole = _last(here, count, what, told)
+    _print(last, as_json=as_json)
+    if not follow:
+        return whole
+    if not as_json:
+        note(f"following {path}; Ctrl-C ends")
+    reading = Reading(here, replace(what, from_seq=start), told)
+    try:
+        for records in reading.records(follow=True):
+            _print(records, as_json=as_json)
+    finally:
+        reading.close()
+    return whole and reading.whole
+
+
+def _print(records: list[Record], *, as_json: bool) -> None:
+    with printing():
+        for record in records:
+            sys.stdout.write((line(record, short=False) if as_json else human(record)) + "\n")
+
+
+def _last(here: Found, count: int, what: Wanted, told: set[str]) -> tuple[list[Record], int, bool]:
+    """The last records, the sequence where following goes on, and whether nothing was damaged on the way.
+
+    Sequences tell how far to go back; where records were cleaned away, or a key is wanted, further.
+    """
+    if not here.entries:
+        return [], 0, True
+    oldest, end = here.entries[0].first_sequence, last_sequence(here) or 0
+    back = max(count, 1)
+    while True:
+        start = max(oldest, end - back + 1)
+        reading = Reading(here, replace(what, from_seq=start), told)
+        kept: deque[Record] = deque(maxlen=count)
+        seen = end
+        try:
+            for records in reading.records():
+                kept.extend(records)
+                seen = max(seen, records[-1].sequence)
+        finally:
+            reading.close()
+        if len(kept) == count or start == oldest:
+            return list(kept), seen + 1, reading.whole
+        back *= 16
+
+
+def last_sequence(here: Found) -> int | None:
+    """The last sequence there is now, one more if bytes of another follow; None if that cannot be told."""
+    if not here.entries:
+        return None
+    newest = here.entries[-1]
+    try:
+        segment = Segment.open(here.directory, newest.name)
+    except (FileNotFoundError, CorruptionError, FormatError):
+        return None
+    try:
+        if segment.footer is not None:
+            return segment.footer.last_sequence
+        seen = scan(segment)
+        return seen.next_sequence if seen.torn else seen.next_sequence - 1
+    finally:
+        segment.close()

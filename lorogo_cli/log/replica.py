@@ -1,0 +1,219 @@
+"""A replica (or a coordinator) of a log, asked for good copies of damaged segments."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from lorogo_cli.errors import Problem, brief, one_line
+from lorogo_cli.log.found import Found
+from lorogo_log.errors import CorruptionError, FormatError, LogError
+from lorogo_log.format import names
+from lorogo_log.format.layout import REWRITTEN
+from lorogo_log.maintenance import sealed_segments
+from lorogo_log.recovery.broken import created, dropped
+from lorogo_log.recovery.recovery import reseal
+from lorogo_log.storage.disk import Directory, write_all
+from lorogo_log.storage.segment import Segment, scan
+from lorogo_log.transfer.segment_transfer import SegmentClient
+from lorogo_log.transfer.wire import Entry
+
+_SECONDS = 30.0
+_PIECE_BYTES = 1 << 20
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT; an IPv6 host in brackets. Raises Problem."""
+    host, colon, port = text.rpartition(":")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not colon or not host or not 0 < number < 1 << 16:
+        raise Problem(f"{brief(text)} is not an address: write HOST:PORT, as in 10.0.0.5:7400")
+    return host.removeprefix("[").removesuffix("]"), number
+
+
+class Source:
+    """One connection to somebody who has the log too."""
+
+    def __init__(self, address: str, here: Found, secret: bytes | None = None) -> None:
+        self._address = address
+        where = parse_address(address)
+        log_id, partition = identity_of(here)
+        with self._asking():
+            self._client = SegmentClient(
+                where, timeout=_SECONDS, log_id=log_id, partition=partition, secret=secret
+            )
+            try:
+                entries = self._client.catalog()
+            except (OSError, LogError, struct.error):
+                self._client.close()
+                raise
+        self._entries = {entry.name: entry for entry in entries if not entry.damaged}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def has(self, name: str, last_sequence: int = 0) -> bool:
+        """Whether it has a good copy of a segment that reaches as far (it need not be sealed there)."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.last_sequence >= max(last_sequence, entry.first_sequence)
+
+    def between(self, first: int, last: int) -> list[Entry]:
+        """What it has of a gap here: good segments that are wholly in it."""
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.sealed and first <= entry.first_sequence and entry.last_sequence <= last
+        ]
+
+    def behind(self, name: str) -> list[Entry]:
+        """What it has behind a segment that both have, as far as each follows the one before it."""
+        found: list[Entry] = []
+        before = self._entries.get(name)
+        for entry in sorted(self._entries.values(), key=lambda one: one.first_sequence):
+            if before is None or entry.first_sequence <= before.first_sequence:
+                continue
+            if (entry.first_offset, entry.chain_before) != (before.end_offset, before.chain):
+                break
+            if entry.last_sequence >= entry.first_sequence:
+                found.append(entry)
+            before = entry
+        return found
+
+    def install(self, here: Found, name: str) -> None:
+        """Put its copy in place of ours, which is kept as `.broken`. Raises Problem; then ours stays."""
+        entry = self._entries[name]
+        _require_fit(here, entry)
+        good = _good_part(here, entry)
+        try:
+            if entry.sealed:
+                sealed_segments.install(here.directory, name, self._pieces(entry, entry.size, good))
+            else:
+                self._install_open(here.directory, entry, good)
+        except (CorruptionError, FormatError) as error:
+            raise Problem(f"the copy at {self._address} is no good either: {one_line(error)}") from None
+
+    def _install_open(self, directory: Directory, entry: Entry, good: bytes) -> None:
+        """One that is being written there: what is on its disk now is taken and sealed here."""
+        temporary = f"{entry.name}.open{names.TEMPORARY}"
+        file = created(directory, temporary)
+        try:
+            try:
+                at = 0
+                for piece in self._pieces(entry, entry.position, good):
+                    at += write_all(file, [piece], at, temporary)
+                file.sync()
+            finally:
+                file.close()
+            segment = Segment.open(directory, temporary)
+            try:
+                seen = scan(segment)
+                if seen.bad or seen.torn or seen.end != entry.position or segment.damage is not None:
+                    raise CorruptionError(segment.path, seen.end, seen.torn or "frames are missing")
+                reseal(directory, segment, seen)
+            finally:
+                segment.close()
+            sealed_segments.install(directory, entry.name, _file_pieces(directory, temporary))
+        finally:
+            dropped(directory, temporary)
+
+    def _pieces(self, entry: Entry, size: int, good: bytes) -> Iterator[bytes]:
+        """The file there, which must begin as what is good here."""
+        at = 0
+        while at < size:
+            with self._asking():
+                piece = self._client.read(entry, at=at, size=min(_PIECE_BYTES, size - at))
+            if not piece:
+                raise Problem(f"{self._address} broke off in the middle of {entry.name}")
+            mine = good[at : at + len(piece)]
+            if piece[: len(mine)] != mine:
+                raise Problem(f"{entry.name} of the replica holds other records: its history is another one")
+            yield piece
+            at += len(piece)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """For what goes over the network, and only that."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or one_line(error)
+            raise Problem(f"no replica answers at {self._address}: {why}") from None
+        except (LogError, struct.error) as error:
+            raise Problem(f"the replica at {self._address} cannot help: {one_line(error)}") from None
+
+
+def identity_of(here: Found) -> tuple[bytes, int]:
+    """Which log and partition this is, as a good segment says; zeros if none does."""
+    for entry in here.entries:
+        try:
+            segment = Segment.open(here.directory, entry.name)
+        except (CorruptionError, FormatError, FileNotFoundError):
+            continue
+        segment.close()
+        if segment.damage is None:
+            return segment.header.log_id, segment.header.partition
+    return bytes(16), 0
+
+
+def _file_pieces(directory: Directory, name: str) -> Iterator[bytes]:
+    file = directory.open(name)
+    try:
+        at = 0
+        while piece := file.pread(_PIECE_BYTES, at):
+            yield piece
+            at += len(piece)
+    finally:
+        file.close()
+
+
+def _good_part(here: Found, entry: Entry) -> bytes:
+    """The header and the frames before the first damage, if the copy must begin with the same bytes."""
+    try:
+        segment = Segment.open(here.directory, entry.name)
+    except (CorruptionError, FormatError, FileNotFoundError):
+        return b""
+    try:
+        header = segment.header
+        if segment.damage is not None or entry.rewritten or header.flags & REWRITTEN:
+            return b""
+        seen = scan(segment, keys=False)
+        end = min([seen.end, *(position for position, *_ in seen.bad)])
+        return segment.file.pread(end, 0)
+    finally:
+        segment.close()
+
+
+def _require_fit(here: Found, entry: Entry) -> None:
+    """The copy must follow the segment before it and lead to the one after it. Raises Problem."""
+    before = [one for one in here.entries if one.first_sequence < entry.first_sequence]
+    after = [one for one in here.entries if one.first_sequence > entry.first_sequence]
+    if before and (segment := _peek(here, before[-1].name)) is not None and segment.footer is not None:
+        footer = segment.footer
+        joins = footer.end_offset == entry.first_offset
+        if footer.last_sequence >= entry.first_sequence or (joins and footer.chain_out != entry.chain_before):
+            raise Problem(
+                f"{entry.name} of the replica does not follow {segment.name}: its history is another one"
+            )
+    if after and (segment := _peek(here, after[0].name)) is not None:
+        header = segment.header
+        joins = segment.damage is None and header.first_offset == entry.end_offset
+        if entry.last_sequence >= header.first_sequence or (joins and header.chain != entry.chain):
+            raise Problem(
+                f"{entry.name} of the replica does not lead to {segment.name}: its history is another one"
+            )
+
+
+def _peek(here: Found, name: str) -> Segment | None:
+    """A segment's header and footer; None if there is nothing to compare with."""
+    try:
+        segment = Segment.open(here.directory, name)
+    except (CorruptionError, FormatError, FileNotFoundError):
+        return None
+    segment.close()
+    return segment

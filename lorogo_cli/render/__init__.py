@@ -1,0 +1,1 @@
+"""Values as users type and read them: tables, JSON, sizes, log lines, and result files."""

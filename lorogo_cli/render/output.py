@@ -1,0 +1,85 @@
+"""What the command shows: colours and spinners in a terminal, plain text and JSON elsewhere.
+
+Results go to stdout, everything else to stderr.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lorogo_cli.render.values import show_json
+
+_STATES = {"UP": "green", "STARTING": "yellow", "DOWN": "dim", "ERROR": "bold red"}
+
+
+def say(text: str) -> None:
+    """A result, as a line of plain text."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A remark for the person at a terminal; scripts do not get it."""
+    if sys.stderr.isatty():
+        Console(stderr=True, highlight=False).print(text, style="dim", markup=False)
+
+
+def say_json(value: object, *, pretty: bool) -> None:
+    """A JSON value: on one line for scripts; for people indented, in a terminal with colours."""
+    if pretty and sys.stdout.isatty():
+        Console().print_json(show_json(value))
+    else:
+        say(show_json(value, pretty=pretty))
+
+
+def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, state: int | None = None) -> None:
+    """A table; in a terminal the column `state` has the colour of its state. Empty names: no header."""
+    named = any(columns)
+    if not sys.stdout.isatty():
+        # no width to fit into: a script or a pager gets every character
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        for row in (columns, *rows) if named else rows:
+            say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    table = Table(box=None, show_header=named, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        cells = [Text(cell) for cell in row]
+        if state is not None:
+            cells[state].stylize(_STATES.get(row[state], ""))
+        table.add_row(*cells)
+    Console().print(table)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner while something takes long, in a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(Text(what)):
+        yield
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A function that shows how much of what is done, in a terminal only: (what, done, of how much)."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.progress import Progress, TaskID
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield show

@@ -1,0 +1,1 @@
+"""Commands that run until they are stopped: `lorogo serve`, `lorogo gateway`, `lorogo auth`."""

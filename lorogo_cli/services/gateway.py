@@ -1,0 +1,102 @@
+"""`lorogo gateway`: the door for browsers and curl, on a NATS that runs elsewhere."""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.telemetry import telemetry
+from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.render.output import say
+from lorogo_cli.services.service_keys import Guard, Unanswered
+
+try:
+    from lorogo_gateway.server.lifecycle import CannotListen, GatewaySettings, running
+except ModuleNotFoundError as error:  # installed without the extra
+    raise Problem(f"this needs {error.name}: pip install 'lorogo[gateway]'") from None
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 1.0  # between two looks at a NATS that does not answer
+
+
+async def gateway(url: str, guard: Guard, settings: GatewaySettings) -> None:
+    """Serve until SIGTERM or Ctrl-C. NATS may come later: /readyz says so meanwhile, and nobody is let in."""
+    host = settings.host
+    with stop_signals() as stop:
+        looking = await _look(guard, url)
+        try:
+            if guard.keys is not None and guard.seed is None and "@" not in url:  # nor a password
+                raise Problem(
+                    "a closed NATS wants to know who we are: --nats-seed DIR/gateway.seed"
+                    " (`lorogo auth setup DIR` makes it)"
+                )
+            identity = guard.gateway_identity()
+            async with (
+                telemetry("lorogo-gateway") as spans,
+                running(url, settings, keys=guard.keys, identity=identity, tracer_provider=spans) as address,
+            ):
+                say(f"lorogo gateway on {address}    (Ctrl-C stops it)")
+                if guard.keys is None:
+                    say(
+                        "It is open: whoever reaches it may read and write everything; --keys asks for tokens"
+                    )
+                if guard.keys is None and host not in ("127.0.0.1", "localhost", "::1"):
+                    log.warning("whoever reaches this port can read and write every document", host=host)
+                await _until(stop, looking)
+                say("stopping")
+        except CannotListen as error:
+            raise Problem(f"{one_line(error)}; --host and --port choose others") from None
+        finally:
+            if looking is not None:
+                looking.cancel()
+        if looking is not None and looking.done() and not looking.cancelled():
+            looking.result()
+
+
+async def _look(guard: Guard, url: str) -> "asyncio.Task[None] | None":
+    """Look whether NATS lets strangers in; while nobody answers there, go on looking in a task."""
+    try:
+        await _check(guard, url)
+    except Unanswered as error:
+        log.warning("waiting for NATS", problem=one_line(error))
+        return asyncio.create_task(_look_on(guard, url), name="strangers")
+    return None
+
+
+async def _check(guard: Guard, url: str) -> None:
+    await guard.check_nats(url)
+    await guard.check_open(url)
+
+
+async def _look_on(guard: Guard, url: str) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            await _check(guard, url)
+        except Unanswered:
+            continue
+        log.warning("NATS answers, the waiting is over")  # as loud as its beginning was
+        return
+
+
+async def _until(stop: asyncio.Event, looking: "asyncio.Task[None] | None") -> None:
+    """Return when we are asked to stop, or when NATS turns out to let everybody in."""
+    stopped = asyncio.create_task(stop.wait())
+    waited: set[asyncio.Task[Any]] = {stopped} if looking is None else {stopped, looking}
+    try:
+        while not stopped.done():
+            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.exception() is not None for task in done):
+                return
+    finally:
+        stopped.cancel()
+
+
+def chosen(**settings: Any) -> GatewaySettings:
+    """The settings, or what is wrong with them in one sentence."""
+    try:
+        return GatewaySettings(**settings)
+    except ValueError as error:
+        raise Problem(str(error)) from None

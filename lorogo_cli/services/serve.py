@@ -1,0 +1,314 @@
+"""`lorogo serve`: document servers on a NATS that runs elsewhere, one process per worker."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from lorogo_cli.config.probe_address import Listen
+from lorogo_cli.connect.runtime import stop_signals
+from lorogo_cli.connect.telemetry import telemetry
+from lorogo_cli.errors import Problem, one_line
+from lorogo_cli.services import worker_identity as identity
+from lorogo_cli.services.probe_server import Standing, probes
+from lorogo_cli.services.service_keys import Guard, Identity, Unanswered
+from lorogo_protocol import limits, subjects
+from lorogo_server import Server, ServerSettings
+from lorogo_server.sandbox.decode_sandbox import Taster
+from lorogo_server.sandbox.keepalive import Pulse
+from lorogo_server.server import new_nanoid
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import NotAuthorized, StorageFull, TransportError, Unreachable
+from lorogo_transport.nats.connection import JetStreamTransport, connect
+from lorogo_transport.stores import topology
+
+log = structlog.get_logger(__name__)
+
+_RESTART_SECONDS_MIN = 0.5
+_RESTART_SECONDS_MAX = 30.0
+_HEALTHY_SECONDS = 60.0  # a worker that lived this long begins with the shortest pause again
+_STOP_GRACE_SECONDS = 10.0
+_BAD_INPUT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What every worker needs to know."""
+
+    url: str = field(repr=False)  # it may hold a password
+    data: Path
+    settings: ServerSettings
+    guard: Guard
+    health: Listen | None = None  # where probes are answered
+
+    @property
+    def closed(self) -> bool:
+        """Whether people need tokens."""
+        return self.guard.keys is not None
+
+    @property
+    def identity(self) -> Identity:
+        """Who we are to NATS."""
+        return self.guard.server_identity()
+
+
+async def alone(serving: Serving) -> None:
+    """One server in this process, until SIGTERM or Ctrl-C."""
+    _check_journal_port(serving.settings, closed=serving.closed)
+    standing = Standing()
+    with (
+        stop_signals() as stop,
+        identity.held(serving.data, 0, new_nanoid, closed=serving.closed) as server_id,
+    ):
+        async with probes(serving.health, standing):
+            transport = await _connect_first(serving, stop)
+            if transport is not None:
+                await _serve(transport, serving, server_id, 0, standing, stop)
+
+
+async def worker(serving: Serving, number: int) -> None:
+    """One of several servers; ends too when its parent is gone, which closes our stdin."""
+    with (
+        stop_signals() as stop,
+        identity.held(serving.data, number, new_nanoid, closed=serving.closed) as server_id,
+    ):
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        standing = Standing()
+        health = None if serving.health is None else serving.health.of_worker(number)
+        try:
+            async with probes(health, standing):
+                transport = await _connect_patiently(serving, stop)
+                if transport is not None:
+                    await _serve(transport, serving, server_id, number, standing, stop)
+        finally:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+
+async def _serve(
+    transport: JetStreamTransport,
+    serving: Serving,
+    server_id: str,
+    number: int,
+    standing: Standing,
+    stop: asyncio.Event,
+) -> None:
+    settings = replace(serving.settings, server_id=server_id)
+    folder = identity.folder(serving.data, number)
+    pulse = Pulse(serving.url, seed=serving.guard.seed)
+    keys = serving.guard.keys
+    try:
+        async with transport, AsyncExitStack() as stack:
+            await serving.guard.check_server(transport.bus)
+            authority = None if keys is None else Authority(keys, transport, SystemClock())
+            spans = await stack.enter_async_context(telemetry("lorogo-server"))
+            server = await stack.enter_async_context(
+                Server(
+                    transport,
+                    settings,
+                    pulse=pulse,
+                    taster=Taster(spare=False),
+                    data=folder,
+                    authority=authority,
+                    tracer_provider=spans,
+                )
+            )
+            if authority is not None:  # behind the server, which makes the bucket of what is revoked
+                await stack.enter_async_context(authority)
+            else:
+                log.info(
+                    "open: whoever reaches NATS may read and write every document; --keys asks for tokens"
+                )
+            standing.server = server
+            await stop.wait()
+    except TransportError as error:
+        raise _not_so(error, settings) from error
+
+
+def _not_so(error: TransportError, settings: ServerSettings) -> TransportError | Problem:
+    """The same, in words of the option that asked for it."""
+    if settings.replicas > 1 and "replicas" in str(error):
+        return Problem(
+            f"--replicas {settings.replicas} needs a NATS cluster of so many servers: {one_line(error)}"
+        )
+    if isinstance(error, StorageFull) and subjects.PRESENCE_STREAM in str(error):
+        size = settings.kept_presence_bytes_max
+        return Problem(
+            f"JetStream has not {size} bytes to set aside for kept presence: {one_line(error)};"
+            " give less with lorogo serve --kept-presence-bytes-max, or NATS more (max_file_store, disk)"
+        )
+    if isinstance(error, StorageFull) and subjects.REVOKED_STREAM in str(error):
+        return Problem(
+            f"JetStream has not {limits.REVOKED_BYTES_MAX} bytes to set aside for what is revoked:"
+            f" {one_line(error)}; give NATS more (max_file_store, disk)"
+        )
+    return error
+
+
+def _check_journal_port(settings: ServerSettings, *, closed: bool) -> None:
+    """A journal on an address that others reach wants a secret: closed servers refuse, open ones warn."""
+    host = settings.journal_host
+    near = host in ("localhost", "::1") or host.startswith("127.")
+    if near or settings.durability != "replicated" or settings.journal_secret:
+        return
+    words = (
+        "the journal is served without a secret: whoever reaches its port can read every document."
+        " Set LOROGO_JOURNAL_SECRET, the same for all servers"
+    )
+    if closed:
+        raise Problem(words)
+    log.warning(words, listen=host)
+
+
+async def _connect_first(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+    """One that answers probes waits for NATS, for whoever watches it sees that; another says so and ends.
+
+    None if it is to stop meanwhile.
+    """
+    failures = 0
+    while not stop.is_set():
+        try:
+            await serving.guard.check_nats(serving.url)
+            return await connect(serving.url, name="lorogo server", **serving.identity)
+        except (Unanswered, Unreachable) as error:
+            if serving.health is None or isinstance(error, NotAuthorized):
+                raise serving.guard.not_let_in(error) if isinstance(error, Unreachable) else error from None
+            log.warning("waiting for NATS", problem=one_line(error))
+        await _pause(stop, restart_seconds(failures))
+        failures += 1
+    return None
+
+
+async def _connect_patiently(serving: Serving, stop: asyncio.Event) -> JetStreamTransport | None:
+    """A worker that is started again while NATS is away waits for it; None if it is to stop."""
+    failures = 0
+    while not stop.is_set():
+        try:
+            return await connect(serving.url, name="lorogo server", **serving.identity)
+        except Unreachable as error:
+            log.warning("waiting for NATS", problem=one_line(error))
+            await _pause(stop, restart_seconds(failures))
+            failures += 1
+    return None
+
+
+def restart_seconds(failures: int) -> float:
+    """How long to wait before the next attempt, after so many failures in a row."""
+    return min(_RESTART_SECONDS_MAX, _RESTART_SECONDS_MIN * 2.0 ** min(failures, 16))
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
+
+
+# --- the parent of several workers -------------------------------------------------------------------
+
+
+async def parent(
+    serving: Serving, workers: int, arguments: Sequence[str], handed: Mapping[str, str] | None = None
+) -> None:
+    """Run worker processes, start those that crash again, and stop them all gracefully.
+
+    `handed` are variables for each of them, also for those that are started much later.
+    """
+    environment = {**os.environ, **(handed or {}), "PYTHONUNBUFFERED": "1"}
+    _check_journal_port(serving.settings, closed=serving.closed)
+    with stop_signals() as stop:
+        await _check(serving, workers)
+        async with asyncio.TaskGroup() as group:
+            fleet = [
+                group.create_task(
+                    _look_after(number, arguments, environment, serving.settings.stop_seconds, stop)
+                )
+                for number in range(workers)
+            ]
+        if any(task.result() == _BAD_INPUT for task in fleet):
+            raise Problem("a worker cannot run as it was told; its own words are above")
+
+
+async def _check(serving: Serving, workers: int) -> None:
+    """What would make every worker fail is said once, here."""
+    await serving.guard.check_nats(serving.url)
+    try:
+        async with await connect(serving.url, name="lorogo serve", **serving.identity) as transport:
+            await serving.guard.check_server(transport.bus)
+            settings = serving.settings
+            for spec in topology.specs(
+                replicas=settings.replicas,
+                wal_bytes_max=settings.wal_bytes_max,
+                kept_presence_bytes_max=settings.kept_presence_bytes_max,
+                guarded=None,  # the servers say
+            ):
+                await transport.ensure(spec)
+    except Unreachable as error:
+        raise serving.guard.not_let_in(error) from None
+    except TransportError as error:
+        raise Problem(one_line(_not_so(error, serving.settings))) from None
+    for number in range(workers):
+        if serving.health is not None:
+            serving.health.of_worker(number)
+        with identity.held(serving.data, number, new_nanoid, closed=serving.closed):
+            pass
+
+
+async def _look_after(
+    number: int,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    stop_seconds: float,
+    stop: asyncio.Event,
+) -> int:
+    """One worker's life, and its next ones. Returns 0 after a stop, 2 if it can never run."""
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while not stop.is_set():
+        started = loop.time()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "lorogo_cli",
+            *arguments,
+            "--worker",
+            str(number),
+            stdin=asyncio.subprocess.PIPE,  # closes when we die, however we die
+            start_new_session=True,  # Ctrl-C comes to us alone, and we tell them
+            env=environment,
+        )
+        log.info("worker started", worker=number, pid=process.pid)
+        code = await _until_ended(process, stop, stop_seconds)
+        if stop.is_set():
+            return 0
+        if code == _BAD_INPUT:
+            stop.set()
+            return code
+        failures = 0 if loop.time() - started >= _HEALTHY_SECONDS else failures + 1
+        pause = restart_seconds(max(0, failures - 1))
+        log.error("worker ended", worker=number, pid=process.pid, exit_code=code, restart_seconds=pause)
+        await _pause(stop, pause)
+    return 0
+
+
+async def _until_ended(process: asyncio.subprocess.Process, stop: asyncio.Event, stop_seconds: float) -> int:
+    ended = asyncio.create_task(process.wait())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.terminate()
+            done, _ = await asyncio.wait({ended}, timeout=stop_seconds + _STOP_GRACE_SECONDS)
+            if not done:
+                log.error("worker does not stop: killed", pid=process.pid)
+                process.kill()
+        return await ended
+    finally:
+        stopped.cancel()
+        ended.cancel()

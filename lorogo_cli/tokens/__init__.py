@@ -1,0 +1,1 @@
+"""`lorogo token`: mint, show and revoke tokens, and write key files."""

@@ -1,0 +1,169 @@
+"""`lorogo token mint` and `show`: tokens made, and looked at."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lorogo_cli.connect.options import TOKEN_ENVIRONMENT
+from lorogo_cli.doc.versions import show_age, show_time
+from lorogo_cli.errors import Problem, brief
+from lorogo_cli.render.output import note, say, say_json, say_table
+from lorogo_cli.render.values import parse_lasting
+from lorogo_cli.services.service_keys import keys_of
+from lorogo_client import tokens as minting
+from lorogo_protocol import tokens
+from lorogo_protocol.errors import LorogoError
+from lorogo_protocol.tokens import Key, Keys, Token, TokenRefused
+from lorogo_transport.auth.key_source import KeySource
+from lorogo_transport.secret_files import SECRET_BYTES_MAX, itself, read_file, read_secret, write_secret
+
+_SECONDS_MAX = 10 * 365 * 86_400
+
+
+def mint(
+    key: Path, *, subject: str, grants: Sequence[str], expires: str, token_id: str | None, out: Path | None
+) -> None:
+    """Mint and print, or write."""
+    documents = _documents(grants)
+    if out is not None and os.path.realpath(out) == os.path.realpath(key):
+        raise Problem("--out is the key itself: the token goes to another file")
+    if out is not None and not itself(str(out)):  # write_secret says that
+        _check_free(out)
+    seconds = parse_lasting(expires)
+    if seconds > _SECONDS_MAX:
+        raise Problem(f"--expires {brief(expires)} is more than ten years from now: choose less, as in 30d")
+    signing = _signing_key(key)
+    try:
+        text = minting.mint(signing, subject=subject, documents=documents, expires=seconds, token_id=token_id)
+    except ValueError as error:
+        raise Problem(str(error)) from None
+    if out is None:
+        say(text)
+    else:
+        write_secret(out, text, "the token", replace=True)
+        note(f"{out} has the token of {subject}")
+
+
+def show(token_file: Path | None, keys: Path | None, *, as_json: bool) -> bool:
+    """Say what the token says; False if it was to be verified and is not good."""
+    text, source = _token(token_file)
+    trusted, now = keys_of(keys), time.time()
+    known = None if trusted is None else trusted.keys
+    token, problem = _looked_at(text, known, now)
+    facts: dict[str, Any] = {
+        "subject": token.subject,
+        "token_id": token.token_id,
+        "key": token.key_id,
+        "issued": token.issued,
+        "expires": token.expires,
+        "documents": token.grants.words(),
+        "verified": None if known is None else not problem,
+        "problem": problem,
+    }
+    if as_json:
+        say_json(facts, pretty=False)
+        return not problem
+    say_table(
+        ("TOKEN", f"of {source}"),
+        [
+            ("subject", token.subject),
+            ("id", token.token_id + ("" if token.token_id != token.user else " (it has no jti)")),
+            ("key", token.key_id or "it names none"),
+            ("issued", "it does not say" if token.issued is None else _when(token.issued, now)),
+            ("expires", _when(token.expires, now)),
+            ("verified", _verdict(token, known, problem)),
+        ],
+    )
+    say("")
+    documents = [(pattern, access.word) for pattern, access in token.grants.table]
+    say_table(("DOCUMENT", "ACCESS"), documents or [("none", "-")])
+    return not problem
+
+
+def _signing_key(path: Path) -> Key:
+    """The key in the file. Raises Problem if it is the set that verifies, and what `load_key` raises."""
+    try:
+        return minting.load_key(path)
+    except LorogoError:
+        if _is_public(path):
+            raise Problem(
+                f"{str(path)!r} has public keys, which verify tokens: what mints is the private one,"
+                " tokens.jwk where `lorogo auth setup` made them"
+            ) from None
+        raise
+
+
+def _is_public(path: Path) -> bool:
+    try:
+        return not any(key.secret for key in KeySource.from_file(path).keys.all)
+    except LorogoError:
+        return False
+
+
+def _check_free(out: Path) -> None:
+    """Raise unless there is nothing in the file yet, or a token: nothing else is written over."""
+    try:
+        empty = out.stat().st_size == 0
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Problem(f"the token cannot be written: {str(out)!r}: {error.strerror}") from None
+    if not empty and not tokens.looks_like(read_file(out, "what is in --out")[0]):
+        raise Problem(f"{str(out)!r} has something else than a token in it: choose another --out")
+
+
+def _documents(grants: Sequence[str]) -> dict[str, str]:
+    documents: dict[str, str] = {}
+    for grant in grants:
+        pattern, equals, access = grant.rpartition("=")  # an id may have = in it, access may not
+        if not equals or not pattern:
+            raise Problem(f"{brief(grant)} is no grant: write 'minutes-*=write'")
+        if documents.get(pattern, access) != access:
+            raise Problem(f"{brief(pattern)} is granted both {documents[pattern]} and {brief(access)}")
+        documents[pattern] = access
+    return documents
+
+
+def _token(path: Path | None) -> tuple[str, str]:
+    """The token, and where it is from."""
+    if path is not None and tokens.looks_like(str(path)):
+        raise Problem(
+            "a token is never an argument, everybody on this machine can list those: give a file, or stdin"
+        )
+    if path is not None and str(path) != "-":
+        text = read_secret(path=path, environment=TOKEN_ENVIRONMENT, what="the token")
+        return text or "", str(path)
+    if path is None and (text := read_secret(path=None, environment=TOKEN_ENVIRONMENT, what="the token")):
+        return text, TOKEN_ENVIRONMENT if os.environ.get(TOKEN_ENVIRONMENT) else f"{TOKEN_ENVIRONMENT}_FILE"
+    if path is None and sys.stdin.isatty():
+        raise Problem(f"which token? Name a file with --token-file, set {TOKEN_ENVIRONMENT}, or pipe it in")
+    return sys.stdin.buffer.read(SECRET_BYTES_MAX).decode(errors="replace").strip(), "stdin"
+
+
+def _looked_at(text: str, keys: Keys | None, now: float) -> tuple[Token, str]:
+    """What it says, and why it is not good; "" if it is, or if nobody can tell."""
+    token = tokens.peek(text)
+    try:
+        if keys is not None:
+            keys.verify(text, now=now)
+    except TokenRefused as error:
+        return token, str(error)
+    return token, ""
+
+
+def _verdict(token: Token, keys: Keys | None, problem: str) -> str:
+    if keys is None:
+        return "not verified: --keys names the keys to verify it with"
+    if problem:
+        return f"NO: {problem}"
+    return f"yes, by key {token.key_id or keys.all[0].key_id}; whether it was revoked is not looked at"
+
+
+def _when(seconds: float, now: float) -> str:
+    shown = show_time(int(seconds * 1e9))
+    if seconds > now:
+        return f"{shown} (in {show_age(seconds - now)})"
+    return f"{shown} ({show_age(now - seconds)} ago)"

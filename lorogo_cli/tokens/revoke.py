@@ -1,0 +1,139 @@
+"""`lorogo token revoke`: a token, or all that somebody has, refused everywhere before its time."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from lorogo_cli.connect.client import shown, unreachable
+from lorogo_cli.connect.connection_options import Way
+from lorogo_cli.connect.options import SEED_ENVIRONMENT
+from lorogo_cli.doc.versions import show_time
+from lorogo_cli.errors import Problem
+from lorogo_cli.render.output import say, say_json
+from lorogo_cli.render.values import parse_lasting, show_count
+from lorogo_protocol import revocation, tokens
+from lorogo_transport.auth.anonymous_access import lets_strangers_in
+from lorogo_transport.auth.revocations import Revocations
+from lorogo_transport.clock import SystemClock
+from lorogo_transport.errors import NotAuthorized, PermissionDenied, StreamMissing, Unreachable
+from lorogo_transport.nats.connection import connect
+from lorogo_transport.secret_files import read_secret, read_secret_file
+from lorogo_transport.telemetry import audit
+
+_KEPT_SECONDS: Final = 5.0  # for the first server to have it on its disk
+
+
+async def revoke(
+    url: str,
+    nats_seed: Path | None,
+    token_id: str | None,
+    subject: str | None,
+    token_file: Path | None,
+    lasting: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the entry; when this returns it is stored, and everybody who is connected hears of it."""
+    if sum(one is not None for one in (token_id, subject, token_file)) != 1:
+        raise Problem("what is to be revoked? Give a token's id, or --subject, or --token-file")
+    until = None if lasting is None else time.time() + parse_lasting(lasting)
+    if token_file is not None:
+        token = tokens.peek(read_secret_file(token_file, "the token"))
+        token_id, until = token.token_id, max(token.expires, until or 0)
+    seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+    if token_id is not None:
+        _check_id(token_id)
+        servers = await _write(Way(url, seed=seed), token_id, None, until)
+        what, said = {"token_id": token_id}, f"the token {token_id}"
+    else:
+        assert subject is not None
+        servers = await _write(Way(url, seed=seed), None, _checked(subject), until)
+        what, said = {"subject": subject}, f"every token that {subject} has"
+    audit.record(
+        "revoke", token=None, outcome="done", **{f"revoked_{name}": value for name, value in what.items()}
+    )
+    if as_json:
+        say_json({**what, "until": until, "kept_by": list(servers)}, pretty=False)
+        return
+    kept = "for ever" if until is None else f"until {show_time(int(until * 1e9))}"
+    if servers:
+        on_disk = f"NATS and {show_count(len(servers), 'server')} have stored it"
+        say(f"{said} is refused from now on; that is remembered {kept}: {on_disk}")
+    else:
+        say(f"{said} is refused from now on; NATS remembers it {kept}")
+        say("no server has confirmed that its disk has it: if NATS loses its files before that, revoke again")
+    with suppress(Unreachable):  # the entry is stored either way
+        if await lets_strangers_in(url):
+            say("this NATS accepts connections without a token, so none is checked: see `lorogo auth setup`")
+    if token_id is None:
+        say(f"tokens that are minted for {subject} in {tokens.CLOCK_SECONDS:g} s or later are good")
+
+
+async def complete(url: str, nats_seed: Path | None, *, as_json: bool) -> None:
+    """Mark the list of revoked tokens as complete as it is: no copy of it is left."""
+    seed = read_secret(path=nats_seed, environment=SEED_ENVIRONMENT, what="the nkey seed")
+    way = Way(url, seed=seed)
+    with _problems(way):
+        async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
+            revocations = Revocations(transport, SystemClock())
+            await revocations.read()
+            entries = len(revocations.entries)
+            await revocations.mark_complete()
+    audit.record("revocations-complete", token=None, outcome="done")
+    if as_json:
+        say_json({"entries": entries}, pretty=False)
+        return
+    say(f"the list of revoked tokens counts as complete: it has {entries} of them")
+
+
+async def _write(way: Way, token_id: str | None, subject: str | None, until: float | None) -> tuple[str, ...]:
+    """The servers that have it on their disks."""
+    with _problems(way):
+        async with await connect(way.url, name="lorogo", seed=way.seed) as transport:
+            revocations = Revocations(transport, SystemClock())
+            await revocations.read()  # to remove what is over
+            sequence = 0
+            if token_id is not None:
+                sequence = await revocations.revoke_token(token_id, until)
+            if subject is not None:
+                sequence = await revocations.revoke_subject(subject, until)
+            return await revocations.wait_kept(sequence, _KEPT_SECONDS if revocations.complete else 0.0)
+
+
+@contextmanager
+def _problems(way: Way) -> Iterator[None]:
+    """What NATS refuses, in a sentence."""
+    try:
+        yield
+    except NotAuthorized as error:
+        if way.known:
+            raise Problem(f"NATS at {shown(way)} does not know who revokes: {error}") from None
+        raise Problem(
+            f"NATS at {shown(way)} asks who revokes: --nats-seed names the seed of an operator"
+        ) from None
+    except Unreachable as error:
+        raise unreachable(error) from None
+    except PermissionDenied:
+        raise Problem("this NATS user may not revoke: --nats-seed names the seed of an operator") from None
+    except StreamMissing:
+        raise Problem(f"no lorogo server has ever run on {shown(way)}: there is nothing to revoke") from None
+
+
+def _check_id(token_id: str) -> None:
+    if tokens.looks_like(token_id):
+        raise Problem("that is a token, not its id, and all who list processes saw it: use --token-file")
+    try:
+        revocation.token_key(token_id)
+    except ValueError as error:
+        raise Problem(str(error)) from None
+
+
+def _checked(subject: str) -> str:
+    try:
+        return tokens.checked_subject(subject)
+    except ValueError:
+        raise Problem(
+            f"no token has the subject {subject[:40]!r}: it is 1 to 128 printable characters"
+        ) from None
