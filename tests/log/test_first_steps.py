@@ -29,7 +29,7 @@ from lorogo_log import (
 from lorogo_log.format.names import REPLICA_STATE
 from lorogo_log.transfer.segment_transfer import SegmentClient
 from tests.log.replicas import copy_of, grow
-from tests.log.test_replication import opened
+from tests.log.replication.test_coordinator import opened
 
 
 async def until(true: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lorogo_log import BlockingLog, Cursor, End, Log, MemoryStorage, Options, Reader, Storage, Sync
 from lorogo_log.storage.memory import MemoryFile
 from tests.log.simdisk import SimDisk
-from tests.log.test_crashes import SimWriter
+from tests.log.write.test_crashes import SimWriter
 
 
 def values(reader: Reader, **wishes: int) -> list[object]:

@@ -27,10 +27,10 @@ from lorogo_transport.ports import Message
 from lorogo_transport.rpc.discovery import ServerStats
 from tests.client.support import client_of, new_world
 from tests.journals import TestDisk
+from tests.server.journal.test_replicated import fleet
+from tests.server.journal.test_segment_upkeep import World as KeepingWorld
+from tests.server.journal.test_segment_upkeep import fill, kept
 from tests.server.support import QUICK, Probe, Writer, until
-from tests.server.test_keeping import World as KeepingWorld
-from tests.server.test_keeping import fill, kept
-from tests.server.test_replicated import fleet
 from tests.server.worlds import World
 
 _TESTS = Path(__file__).parents[1]
@@ -57,10 +57,10 @@ SERVER: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("documents_incomplete", "recovering", "servers_absent", "recovery_doubt"),
-        "server/test_recovery.py::test_a_document_without_an_absent_journal_is_served_late_and_marked",
+        "server/recovery/test_recovery.py::test_a_document_without_an_absent_journal_is_served_late_and_marked",
     ),
-    "unanswerable": "server/test_rights.py::test_no_answer_goes_where_anybody_might_listen",
-    "load_failures": "server/test_closing.py::test_a_load_that_takes_too_long_is_told_in_words",
+    "unanswerable": "server/rpc/test_rights.py::test_no_answer_goes_where_anybody_might_listen",
+    "load_failures": "server/document/test_closing.py::test_a_load_that_takes_too_long_is_told_in_words",
     **dict.fromkeys(
         ("intake_waiting", "intake_waiting_bytes"),
         "server/test_stats.py::test_what_waits_is_told_and_goes_back_to_nothing",
@@ -71,12 +71,12 @@ SERVER: Mapping[str, str] = {
     ),
     "loads_waiting": "server/test_stats.py::test_loads_beyond_the_limit_wait_and_are_counted",
     "unfinished_bytes": "server/test_figures.py::test_a_day_of_a_server_changes_its_figures",
-    "wal_full": "server/test_level.py::test_a_server_looks_at_its_wal",
+    "wal_full": "server/compaction/test_wal_usage.py::test_a_server_looks_at_its_wal",
     "journal_disk_bytes": "server/test_stats.py::test_the_journals_files_are_measured",
     **dict.fromkeys(
         ("disk_free_bytes", "disk_size_bytes"), "server/test_stats.py::test_the_journals_disk_is_measured"
     ),
-    "journal_replicas": "server/test_replicated.py::test_no_ack_before_another_server_has_it",
+    "journal_replicas": "server/journal/test_replicated.py::test_no_ack_before_another_server_has_it",
     "journal_lacking": "server/test_figures.py::test_a_copy_that_is_missing_shows_in_what_the_journal_lacks",
     **dict.fromkeys(
         ("copies", "copies_trouble"),
@@ -84,31 +84,41 @@ SERVER: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("reconciled_documents", "republished"),
-        "server/test_reconcile.py::test_a_gap_is_filled_with_what_was_in_it",
+        "server/recovery/test_reconcile.py::test_a_gap_is_filled_with_what_was_in_it",
     ),
     **dict.fromkeys(
         ("reconcile", "reconcile_passes", "reconciled_ns"),
         "server/test_figures.py::test_a_pass_of_reconciliation_changes_its_figures",
     ),
-    "reconcile_compared": "server/test_reconcile.py::test_a_second_look_costs_nothing",
-    "snapshots_restored": "server/test_reconcile.py::test_the_journal_of_the_last_owner_is_enough",
-    "tombstones_restored": "server/test_reconcile.py::test_a_lost_tombstone_is_stored_again",
+    "reconcile_compared": "server/recovery/test_reconcile.py::test_a_second_look_costs_nothing",
+    "snapshots_restored": "server/recovery/test_reconcile.py::test_the_journal_of_the_last_owner_is_enough",
+    "tombstones_restored": "server/recovery/test_reconcile.py::test_a_lost_tombstone_is_stored_again",
     "tombstones_contradicted": (
-        "server/test_reconcile.py::test_a_new_life_after_a_lost_tombstone_is_told_and_left"
+        "server/recovery/test_reconcile.py::test_a_new_life_after_a_lost_tombstone_is_told_and_left"
     ),
-    "lost_for_good": "server/test_reconcile.py::test_an_update_before_the_trim_line_is_kept_aside",
-    "reconcile_skipped": "server/test_reconcile.py::test_what_an_owner_moved_out_of_the_wal_stays_out",
-    "reconcile_waiting": "server/test_reconcile.py::test_what_builds_on_something_lost_everywhere_waits",
-    "reconcile_unread": "server/test_reconcile.py::test_a_document_that_cannot_be_read_keeps_nobody_waiting",
+    "lost_for_good": "server/recovery/test_reconcile.py::test_an_update_before_the_trim_line_is_kept_aside",
+    "reconcile_skipped": (
+        "server/recovery/test_reconcile.py::test_what_an_owner_moved_out_of_the_wal_stays_out"
+    ),
+    "reconcile_waiting": (
+        "server/recovery/test_reconcile.py::test_what_builds_on_something_lost_everywhere_waits"
+    ),
+    "reconcile_unread": (
+        "server/recovery/test_reconcile.py::test_a_document_that_cannot_be_read_keeps_nobody_waiting"
+    ),
     "reconcile_mending": (
-        "server/test_reconcile.py::test_what_memory_lacks_is_brought_back_after_memory_was_stored"
+        "server/recovery/test_reconcile.py::test_what_memory_lacks_is_brought_back_after_memory_was_stored"
     ),
-    "journals_damaged": ("server/test_alarms.py::test_damage_that_reconciliation_finds_is_in_the_statistics"),
-    "feeds_asking": "server/test_feeding.py::test_a_server_that_stops_answers_those_who_wait",
+    "journals_damaged": (
+        "server/ownership/test_alarms.py::test_damage_that_reconciliation_finds_is_in_the_statistics"
+    ),
+    "feeds_asking": "server/journal/test_feed.py::test_a_server_that_stops_answers_those_who_wait",
     "journal_expired": (
-        "server/test_keeping.py::test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covered"
+        "server/journal/test_segment_upkeep.py::test_after_an_expiry_a_load_journals_what_the_ledger_had_called_covered"
     ),
-    "journal_erased": "server/test_keeping.py::test_an_erased_document_leaves_nothing_but_its_tombstone",
+    "journal_erased": (
+        "server/journal/test_segment_upkeep.py::test_an_erased_document_leaves_nothing_but_its_tombstone"
+    ),
 }
 
 #: a figure of the WebSockets -> the test that sees it change
@@ -118,16 +128,18 @@ SOCKETS: Mapping[str, str] = {
             *("connections", "rooms", "members", "joins", "acks", "bytes_in", "bytes_out"),
             *("documents", "opened", "updates_in", "updates_out"),
         ),
-        "gateway/test_sockets.py::test_stats_count_what_happens",
+        "gateway/websocket/test_connection.py::test_stats_count_what_happens",
     ),
-    "unacked": "gateway/test_sockets_bounds.py::test_a_client_with_too_much_in_flight_is_not_read",
+    "unacked": "gateway/websocket/test_bounds.py::test_a_client_with_too_much_in_flight_is_not_read",
     **dict.fromkeys(
         ("slow_readers_dropped", "closed", "unread_bytes", "unread_bytes_worst"),
-        "gateway/test_sockets_bounds.py::test_a_slow_reader_is_dropped_and_others_get_everything",
+        "gateway/websocket/test_bounds.py::test_a_slow_reader_is_dropped_and_others_get_everything",
     ),
-    "rejoins": "gateway/test_sockets_tables.py::test_above_its_rate_an_update_is_dropped_and_healed_later",
+    "rejoins": "gateway/websocket/test_tables.py::test_above_its_rate_an_update_is_dropped_and_healed_later",
     "joins_refused": "security/test_sockets_rights.py::test_every_room_is_joined_by_right",
-    "unfinished_bytes": "gateway/test_sockets_tables.py::test_fragments_that_do_not_come_in_time_are_healed",
+    "unfinished_bytes": (
+        "gateway/websocket/test_tables.py::test_fragments_that_do_not_come_in_time_are_healed"
+    ),
 }
 
 

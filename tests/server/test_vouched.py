@@ -15,9 +15,9 @@ from lorogo_protocol.replies import Ack, Nack
 from lorogo_server import Server
 from lorogo_server.recovery.reconcile import Reconciler
 from lorogo_testing.memory_nats import MemoryNats
+from tests.server.document.test_full import served
+from tests.server.recovery.test_reconcile import WAL, World, no_passes, reconciled
 from tests.server.support import QUICK, Probe, Writer, so, until
-from tests.server.test_full import served
-from tests.server.test_reconcile import WAL, World, no_passes, reconciled
 
 _NODES = 60
 _STREAM = replace(QUICK, durability="stream")

@@ -1,4 +1,4 @@
-// Prints frames as the npm package encodes them, as JSON: the vectors of tests/gateway/test_wire.py.
+// Prints frames as the npm package encodes them, as JSON: the vectors of tests/gateway/frames/test_frame.py.
 //   node test/frames.mjs > ../tests/gateway/frames.json
 import { CrdtType, MessageType, encode } from "loro-protocol";
 

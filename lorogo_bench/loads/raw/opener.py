@@ -3,7 +3,7 @@
 The streams are lorogo's own, on a NATS that no server has. For each document one step after the other, as a
 client and a server take them: 3 compare-and-swap writes and 2 gets, each asked of the stream's leader; the
 claim on the snapshot and the WAL's end at once. The client hears that it is UP, so it does not ask.
-`tests/bench/test_raw_opener.py` holds that against a real open.
+`tests/bench/loads/test_raw_opener.py` holds that against a real open.
 """
 
 import asyncio

@@ -1,0 +1,245 @@
+"""After NATS lost data, a document is brought back before it is served (docs/decisions/0021)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lorogo_protocol.calls import Refused
+from lorogo_protocol.errors import MalformedMessage
+from lorogo_protocol.recovery import Answer, Ask, decode_answer, decode_ask, encode
+from lorogo_server import Server, ServerSettings
+from lorogo_server.document.host import Host
+from lorogo_server.recovery.reconcile import Reconciler
+from lorogo_server.registry import NotTaken
+from lorogo_transport.ports import Message
+from tests.server.recovery.test_reconcile import SNAPSHOTS, STATUS, WAL, World, no_passes
+from tests.server.support import QUICK, Writer, until
+
+RARELY = replace(QUICK, reconcile_every_seconds=3600.0)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        made = World(stack, tmp_path)
+        await made.begin()
+        yield made
+
+
+async def elsewhere(world: World, name: str, settings: ServerSettings = RARELY) -> Server:
+    """A server with a disk of its own."""
+    line = world.nats.connect(name)
+    made = Server(line, settings, clock=world.clock, data=world.data / name / "worker-0")
+    return await world._stack.enter_async_context(made)
+
+
+async def test_a_document_is_whole_when_it_is_first_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner's own journals are merged before UP, though no pass has reached the document."""
+    await world.written(20)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    second = await world.server()
+    await world.is_whole()
+    assert second.stats()["republished"] == 20
+    assert second.stats()["documents_incomplete"] == 0
+
+
+async def test_journals_of_another_server_are_merged_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner has nothing of the document: the server that has it brings it back before UP."""
+    writer = await elsewhere(world, "writer")
+    await world.probe.start("doc")
+    await world.write(20)
+    await writer.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    again = await elsewhere(world, "writer")
+    owner = await elsewhere(world, "owner")
+    await owner.take("doc")
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+    assert (again.stats()["republished"], owner.stats()["republished"]) == (20, 0)
+
+
+async def test_a_lost_tombstone_is_stored_before_the_document_is_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted document does not begin a new life because NATS lost its tombstone."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(3)
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    await world.server()
+    await world.probe.start("doc")
+    with pytest.raises(Refused, match="deleted"):
+        await world.probe.value("doc")
+
+
+async def test_a_document_without_an_absent_journal_is_served_late_and_marked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays STARTING for `recover_seconds_max`, then it is UP and incomplete until that server is back."""
+    settings = replace(RARELY, recover_seconds_max=1.0)
+    owner = await elsewhere(world, "owner", settings)
+    writer = await elsewhere(world, "writer", settings)
+    known = owner.recovery
+    assert known is not None
+
+    async def knows() -> bool:
+        return len(known._known) == 1
+
+    await until(knows)  # before it has a record: nothing says when it gets the first one
+    await writer.take("doc")
+    await world.write(5)
+    await writer.stop()
+    await owner.stop()
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    owner = await elsewhere(world, "owner", settings)
+    statuses = await world.probe.hear("loro.status.doc")
+    taking = asyncio.ensure_future(owner.take("doc"))
+
+    async def waits() -> bool:
+        return owner.stats()["recovering"] == 1
+
+    await until(waits)
+    assert owner.stats()["recovery_doubt"]
+    await taking
+    assert owner.stats()["servers_absent"]
+    assert owner.stats()["recovering"] == 0
+    starting = [message for message in _all(statuses) if b"STARTING" in message.data]
+    assert len(starting) > 1, "the lease is renewed while the document waits"
+    assert owner.hosts["doc"].lease.retry_count == 0
+    assert owner.stats()["load_failures"] == 0
+    assert owner.stats()["documents_incomplete"] == 1
+    assert (await world.probe.call("sync", "doc"))["incomplete"] is True
+    await elsewhere(world, "writer", settings)
+
+    async def whole() -> bool:
+        value = await world.probe.value("doc")
+        return owner.stats()["documents_incomplete"] == 0 and value == {"body": world.writer.text}
+
+    await until(whole)
+
+
+async def test_the_server_that_had_a_document_is_waited_for_although_it_was_never_met(world: World) -> None:
+    """Its id in the status stands for its journals: the document is served late, and marked."""
+    settings = replace(RARELY, recover_seconds_max=2.0)
+    line = world.nats.connect("writer")
+    writer = Server(line, settings, clock=world.clock, data=world.data / "writer" / "worker-0")
+    await world._stack.enter_async_context(writer)
+    await writer.take("doc")
+    await world.write(5)
+    line.part(60.0)  # it does not notice, and answers no ask
+    world.lose(WAL, SNAPSHOTS)
+    owner = await elsewhere(world, "owner", settings)
+    assert owner.recovery is not None
+    assert not owner.recovery._known
+
+    async def taken() -> bool:  # when the lease is stale
+        with suppress(NotTaken):
+            await owner.take("doc")
+            return True
+        return False
+
+    await until(taken)
+    assert owner.stats()["servers_absent"] == [writer.server_id]
+    assert owner.stats()["documents_incomplete"] == 1
+
+
+async def test_what_is_lost_between_the_comparison_and_the_load_is_brought_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document is loaded again if NATS lost data since its journals were compared."""
+    await world.written(5)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    second = await world.server()
+    load, losses = Host._load_in_turn, 1
+
+    async def lose_first(host: Host) -> None:
+        nonlocal losses
+        if losses:
+            losses -= 1
+            world.lose(WAL, SNAPSHOTS)
+            world.nats.restart(0.01)
+
+            async def back() -> bool:
+                return second.context.transport.bus.connected and world.probe.bus.connected
+
+            await until(back)
+            await second._ensure_streams()
+        await load(host)
+
+    monkeypatch.setattr(Host, "_load_in_turn", lose_first)
+    await world.is_whole()
+    assert losses == 0
+
+
+async def test_a_server_keeps_its_id_in_its_folder(world: World) -> None:
+    """Others that wait for it after it was restarted wait for the same id."""
+    first = await elsewhere(world, "owner")
+    await first.stop()
+    assert (await elsewhere(world, "owner")).server_id == first.server_id
+
+
+async def test_without_a_doubt_nobody_is_asked(world: World) -> None:
+    """Opening a document on a healthy NATS costs no message to other servers."""
+    servers = [await elsewhere(world, "owner"), await elsewhere(world, "other")]
+
+    async def settled() -> bool:
+        return all(server.stats()["recovery_doubt"] == "" for server in servers)
+
+    await until(settled)
+    asks = await world.probe.hear("loro.server.recover")
+    await world.probe.start("doc")
+    await world.probe.accept("doc", Writer().type("x"))
+    assert not [ask for message in _all(asks) if (ask := decode_ask(message.data)).document]
+
+
+async def test_a_document_that_was_up_stays_whole_when_nats_loses_everything(world: World) -> None:
+    """Its owner's memory holds all that was ACKed; it is stored again, and served on."""
+    server = await world.server(settings=RARELY)
+    await world.probe.start("doc")
+    await world.write(5)
+    world.lose(WAL, SNAPSHOTS, STATUS)
+    world.nats.restart(0.01)
+
+    async def back() -> bool:
+        return server.ready and world.probe.bus.connected and server.hosts["doc"].lease.valid()
+
+    await until(back)
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+    assert server.stats()["documents_incomplete"] == 0
+
+
+def test_messages_of_servers_are_checked() -> None:
+    """What is not an ask or an answer is refused as malformed."""
+    ask = Ask("s1", ("aa",), "d1", "doc", 2)
+    answer = Answer("s1", ("aa",), "d1", "doc", 2, done=True, whole=True)
+    assert decode_ask(encode(ask)) == ask
+    assert decode_answer(encode(answer)) == answer
+    for wrong in (
+        b"",
+        b"\xc1",
+        b"\x90",
+        encode(replace(ask, server="a b")),
+        encode(replace(ask, document="a/b")),
+    ):
+        with pytest.raises(MalformedMessage):
+            decode_ask(wrong)
+
+
+def _all(queue: asyncio.Queue[Message]) -> list[Message]:
+    found: list[Message] = []
+    while not queue.empty():
+        found.append(queue.get_nowait())
+    return found

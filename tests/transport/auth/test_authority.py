@@ -1,0 +1,313 @@
+"""Who verifies: keys that are read again, tokens that are remembered, and a list that must have been read."""
+
+import asyncio
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog.testing
+
+from lorogo_protocol import subjects, tokens
+from lorogo_protocol.tokens import InvalidKey, Key, TokenRefused
+from lorogo_testing.memory_nats import MemoryNats
+from lorogo_transport.auth.authority import Authority
+from lorogo_transport.auth.key_source import KeySource
+from lorogo_transport.auth.revocations import AGE_SECONDS_MAX
+from lorogo_transport.secret_files import SecretUnusable
+from lorogo_transport.stores import topology
+from tests.transport.auth.test_revocations import NOW, SPEC, HandClock
+from tests.transport.support import AnyTransport, make_list, until
+
+
+def secret(kid: str, letter: bytes = b"x") -> Key:
+    k = base64.urlsafe_b64encode(letter * 32).rstrip(b"=").decode()
+    return tokens.key_of({"kty": "oct", "kid": kid, "k": k})
+
+
+ONE, TWO, ONE_ANEW = secret("one"), secret("two", b"y"), secret("one", b"z")
+ED = tokens.key_of(
+    {
+        "kty": "OKP", "crv": "Ed25519", "kid": "ed",
+        "d": "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
+        "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+    }
+)  # fmt: skip  # of RFC 8037
+
+
+def put(path: Path, *keys: Key, mode: int = 0o600) -> Path:
+    """Replace the file as one should: whole, by a rename."""
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps({"keys": [key.private() for key in keys]}))
+    beside.chmod(mode)
+    beside.replace(path)
+    return path
+
+
+def mint(
+    key: Key, token_id: str = "t1", subject: str = "ana", expires: float = NOW + 60, now: float = NOW
+) -> str:
+    return tokens.mint(
+        key, subject=subject, documents={"a": "read"}, expires=expires, now=now, token_id=token_id
+    )
+
+
+def refused(authority: Authority, text: str) -> str:
+    with pytest.raises(TokenRefused) as caught:
+        authority.verify(text)
+    assert text not in str(caught.value) or not text
+    return caught.value.code
+
+
+def test_a_file_s_keys_are_read_when_it_changes(tmp_path: Path) -> None:
+    """A new key is known after the next look, and one that is gone is not."""
+    source = KeySource.from_file(put(tmp_path / "keys", ONE))
+    assert not source.refresh()
+    put(tmp_path / "keys", ONE, TWO)
+    assert source.refresh() and not source.refresh()
+    assert [key.key_id for key in source.keys.all] == ["one", "two"]
+    assert source.path == tmp_path / "keys"
+
+
+def test_a_change_within_the_same_moment_is_seen(tmp_path: Path) -> None:
+    """Of the same size and with the same time of change, a file that was put in its place is another."""
+    path = put(tmp_path / "keys", ONE)
+    source, before = KeySource.from_file(path), path.stat()
+    put(path, ONE_ANEW)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert source.refresh() and source.keys.all == (ONE_ANEW,)
+
+
+BAD_FILES: list[tuple[bytes, str]] = [
+    (b"", "is empty"),
+    (b"{", "not JSON"),
+    (b'{"keys": []}', "no key in it"),
+    (b'{"keys": [{"kty": "oct", "kid": "a", "k": "c2hvcnQ"}]}', "too short"),
+    (b"\xff", "not text"),
+    (b"x" * 100_000, "more than 65536 bytes"),
+]
+
+
+@pytest.mark.parametrize(("content", "problem"), BAD_FILES)
+def test_a_bad_new_file_changes_nothing(
+    content: bytes, problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The keys that we have stay, it is told once, and the next good file is taken."""
+    path = put(tmp_path / "keys", ONE)
+    source = KeySource.from_file(path)
+    path.write_bytes(content)
+    assert not source.refresh() and not source.refresh()
+    assert source.keys.all == (ONE,)
+    assert len(caplog.records) == 1 and problem in caplog.text and "c2hvcnQ" not in caplog.text
+    path.unlink()
+    assert not source.refresh() and source.keys.all == (ONE,)
+    put(path, TWO)
+    assert source.refresh() and source.keys.all == (TWO,)
+    path.write_bytes(content)
+    with pytest.raises((SecretUnusable, InvalidKey), match=problem):
+        KeySource.from_file(path)
+
+
+def test_secrets_among_the_keys_must_be_private(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Public keys may be read by anybody; a file with a secret may not, also when it becomes so later."""
+    path = tmp_path / "keys"
+    path.write_text(json.dumps({"keys": [ED.public()]}))
+    path.chmod(0o644)
+    source = KeySource.from_file(path)
+    for key in (ONE, ED):
+        put(path, key, mode=0o644)
+        assert not source.refresh() and "chmod 600" in caplog.text
+        with pytest.raises(SecretUnusable, match="chmod 600"):
+            KeySource.from_file(path)
+        put(path, key, mode=0o600)
+        assert source.refresh()
+
+
+def test_keys_from_text_never_change() -> None:
+    """As from a variable of the environment."""
+    source = KeySource.from_text(json.dumps(ONE.private()))
+    assert not source.refresh() and source.keys.all == (ONE,) and source.path is None
+    with pytest.raises(InvalidKey):
+        KeySource.from_text("")
+
+
+async def test_without_a_list_a_token_lasts_until_it_ends() -> None:
+    """Verified once, remembered, and refused from its end on."""
+    clock = HandClock()
+    async with Authority(KeySource.from_text(json.dumps(ONE.private())), None, clock) as authority:
+        text = mint(ONE)
+        token = authority.verify(text)
+        assert authority.ready and authority.still(token)
+        assert authority.verify(text) is token  # no second verification
+        clock.seconds = NOW + 64.9
+        assert authority.verify(text) is token and authority.still(token)
+        clock.seconds = NOW + 65
+        assert refused(authority, text) == "token-expired" and not authority.still(token)
+        clock.seconds = NOW
+        assert refused(authority, mint(TWO)) == "token-invalid"
+        for bad in ("", "\ud800", "a.b.c", "x" * 100_000):
+            assert refused(authority, bad) == "token-invalid"
+        with pytest.raises(ValueError, match="no list"):
+            await authority.revoke_token("t1")
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens that were used last are remembered, refused ones are not."""
+    verified: list[str] = []
+    original = tokens.Keys.verify
+
+    def counted(self: tokens.Keys, text: str, *, now: float) -> tokens.Token:
+        verified.append(text)
+        return original(self, text, now=now)
+
+    monkeypatch.setattr(tokens.Keys, "verify", counted)
+    authority = Authority(KeySource.from_text(json.dumps(ONE.private())), None, HandClock(), remembered_max=2)
+    one, two, three = (mint(ONE, name) for name in ("1", "2", "3"))
+    for text in (one, two, one, three, one, two):
+        authority.verify(text)
+    assert verified == [one, two, three, two]
+    for _ in range(3):
+        refused(authority, mint(TWO))
+    verified.clear()
+    authority.verify(two)
+    assert verified == []
+
+
+async def test_keys_that_change_are_heard_of(tmp_path: Path) -> None:
+    """A removed key ends its tokens, also one that another took the name of; the listener is told."""
+    path = put(tmp_path / "keys", ONE, TWO)
+    async with Authority(KeySource.from_file(path), None, HandClock(), refresh_seconds=0.01) as authority:
+        changed = asyncio.Event()
+        stop = authority.watch(changed.set)
+        first, second = mint(ONE), mint(TWO)
+        one, two = authority.verify(first), authority.verify(second)
+        put(path, ONE_ANEW, TWO)
+        async with asyncio.timeout(10):
+            await changed.wait()
+        assert not authority.still(one) and authority.still(two)
+        assert refused(authority, first) == "token-invalid"
+        assert authority.verify(second) == two
+        assert authority.still(authority.verify(mint(ONE_ANEW)))
+        stop()
+        changed.clear()
+        put(path, ONE)
+        await until(lambda: authority.keys.all == (ONE,))
+        assert not changed.is_set() and not authority.still(two)
+
+
+async def test_a_look_that_fails_does_not_end_the_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens while keys are looked at, they are looked at again."""
+    path = put(tmp_path / "keys", ONE)
+    source, looks = KeySource.from_file(path), 0
+    refresh = source.refresh
+
+    def broken() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks < 3:
+            raise RuntimeError("broken")
+        return refresh()
+
+    monkeypatch.setattr(source, "refresh", broken)
+    async with Authority(source, None, HandClock(), refresh_seconds=0.01) as authority:
+        put(path, TWO)
+        await until(lambda: authority.keys.all == (TWO,))
+
+
+async def test_a_token_that_only_was_peeked_at_is_not_good() -> None:
+    """`still` is for tokens that were verified."""
+    authority = Authority(KeySource.from_text(json.dumps(ONE.private())), None, HandClock())
+    assert not authority.still(tokens.peek(mint(ONE)))
+
+
+async def test_revoked_tokens_are_refused(transport: AnyTransport) -> None:
+    """By their id or with their subject; who watches is told; remembered or not makes no difference."""
+    await transport.ensure(SPEC)
+    await transport.stream(SPEC.name).purge(subjects.revoked_key("*"))
+    await make_list(transport)
+    async with Authority(KeySource.from_text(json.dumps(ONE.private())), transport, HandClock()) as authority:
+        told: list[Any] = []
+        authority.watch(lambda: told.append(1))
+        a, b, c = mint(ONE, "a"), mint(ONE, "b"), mint(ONE, "c", subject="bob")
+        token = authority.verify(a)
+        await authority.revoke_token("a", token.expires)
+        assert told and not authority.still(token)
+        assert refused(authority, a) == "token-revoked"
+        assert authority.still(authority.verify(b))
+        await authority.revoke_subject("ana")
+        assert refused(authority, b) == "token-revoked"
+        assert authority.still(authority.verify(c))
+
+
+async def test_a_list_that_was_not_read_refuses_everything() -> None:
+    """Where nobody knows what is revoked nothing is good, and as soon as it is known again it is."""
+    world = MemoryNats()
+    keys = KeySource.from_text(json.dumps(ONE.private()))
+    async with world.connect() as transport, Authority(keys, transport, HandClock()) as authority:
+        assert not authority.ready
+        assert refused(authority, mint(ONE)) == "token-unchecked"
+        assert not authority.still(Authority(keys, None, HandClock()).verify(mint(ONE)))
+        for spec in topology.specs():
+            await transport.ensure(spec)
+        await make_list(transport)
+        await until(lambda: authority.ready)
+        assert authority.still(authority.verify(mint(ONE)))
+
+
+async def test_a_list_that_was_not_read_for_long_lets_nobody_in() -> None:
+    """Who was let in stays; what was known to be revoked is so still. Read again, all is well."""
+    world, clock = MemoryNats(), HandClock()
+    keys = KeySource.from_text(json.dumps(ONE.private()))
+    text, bad = mint(ONE, expires=NOW + 9000), mint(ONE, "bad", expires=NOW + 9000)
+    async with world.connect() as transport:
+        await make_list(transport)
+        async with Authority(keys, transport, clock) as authority:
+            good, revoked = authority.verify(text), authority.verify(bad)
+            await authority.revoke_token("bad")
+            transport.cut()
+            clock.seconds += AGE_SECONDS_MAX
+            states = [(authority.ready, authority.known)]
+            assert authority.verify(text) == good
+            clock.seconds += 1
+            states.append((authority.ready, authority.known))
+            assert states == [(True, True), (False, True)]
+            assert refused(authority, text) == "token-unchecked"
+            assert authority.still(good) and not authority.still(revoked)
+            transport.heal()
+            await until(lambda: authority.ready)
+            assert authority.verify(text) == good
+
+
+async def test_why_it_cannot_be_read_is_told_and_so_is_the_end_of_it() -> None:
+    """On a NATS that is new the sentence says what to do; both lines are as loud."""
+    keys = KeySource.from_text(json.dumps(ONE.private()))
+    with structlog.testing.capture_logs() as events:
+        async with MemoryNats().connect() as transport, Authority(keys, transport, HandClock()) as authority:
+            await make_list(transport)
+            await until(lambda: authority.ready)
+    told = [event for event in events if event["log_level"] == "warning"]
+    assert [event["event"].rpartition(" revoked ")[2] for event in told] == [
+        "cannot be read",
+        "can be read again",
+    ]
+    assert "start `lorogo serve` once" in told[0]["problem"]
+
+
+async def test_an_authority_that_was_not_entered_refuses_everything() -> None:
+    """Forgetting `async with` is not a way in."""
+    transport = MemoryNats().connect()
+    authority = Authority(KeySource.from_text(json.dumps(ONE.private())), transport, HandClock())
+    assert refused(authority, mint(ONE)) == "token-unchecked"
+
+
+def test_no_secret_shows() -> None:
+    """Neither repr() nor str() of anything that has keys has one in it."""
+    source = KeySource.from_text(json.dumps(ONE.private()))
+    authority = Authority(source, None, HandClock())
+    shown = f"{source!r} {source} {authority!r} {authority} {source.keys!r} {source.keys}"
+    assert ONE.private()["k"] not in shown and "x" * 32 not in shown
