@@ -1,4 +1,4 @@
-"""`materialise` against the plain fold: the same `folding.fold` in one loop in one process, without Spark.
+"""`materialise` against the plain fold: the same `fold.fold` in one loop in one process, without Spark.
 
     python bench/pipeline_fold.py [--dir DIR] [--documents 8000] [--updates 200] [--rounds 3] [--small]
 

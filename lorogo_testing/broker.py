@@ -17,7 +17,7 @@ Handler = Callable[[Message], None]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who a connection is to the broker, as the options of `connection.connect` say it."""
+    """Who a connection is to the broker, as the options of `nats.connection.connect` say it."""
 
     inbox_prefix: str = "_INBOX"
     taken_prefix: str = ""

@@ -49,7 +49,7 @@ class Limits:
         put(scope, visit)
         token = _token(scope) if self._tokens else ""
         brings = bool(token) or (self._tokens and visit.body and scope["path"] == _SIGN_IN)
-        no = visit.begin() or (visit.blocked(token) if token else None)  # `signing` asks for that of a body
+        no = visit.begin() or (visit.blocked(token) if token else None)  # `sign_in` asks for that of a body
         if no is None and token and scope["type"] == "http":
             # not verified yet: but nobody who has not this very token can use up what it may do
             no = visit.identify(user_of(token))
