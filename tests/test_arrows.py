@@ -1,6 +1,7 @@
 """Rules of the tree that import-linter cannot see: what may be caught, and what a pure package may call.
 
-The arrows between packages are contracts in pyproject.toml; `make test` runs them with lint-imports.
+The arrows between packages and between their chapters are contracts in pyproject.toml; `make test` runs
+them with lint-imports.
 """
 
 import ast
