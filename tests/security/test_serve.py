@@ -240,7 +240,7 @@ async def test_a_closed_server_serves_tokens_and_shows_no_secret(
             async def all_run() -> bool:  # one of them was enough so far
                 seen.clear()
                 seen.update(await asyncio.to_thread(_processes))
-                return sum("pacemaker" in words for words in seen.values()) >= workers
+                return sum("keepalive" in words for words in seen.values()) >= workers
 
             await eventually(all_run)
             for words in seen.values():

@@ -207,7 +207,7 @@ def test_workers_have_what_we_need(spark: "SparkSession") -> None:
     """A worker is the same Python with the same libraries and the code beside these tests."""
     (worker,) = workers.survey(spark)
     assert worker.missing == ()
-    assert Path(worker.code) == package_zip.root() / "lorogo_pipeline" / "workers.py"
+    assert Path(worker.code) == package_zip.root() / "lorogo_pipeline" / "spark" / "workers.py"
 
 
 # --------------------------------------------------------------------------- processes of their own
