@@ -1,7 +1,7 @@
 """Processes of a drill: a guard that ends them if the drill dies, and what they started themselves.
 
-A process may have helpers (a server has a pacemaker and a taster). `family()` finds them where the system
-tells (/proc); elsewhere a process counts as one without helpers.
+A process may have helpers (a server has a keepalive process and a decode sandbox). `family()` finds them
+where the system has /proc; elsewhere a process counts as one without helpers.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ def test_a_restart_begins_a_new_line() -> None:
     """The same name with another process number is another line; one that is gone gets no more samples."""
     alive = {1: 10, 2: 20}
     usage = Usage(
-        lambda pid, at: Sample(at, alive[pid] * MIB, 5) if pid in alive else None, lambda pid: "pacemaker"
+        lambda pid, at: Sample(at, alive[pid] * MIB, 5) if pid in alive else None, lambda pid: "keepalive"
     )
     usage.sample({"server-1": [1, 2]}, 0.0)
     del alive[1]
@@ -59,7 +59,7 @@ def test_a_restart_begins_a_new_line() -> None:
         ("server-1", 1, 10, 0.0),
         ("server-1", 3, 30, 0.0),
         ("server-1, all 2 lives", 0, 30, 2.0),
-        ("server-1 pacemaker", 2, 20, 2.0),
+        ("server-1 keepalive", 2, 20, 2.0),
     ]
 
 
@@ -82,14 +82,14 @@ def test_a_slope_is_told_per_hour() -> None:
 
 def test_helpers_are_named_by_what_they_are_for() -> None:
     """Their order changes: another one in the same place must not look like one that grew."""
-    roles = {2: "pacemaker", 3: "tasting"}
+    roles = {2: "keepalive", 3: "sandbox"}
     usage = Usage(lambda pid, at: Sample(at, (10 if pid == 2 else 90) * MIB, 5), roles.__getitem__)
     for at in range(0, 1000, 10):
         usage.sample({"server-1": [1, 2, 3] if at < 500 else [1, 3, 2]}, float(at))
     told = {one.name: (one.memory_end // MIB, one.words) for one in usage.growths()}
-    assert told["server-1 pacemaker"] == (10, "no growth")
-    assert told["server-1 tasting"] == (90, "no growth")
-    assert role_of(os.getpid()) in {"helper", "tasting", "pacemaker"}
+    assert told["server-1 keepalive"] == (10, "no growth")
+    assert told["server-1 sandbox"] == (90, "no growth")
+    assert role_of(os.getpid()) in {"helper", "sandbox", "keepalive"}
 
 
 def test_our_own_process_can_be_measured() -> None:
@@ -113,9 +113,9 @@ def test_samples_are_bounded() -> None:
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="helpers are told apart by /proc")
 def test_a_helpers_own_child_is_told_from_the_helper() -> None:
     """Their memory differs: in one line they would look like one process that jumps."""
-    child = "import sys  # tasting\nprint(flush=True); sys.stdin.read()"
+    child = "import sys  # decode_sandbox\nprint(flush=True); sys.stdin.read()"
     parent = (
-        "import subprocess, sys  # tasting\n"
+        "import subprocess, sys  # decode_sandbox\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=sys.stdin)\n"
         "print(child.pid, flush=True); child.wait()"
     )
@@ -125,7 +125,7 @@ def test_a_helpers_own_child_is_told_from_the_helper() -> None:
         assert helper.stdout is not None
         told = [helper.stdout.readline(), helper.stdout.readline()]  # both run what they were given
         child_pid = int("".join(told))
-        assert (role_of(helper.pid), role_of(child_pid)) == ("tasting", "tasting child")
+        assert (role_of(helper.pid), role_of(child_pid)) == ("sandbox", "sandbox child")
         assert helper.stdin is not None
         helper.stdin.close()
 
@@ -133,17 +133,17 @@ def test_a_helpers_own_child_is_told_from_the_helper() -> None:
 def test_helpers_that_run_side_by_side_are_numbered() -> None:
     """They are no lives of one; after a restart the next ones follow them, each in its place."""
     alive = {1, 2, 3}
-    usage = Usage(lambda pid, at: Sample(at, pid * MIB, 5) if pid in alive else None, lambda pid: "tasting")
+    usage = Usage(lambda pid, at: Sample(at, pid * MIB, 5) if pid in alive else None, lambda pid: "sandbox")
     usage.sample({"server-1": [1, 2, 3]}, 0.0)
-    assert [one.name for one in usage.growths()] == ["server-1", "server-1 tasting", "server-1 tasting 2"]
+    assert [one.name for one in usage.growths()] == ["server-1", "server-1 sandbox", "server-1 sandbox 2"]
     alive.symmetric_difference_update({2, 4})  # one is a zombie, and another takes its place
     usage.sample({"server-1": [1, 2, 3, 4]}, 1.0)
     told = [(one.name, one.pid) for one in usage.growths()]
     assert told[1:] == [
-        ("server-1 tasting", 2),
-        ("server-1 tasting", 4),
-        ("server-1 tasting, all 2 lives", 0),
-        ("server-1 tasting 2", 3),
+        ("server-1 sandbox", 2),
+        ("server-1 sandbox", 4),
+        ("server-1 sandbox, all 2 lives", 0),
+        ("server-1 sandbox 2", 3),
     ]
 
 
