@@ -30,7 +30,7 @@ from lorogo_server.sandbox.decode_sandbox import SUSPECTED, Taste
 from lorogo_server.snapshot_metadata import Floor, SnapshotFacts
 from lorogo_transport.errors import OutcomeUnknown, WrongLastSequence
 from lorogo_transport.ports import Stored
-from lorogo_transport.stores.snapshots import SnapshotHead, SnapshotReplaced
+from lorogo_transport.stores.snapshots import SnapshotDamaged, SnapshotHead, SnapshotReplaced
 from lorogo_transport.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -491,7 +491,11 @@ class Repair:
         self, document_id: str, head: SnapshotHead | None, facts: SnapshotFacts
     ) -> bool:
         """Bury it with what the WAL holds from before its deletion: a restore brings that back, too."""
-        loaded = await self.load(document_id, until_ns=facts.deleted_ns)
+        try:
+            loaded = await self.load(document_id, until_ns=facts.deleted_ns)
+        except (LoadFailed, CrdtError, SnapshotDamaged) as error:  # the deletion holds all the same
+            log.warning("a tombstone is stored without content", document=document_id, problem=str(error))
+            return await self._store_facts(document_id, head, facts)
         replica, follower = loaded.intake.replica, loaded.follower
         if loaded.facts.deleted or not follower.taken:
             return await self._store_facts(document_id, head, facts)

@@ -86,6 +86,7 @@ class Recovery:
         self._own_settled = True
         self._siblings: tuple[str, ...] = ()  # journals of workers beside this one, which it reads, too
         self._known: dict[str, KnownJournal] = {}  # those of others
+        self._met: set[str] = set()  # servers that have named their journals since this one started
         self._alive: set[str] = set()  # journals whose server answers, as far as we know
         self._alone = False  # no other server was connected when this one started, and none came since
         self._waits: dict[str, _Wait] = {}
@@ -185,8 +186,11 @@ class Recovery:
     def _end_doubt(self) -> None:
         if not (self._doubt and self._own_settled) or self._unsettled():
             return
-        if any(self._is_unmet(wait.unmet) for wait in self._waits.values()):
-            return  # its journals may be compared only when it has named them
+        waited_for = [wait.unmet for wait in self._waits.values()]
+        marked = [name for host in self._hosts.values() for name in host.incomplete]
+        journals = {*self._known, *self._own}
+        if any(self._is_unmet(name) for name in {*waited_for, *marked} - journals):
+            return  # its journals are compared when it has named them
         if self._awaits_unknown():
             if self._ends_later != self._doubt:
                 self._ends_later = self._doubt
@@ -194,6 +198,9 @@ class Recovery:
             return
         self._doubt, self._why = "", ""
         self._spawn(self._save())
+
+    async def _end_soon(self) -> None:
+        self._end_doubt()
 
     async def _end_later(self, doubt: str) -> None:
         await asyncio.sleep(self._since + _UNKNOWN_SECONDS - self._context.clock.now())
@@ -213,6 +220,8 @@ class Recovery:
     def _note(self, message: Ask | Answer) -> None:
         """Remember which journals there are."""
         self._alone = False
+        if len(self._met) < _KNOWN_MAX:
+            self._met.add(message.server)  # also a worker beside this one, whose journals are ours to read
         now_ns, new = self._context.clock.wall_ns(), False
         settled = isinstance(message, Answer) and message.settled and message.doubt == self._doubt
         own = self._own
@@ -233,7 +242,7 @@ class Recovery:
 
     def _is_unmet(self, server: str) -> bool:
         """Whether that is a server of which this one knows no journal."""
-        met = {self._context.server_id, *(one.server for one in self._known.values())}
+        met = {self._context.server_id, *self._met, *(one.server for one in self._known.values())}
         return is_token(server) and server not in met
 
     # --- a document of ours -----------------------------------------------------------------------
@@ -259,7 +268,7 @@ class Recovery:
         finally:
             del self._waits[document_id]
             wait.over.set()
-            self._end_doubt()
+            self._spawn(self._end_soon())  # when the caller has marked the document
 
     async def _merge(self, document_id: str, wait: _Wait) -> tuple[str, ...]:
         clock = self._context.clock

@@ -66,7 +66,7 @@ def ours(folder: Path, updates: list[Made], tmp_path_factory: pytest.TempPathFac
     found = said(clusters.run(JOB, place, str(folder / "journal"), str(folder / "lake-ours")))
     (worker,) = found["workers"]
     assert worker["python"] == platform.python_version()
-    assert worker["code"] == str(clusters.ROOT / "lorogo_pipeline" / "workers.py")
+    assert worker["code"] == str(clusters.ROOT / "lorogo_pipeline" / "spark" / "workers.py")
     assert worker["missing"] == []
     check(found, updates)
     return tables(folder / "lake-ours")

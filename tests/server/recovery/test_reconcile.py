@@ -1065,6 +1065,28 @@ async def test_a_tombstone_is_stored_again_with_what_the_wal_holds(
     assert await world.probe.value("doc") == {"body": world.writer.text}
 
 
+async def test_a_tombstone_is_stored_again_although_the_content_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of the snapshot before the deletion are lost, its head is not: the deletion holds."""
+    first = await world.server()
+    await world.probe.start("doc")
+    await world.write(5)
+    await world.probe.call("compact", "doc")
+    kept = list(world.nats.store(SNAPSHOTS)._messages.values())
+    await world.probe.call("delete", "doc")
+    await first.stop()
+    world.lose(SNAPSHOTS, STATUS)
+    monkeypatch.setattr(Reconciler, "run", no_passes)
+    second = await world.server()
+    store = world.nats.store(SNAPSHOTS)
+    for message in kept:
+        if not message.data.startswith(b"loro"):
+            store.store(message.subject, message.data, message.headers, message.time_ns)
+    await reconciled(second)
+    assert figures(second, "tombstones_restored", "reconcile_unread") == (1, 0)
+
+
 async def test_a_lost_tombstone_is_stored_again(world: World) -> None:
     """Where nothing stands any more, or what stood there before the deletion."""
     first = await world.server()

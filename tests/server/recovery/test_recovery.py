@@ -154,6 +154,37 @@ async def test_the_server_that_had_a_document_is_waited_for_although_it_was_neve
     await until(taken)
     assert owner.stats()["servers_absent"] == [writer.server_id]
     assert owner.stats()["documents_incomplete"] == 1
+    line.mend()
+
+    async def unmarked() -> bool:
+        return owner.stats()["documents_incomplete"] == 0
+
+    await until(unmarked)
+    assert await world.probe.value("doc") == {"body": world.writer.text}
+
+
+async def test_a_worker_beside_this_one_is_met(world: World) -> None:
+    """Its journal is read here as well: taking its document raises no doubt, and no mark."""
+    beside, line = await world.server_and_line(1, RARELY)
+    server = await world.server(0, RARELY)
+
+    async def settled() -> bool:
+        return not (beside.stats()["recovery_doubt"] or server.stats()["recovery_doubt"])
+
+    await until(settled)
+    await beside.take("doc")
+    await world.write(5)
+    line.part(60.0)
+
+    async def taken() -> bool:  # when the lease is stale
+        with suppress(NotTaken):
+            await server.take("doc")
+            return True
+        return False
+
+    await until(taken)
+    assert (server.stats()["recovery_doubt"], server.stats()["documents_incomplete"]) == ("", 0)
+    assert await world.probe.value("doc") == {"body": world.writer.text}
 
 
 async def test_what_is_lost_between_the_comparison_and_the_load_is_brought_back(
